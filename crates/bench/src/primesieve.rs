@@ -15,7 +15,7 @@ use dimmer_probe::kernel::Kernel;
 use dimmer_probe::silicon::Callable;
 use dimmer_probe::stats::{Estimate, Samples};
 use dimmer_probe::target::TargetError;
-use dimmer_processor::units::CpuId;
+use dimmer_processor::units::{CpuId, nearest};
 use dimmer_runtime::{Cores, StartError};
 
 /// Numbers in the segment: one bit for each odd number, 16 KiB.
@@ -236,11 +236,7 @@ impl Found {
 
 /// Rounds to a count of at least one.
 fn whole(value: f64) -> u32 {
-    let value = value.round().clamp(1.0, f64::from(u32::MAX));
-    // Within the range of the type, by the line above.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
-    let value = value as u32;
-    value
+    u32::try_from(nearest(value).max(1)).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

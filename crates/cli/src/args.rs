@@ -19,7 +19,7 @@ pub(crate) use bench::{
 pub(crate) use daemon::{Daemon, Record, Replay, Top};
 pub(crate) use find::{Doctor, Observe, PreThrottle, Probe, Scan, Use, Via};
 pub(crate) use run::Run;
-pub(crate) use sim::{Compare, Governor, Model, Moving, Paper, Phases, Sim, SimRun, Validate};
+pub(crate) use sim::{Compare, Governor, Model, Paper, Phases, Sim, SimRun, Validate};
 
 /// Measure what AVX2, AVX-512 and AMX code costs on this machine, find the functions that cause the
 /// cost, and avoid it.

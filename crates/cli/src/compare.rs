@@ -65,9 +65,8 @@ fn loops(
     model: &Model,
     interrupt: &Interrupt,
 ) -> Result<Loops, SimError> {
-    let chosen: Vec<Moving> = arguments.loops.iter().copied().map(sim::moving).collect();
-    let is_chosen = |moving: &Moving| *moving == Moving::None || chosen.contains(moving);
-    let loops: Vec<Moving> = Moving::ALL.into_iter().filter(is_chosen).collect();
+    let is_chosen = |moving: &Moving| *moving == Moving::None || arguments.loops.contains(moving);
+    let loops: Vec<Moving> = Moving::all().into_iter().filter(is_chosen).collect();
     let moves = scenario.settings(model, Governor::Hardware, Moving::Always, 1)?.region_moves;
     let hand_over_ns = moves.map_or(0.0, |moves| 2.0 * moves.hand_over_ns);
     let stops = || interrupt.is_set();

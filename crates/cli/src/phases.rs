@@ -9,9 +9,10 @@ use anyhow::Context;
 use dimmer_host::interrupt::Interrupt;
 use dimmer_policy::license::hardware::Rules;
 use dimmer_processor::model::Model;
+use dimmer_processor::units::Nanos;
 use dimmer_report::phases as report;
 use dimmer_sim::{
-    Ended, Extent, Governor, Machine, Moment, PS, Script, Segment, Settings, SimError, Step,
+    Ended, Extent, Governor, Machine, Moment, Script, Segment, Settings, SimError, Step,
 };
 use rayon::prelude::*;
 
@@ -129,7 +130,7 @@ fn once(
     let rules = Rules::new(model)?;
     let mut machine = Machine::new(model, Settings { governor, seed, ..Settings::default() }, ())?;
     let steps = phases.iter().enumerate().map(|(counter, phase)| {
-        let extent = Extent::Time(phase.us * 1000 * PS);
+        let extent = Extent::Time(Nanos::from_us(phase.us).picos());
         let code = Segment { counter, extent, ..phase.kind.simulated().0 };
         (Step::Run(code), rules.level_of(&code.demand()))
     });

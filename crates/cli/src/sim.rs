@@ -7,8 +7,8 @@ use anyhow::Context;
 use dimmer_host::interrupt::Interrupt;
 use dimmer_processor::model::Model;
 use dimmer_report::sim::{Run, Trace};
+use dimmer_sim::Governor;
 use dimmer_sim::scenario::Scenario;
-use dimmer_sim::{Governor, Moving};
 
 use crate::output::{self, Output};
 use crate::{args, bad_input, input, model};
@@ -22,7 +22,7 @@ pub(crate) fn run(arguments: &args::SimRun) -> anyhow::Result<ExitCode> {
     }
     let (scenario, model) = read(&arguments.scenario, arguments.model.name())?;
     let governor = governor(arguments.governor);
-    let moving = moving(arguments.moving);
+    let moving = arguments.moving;
     let settings = scenario.settings(&model, governor, moving, arguments.seed);
     let settings = settings.map_err(bad_input)?;
     let interrupt = Interrupt::install().context("cannot handle signals")?;
@@ -55,14 +55,5 @@ pub(crate) fn governor(governor: args::Governor) -> Governor {
         args::Governor::User => Governor::User,
         args::Governor::Oracle => Governor::Oracle,
         args::Governor::Predictive => Governor::Predictive,
-    }
-}
-
-pub(crate) fn moving(moving: args::Moving) -> Moving {
-    match moving {
-        args::Moving::None => Moving::None,
-        args::Moving::Thresholds => Moving::Thresholds,
-        args::Moving::Trials => Moving::Trials,
-        args::Moving::Always => Moving::Always,
     }
 }

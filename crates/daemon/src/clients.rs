@@ -7,6 +7,7 @@ use std::sync::Arc;
 use dimmer_policy::server::evidence::Evidence;
 use dimmer_policy::server::timing::{Concluded, TimingEvidence};
 use dimmer_policy::server::{ClientId, ProgramId, SiteId, Window};
+use dimmer_processor::units::whole;
 use dimmer_protocol::{Mapped, Sums, Table};
 
 use crate::counters::Counters;
@@ -255,15 +256,6 @@ impl Site {
         }
         concluded
     }
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "saturates, and is nothing where it is no number"
-)]
-fn whole(value: f64) -> u64 {
-    value as u64
 }
 
 #[cfg(test)]

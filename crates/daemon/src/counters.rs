@@ -9,7 +9,7 @@ use dimmer_host::microarchitecture::Microarchitecture;
 use dimmer_host::perf::{self, Countable, ProcessCounters};
 use dimmer_host::root::Root;
 use dimmer_host::unavailable::Unavailable;
-use dimmer_policy::server::evidence::{Evidence, LEVELS};
+use dimmer_policy::server::evidence::{Evidence, LEVELS, place_of};
 
 /// Minimum time between two reads of the counters (ns): each read is a system call per thread.
 const PERIOD_NS: u64 = 1_000_000_000;
@@ -46,9 +46,7 @@ impl Counted {
             (!levels.is_empty()).then_some(Self { countables, kind, levels })
         };
         let cycles = of(Kind::Cycles, Countable::Cycles, |counts| match counts {
-            Counts::LicenseCycles(level) => {
-                Some((level.index() as usize).checked_sub(1)?.min(LEVELS - 1))
-            }
+            Counts::LicenseCycles(level) => place_of(level),
             _ => None,
         });
         // By the rules of levels, 256 bits may ask for L1, and 512 for L2.

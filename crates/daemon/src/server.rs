@@ -8,12 +8,13 @@ mod lease;
 mod listener;
 mod looking;
 mod publisher;
+mod requests;
 mod teller;
 #[cfg(test)]
 mod tests;
 mod users;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -24,6 +25,7 @@ use std::time::{Duration, Instant};
 
 use dimmer_host::root::Root;
 use dimmer_policy::server::{ClientId, Server as Policy, UserId};
+use dimmer_processor::units::Time;
 use dimmer_protocol::{Closer, Hello, LeasePage, Owned, Socket, Table, Welcome};
 use rustix::event::epoll;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -40,9 +42,10 @@ use idle::Idle;
 use lease::Lease;
 pub use listener::Place;
 pub(crate) use listener::make_directory_of;
-use publisher::{Publication, Turn};
+use publisher::Publication;
+use requests::Requests;
 use teller::{Hearer, Teller};
-use users::User;
+use users::Users;
 
 /// Why the server cannot run.
 #[derive(Debug, thiserror::Error)]
@@ -175,13 +178,10 @@ pub struct Server {
     peers: BTreeMap<u64, Peer>,
     next_peer: u64,
     names: Names,
-    users: HashMap<u32, User>,
+    users: Users,
     teller: Teller,
-    /// Watchers that have asked for the state, in order of their requests.
-    asking: BTreeMap<u64, u64>,
-    next_ask: u64,
-    /// When a user may get the state again, if that is not now.
-    may_ask: HashMap<u32, Turn>,
+    /// Watchers' requests for the state.
+    requests: Requests,
     /// The state being assembled, and when assembling may continue.
     publication: Option<Publication>,
     may_tell: Instant,
@@ -246,11 +246,9 @@ impl Server {
             peers: BTreeMap::new(),
             next_peer: FIRST_PEER,
             names: Names::default(),
-            users: HashMap::new(),
+            users: Users::default(),
             teller,
-            asking: BTreeMap::new(),
-            next_ask: 0,
-            may_ask: HashMap::new(),
+            requests: Requests::default(),
             publication: None,
             may_tell: now,
             most_peers,
@@ -358,7 +356,7 @@ impl Server {
             Ok(Hello::Serve { name }) if !is_known => self.serve(number, name),
             Ok(Hello::Watch) if matches!(peer.wants, Wants::Unknown | Wants::Watch { .. }) => {
                 let user = peer.user;
-                let watches = if is_known { Ok(()) } else { self.watch(number, user) };
+                let watches = if is_known { Ok(()) } else { self.users.watches(user, number) };
                 watches.map(|()| self.ask(number))
             }
             Ok(Hello::Record) if !is_known => self.begin_recording(number),
@@ -377,23 +375,18 @@ impl Server {
         let (most, _) = self.options.settings.most_per_user();
         let Some(peer) = self.peers.get(&number) else { return Ok(()) };
         let who = (peer.process, peer.user);
-        let most = most.min(self.share(peer.user, self.most_peers, |user| user.clients));
-        if self.users.get(&peer.user).is_some_and(|user| user.clients >= most) {
-            return Err(format!("this user has {most} clients already"));
-        }
+        self.users.may_serve(peer.user, most, self.most_peers)?;
         let table = Owned::<Table>::new().map_err(|error| error.to_string())?;
         table.write();
         // Counting starts before the answer, after which the client goes on, so it misses no new
         // thread.
         let counters = self.count(who);
         let Some(peer) = self.peers.get_mut(&number) else { return Ok(()) };
-        let is_first = self.users.values().all(|user| user.clients == 0);
-        let user = self.users.entry(peer.user).or_default();
+        let is_first = !self.users.has_clients();
         let files = [self.lease.page.as_fd(), table.as_fd()];
         dimmer_protocol::send(peer.socket.as_fd(), &Welcome.to_bytes(), &files)
             .map_err(|error| error.to_string())?;
-        user.clients += 1;
-        user.silent.remove(&number);
+        self.users.serves(peer.user, number);
         let id = ClientId(number);
         let table = table.into_memory();
         let program = self.names.join(peer.user, &name);
@@ -418,22 +411,19 @@ impl Server {
         // Closing a file removes it from epoll only if this was the last copy; a passed-on file has
         // others.
         let _ = epoll::delete(&self.events, &peer.socket);
-        let user = self.users.entry(peer.user).or_default();
         match &peer.wants {
-            Wants::Unknown => drop(user.silent.remove(&number)),
+            Wants::Unknown => self.users.silent_leaves(peer.user, number),
             Wants::Watch { asks } => {
-                user.watchers -= 1;
-                asks.and_then(|order| self.asking.remove(&order));
+                self.users.watcher_leaves(peer.user);
+                if let Some(order) = asks {
+                    self.requests.withdraw(*order);
+                }
             }
-            Wants::Record => user.watchers -= 1,
+            Wants::Record => self.users.watcher_leaves(peer.user),
             Wants::Decisions(client) => {
-                user.clients -= 1;
-                user.sites -= client.sites.len();
-                user.files -= client.counters.as_ref().map_or(0, Counters::files);
+                let files = client.counters.as_ref().map_or(0, Counters::files);
+                self.users.client_leaves(peer.user, client.sites.len(), files);
             }
-        }
-        if user.is_gone() {
-            self.users.remove(&peer.user);
         }
         let Wants::Decisions(client) = peer.wants else { return };
         client.table.leave();
@@ -467,7 +457,7 @@ impl Server {
     }
 
     fn has_clients(&self) -> bool {
-        self.users.values().any(|user| user.clients > 0)
+        self.users.has_clients()
     }
 
     fn clients(&self) -> impl Iterator<Item = &Client> {
@@ -531,7 +521,7 @@ impl Server {
 
 fn new_policy(settings: &Settings, found: &Found, now_ns: u64) -> Policy {
     let settings = settings.policy(found.cores, found.most(), &found.clocks, found.prices.clone());
-    Policy::new(settings, now_ns)
+    Policy::new(settings, Time::from_ns(now_ns))
 }
 
 fn nanoseconds(span: Duration) -> u64 {

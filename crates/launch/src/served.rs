@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use dimmer_observe::Tally;
 use dimmer_policy::moving::Word;
-use dimmer_processor::units::CpuId;
+use dimmer_processor::units::{CpuId, whole};
 use dimmer_protocol::{Client, DELEGATE, Hello, LeasePage, MIGRATE, Memory, SITES, Sums};
 
 use crate::named::Planned;
@@ -186,15 +186,6 @@ fn usable(lease_page: &LeasePage, own: &[CpuId]) -> usize {
     }
     let its = lease_page.cores().map(CpuId::new);
     its.zip(own).take_while(|(its, own)| its == *own).count()
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "saturates, and is nothing where it is no number"
-)]
-fn whole(value: f64) -> u64 {
-    value as u64
 }
 
 #[cfg(test)]

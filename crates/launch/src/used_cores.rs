@@ -10,7 +10,7 @@ use dimmer_host::exclusion::{ByAffinity, Exclusion};
 use dimmer_host::process::{self, Thread};
 use dimmer_host::root::Root;
 use dimmer_policy::server::cores::{Cores, Settings};
-use dimmer_processor::units::CpuId;
+use dimmer_processor::units::{CpuId, Time};
 
 use crate::cache;
 
@@ -54,7 +54,7 @@ impl UsedCores {
             root: root.clone(),
             cpus: cpus.to_vec(),
             used: 0,
-            unserved: Cores::new(Settings::of(2), 0),
+            unserved: Cores::new(Settings::of(2), Time::START),
             begun: now,
             exclusion: Box::new(by_affinity(root, directory)),
             is_changed: false,
@@ -73,7 +73,7 @@ impl UsedCores {
     /// are used while calls move, and for some time after. Returns the number in use from now on;
     /// the program keeps off these.
     pub(crate) fn step(&mut self, dedicated: Option<usize>, is_wanted: bool) -> usize {
-        let now = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let now = u64::try_from(self.begun.elapsed().as_nanos()).map_or(Time::MAX, Time::from_ns);
         let is_used = self.unserved.step(now, is_wanted) > 0;
         let used = dedicated.unwrap_or(if is_used { self.cpus.len() } else { 0 });
         self.keep_off(used.min(self.cpus.len()));

@@ -21,9 +21,6 @@ use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::Upper;
 use dimmer_processor::units::LicenseLevel;
 
-/// A time on the caller's clock (ns). Its origin does not matter.
-pub type Time = u64;
-
 /// The code that runs on a core, as far as its governor is concerned.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Demand {
@@ -80,14 +77,4 @@ impl Demand {
     /// Scalar code.
     pub const SCALAR: Self =
         Self { class: InstructionClass::Scalar, upper: Upper::Any, per_cycle: 0.0 };
-}
-
-/// Rounds a span (ns).
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "out of range saturates, which is as long as can be told"
-)]
-pub(crate) fn span(ns: f64) -> Time {
-    ns.round() as Time
 }

@@ -6,8 +6,9 @@
 //! | [`evidence`] | how dense wide-vector code is in what ran | §4.2.2, §5.2 |
 //! | [`timing`] | evidence from the clock, or from the marking alone | |
 //! | [`performance`] | how well clients do | §4.2.4 |
-//! | [`thresholds`] | the paper's feedback loop | §4.2.3 |
-//! | [`trials`] | a loop that asks one question at a time | |
+//! | [`loops`] | what decides: the trait and the table of all loops | |
+//! | [`loops::thresholds`] | the paper's feedback loop | §4.2.3 |
+//! | [`loops::trials`] | a loop that asks one question at a time | |
 //! | [`cores`] | how many cores are dedicated | §4.2.1, §4.3.3 |
 //! | [`decision`] | what is done with a region's calls, and why | §4.2.2 |
 //! | `shares` | whose calls may be moved if that takes cores from other users | |
@@ -19,24 +20,23 @@
 pub mod cores;
 pub mod decision;
 pub mod evidence;
+pub mod loops;
 pub mod performance;
 pub mod settings;
 mod shares;
-pub mod thresholds;
 pub mod timing;
-pub mod trials;
 
 use std::collections::BTreeMap;
 
-use crate::license::Time;
+use dimmer_processor::units::Time;
+
 use cores::Cores;
-use decision::{Action, Change, Decide, Decided, Reason, State, Stayed};
+use decision::{Action, Change, Decide, Decided, Reason, Stayed};
 use evidence::{Evidence, LEVELS};
+use loops::{Loop, WindowEnd};
 use performance::Performance;
-use settings::{Loop, Settings, Unit};
+use settings::{Settings, Unit};
 use shares::{Seen, Shares};
-use thresholds::Thresholds;
-use trials::Trials;
 
 /// A process with marked regions. The caller chooses the number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -94,7 +94,7 @@ struct Client {
     units: BTreeMap<Option<SiteId>, Decided>,
 }
 
-/// Groups of units by program and site, numbered for the trials.
+/// Groups of units by program and site, numbered for the loop.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Groups {
     /// The number of each group, and how many members it has.
@@ -132,7 +132,7 @@ impl Groups {
 #[derive(Clone, Debug)]
 pub struct Server {
     settings: Settings,
-    state: State,
+    decides: Box<dyn Loop>,
     clients: BTreeMap<ClientId, Client>,
     groups: Groups,
     cores: Cores,
@@ -152,14 +152,11 @@ impl Server {
     /// A server without clients.
     #[must_use]
     pub fn new(settings: Settings, now: Time) -> Self {
-        let state = match settings.decides {
-            Loop::Thresholds(settings) => State::Thresholds(Thresholds::new(settings, now)),
-            Loop::Trials(settings) => State::Trials(Trials::new(settings)),
-        };
+        let decides = settings.decides.start(now);
         let cores = Cores::new(settings.cores, now);
         Self {
             settings,
-            state,
+            decides,
             clients: BTreeMap::new(),
             groups: Groups::default(),
             cores,
@@ -182,13 +179,13 @@ impl Server {
     /// client with the same id is forgotten.
     pub fn join_of(&mut self, user: UserId, client: ClientId, program: ProgramId) {
         self.leave(client);
-        let performance = Performance::new(matches!(self.state, State::Trials(_)));
+        let performance = Performance::new(self.decides.skips_first_window());
         let units = BTreeMap::new();
         self.clients.insert(client, Client { program, user, performance, units });
     }
 
-    /// Removes a client that has ended. An unknown client changes nothing. What the trials have
-    /// learnt about its program is kept until [`Self::forget`], and loses weight with time.
+    /// Removes a client that has ended. An unknown client changes nothing. What the loop has
+    /// learnt about its program is kept until [`Self::forget`].
     pub fn leave(&mut self, client: ClientId) {
         let Some(left) = self.clients.remove(&client) else {
             return;
@@ -197,13 +194,11 @@ impl Server {
         for (site, unit) in left.units {
             self.moved -= usize::from(unit.action == Action::Move);
             let last = self.groups.leave((left.program, site));
-            if let State::Trials(trials) = &mut self.state {
-                if unit.is_candidate {
-                    trials.candidate(unit.group, false);
-                }
-                if let Some(group) = last {
-                    trials.rest(group);
-                }
+            if unit.is_candidate {
+                self.decides.candidate(unit.group, false);
+            }
+            if let Some(group) = last {
+                self.decides.rest(group);
             }
         }
     }
@@ -212,10 +207,8 @@ impl Server {
     /// whole, if no client has it. Without such calls, memory grows with every program that ever
     /// was there.
     pub fn forget(&mut self, program: ProgramId, site: Option<SiteId>) {
-        if let (Some(group), State::Trials(trials)) =
-            (self.groups.forget((program, site)), &mut self.state)
-        {
-            trials.forget(group);
+        if let Some(group) = self.groups.forget((program, site)) {
+            self.decides.forget(group);
         }
     }
 
@@ -238,32 +231,27 @@ impl Server {
         known.performance.tally.calls(window.calls, window.span_ns, window.in_region_ns);
         self.cores.worked(known.user, window.moved_ns);
         let (program, groups) = (known.program, &mut self.groups);
-        let (user, state) = (known.user, &mut self.state);
+        let (user, decides) = (known.user, &mut self.decides);
         let new = || {
             let group = groups.join((program, key));
-            if let State::Trials(trials) = state {
-                trials.own(group, user);
-            }
+            decides.own(group, user);
             Decided { group, ..Decided::default() }
         };
         let unit = known.units.entry(key).or_insert_with(new);
-        // On a dedicated core, other clients' code holds the level too (paper 001 §7.1). The
-        // paper's loop does not distinguish where calls ran.
+        // On a dedicated core, other clients' code holds the level too (paper 001 §7.1).
         let is_elsewhere = window.moved_calls > 0 && unit.density.is_some();
-        let is_taken = matches!(self.state, State::Thresholds(_)) || !is_elsewhere;
-        let (span, whole) = (window.span_ns as f64, self.settings.window_ns() as f64);
+        let is_taken = self.decides.counts_moved_calls() || !is_elsewhere;
+        let (span, whole) = (window.span_ns as f64, self.decides.window_length().as_f64());
         let part = if span > 0.0 { span / (span + whole) } else { 0.0 };
-        match (unit.stayed, &mut self.state) {
-            (Some(stayed), State::Trials(trials)) if window.moved_calls > 0 => {
+        if window.moved_calls > 0 {
+            if let Some(stayed) = unit.stayed {
                 // The calls' threads spin while they wait, and the dedicated core works.
                 let longer_ns = window.in_region_ns as f64 - window.calls as f64 * stayed.call_ns;
-                trials.spend(unit.group, longer_ns, window.moved_ns as f64);
+                self.decides.spend(unit.group, longer_ns, window.moved_ns as f64);
             }
-            (was, _) if window.calls > 0 && window.moved_calls == 0 => {
-                let newer = Stayed::new(window.calls, window.in_region_ns, window.span_ns);
-                unit.stayed = Some(was.map_or(newer, |was| was.towards(newer, part)));
-            }
-            _ => {}
+        } else if window.calls > 0 {
+            let newer = Stayed::new(window.calls, window.in_region_ns, window.span_ns);
+            unit.stayed = Some(unit.stayed.map_or(newer, |was| was.towards(newer, part)));
         }
         if let Some(newer) = window.evidence.density(&self.settings.clocks).filter(|_| is_taken) {
             unit.density =
@@ -271,10 +259,10 @@ impl Server {
         }
         let decide = Decide {
             settings: &self.settings,
-            lowest: self.settings.lowest(),
+            lowest: [self.decides.negligible(); LEVELS],
             is_denied: self.shares.is_denied(user),
         };
-        if let Some((change, was)) = decide.unit((client, key), unit, &mut self.state) {
+        if let Some((change, was)) = decide.unit((client, key), unit, self.decides.as_mut()) {
             self.moved += usize::from(change.action == Action::Move);
             self.moved -= usize::from(was == Action::Move);
             self.changes.push(change);
@@ -305,7 +293,7 @@ impl Server {
     /// The latest time for the next [`Self::step`]; `None` while there is nothing to decide.
     #[must_use]
     pub fn next_wakeup(&self) -> Option<Time> {
-        let window = self.settles.unwrap_or(self.begun.saturating_add(self.settings.window_ns()));
+        let window = self.settles.unwrap_or(self.begun + self.decides.window_length());
         let window = (!self.clients.is_empty()).then_some(window);
         [window, self.cores.next_wakeup()].into_iter().flatten().min()
     }
@@ -322,12 +310,12 @@ impl Server {
             for (client, known) in &mut self.clients {
                 let decide = Decide {
                     settings: &self.settings,
-                    lowest: self.settings.lowest(),
+                    lowest: [self.decides.negligible(); LEVELS],
                     is_denied: self.shares.is_denied(known.user),
                 };
                 for (site, unit) in &mut known.units {
                     if let Some((change, was)) =
-                        decide.unit((*client, *site), unit, &mut self.state)
+                        decide.unit((*client, *site), unit, self.decides.as_mut())
                     {
                         self.moved += usize::from(change.action == Action::Move);
                         self.moved -= usize::from(was == Action::Move);
@@ -359,11 +347,8 @@ impl Server {
 
     /// The thresholds of L1, L2, ..., if the loop has any.
     #[must_use]
-    pub const fn thresholds(&self) -> Option<&[f64; LEVELS]> {
-        match &self.state {
-            State::Thresholds(state) => Some(state.thresholds()),
-            State::Trials(_) => None,
-        }
+    pub fn thresholds(&self) -> Option<&[f64; LEVELS]> {
+        self.decides.thresholds()
     }
 
     /// Ends the window if it is time. Returns whether all units have to be decided again.
@@ -373,36 +358,28 @@ impl Server {
         }
         let performances =
             self.clients.values_mut().map(|client| (client.user, &mut client.performance));
-        let is_dear = matches!(&self.state, State::Trials(state) if state.is_dear());
-        if let Some(until) = self.settles.filter(|until| now >= *until && !is_dear) {
+        let (ends_early, whole) = (self.decides.ends_early(), self.decides.window_length());
+        if let Some(until) = self.settles.filter(|until| now >= *until && !ends_early) {
             performances.for_each(|(_, client)| client.tally = performance::Tally::default());
             (self.begun, self.settles) = (now, None);
-            if let State::Trials(state) = &mut self.state {
-                // Zero, unless there was no step for a long time.
-                state.pass((now - until) / self.settings.window_ns().max(1));
-            }
-        } else if is_dear
-            || (self.settles.is_none() && now - self.begun >= self.settings.window_ns())
-        {
-            let Settings { metric, mixing, .. } = self.settings;
-            let trend = performance::trend(performances, metric, mixing);
-            let windows = (now - self.begun) / self.settings.window_ns().max(1);
-            (self.begun, self.settles) = (now, None);
-            let are_shares_changed = self.share();
-            return match (&mut self.state, &self.settings.decides) {
-                (State::Trials(state), Loop::Trials(settings)) => {
-                    state.pass(windows);
-                    let is_changed = state.window(trend).is_some() || are_shares_changed;
-                    self.settles = is_changed.then(|| now.saturating_add(settings.settle_ns));
-                    is_changed
-                }
-                (State::Thresholds(state), _) => {
-                    state.window(now, trend.change(), self.moved) || are_shares_changed
-                }
-                (State::Trials(_), Loop::Thresholds(_)) => false,
-            };
+            // Zero, unless there was no step for a long time.
+            self.decides.pass((now - until).times(whole));
+            return false;
         }
-        false
+        if !ends_early && (self.settles.is_some() || now - self.begun < whole) {
+            return false;
+        }
+        let Settings { metric, mixing, .. } = self.settings;
+        let trend = performance::trend(performances, metric, mixing);
+        let windows = (now - self.begun).times(whole);
+        (self.begun, self.settles) = (now, None);
+        let are_shares_changed = self.share();
+        self.decides.pass(windows);
+        let is_changed = self.decides.window(WindowEnd { now, trend, moved: self.moved });
+        let is_changed = is_changed || are_shares_changed;
+        let settles = self.decides.settling().filter(|_| is_changed);
+        self.settles = settles.map(|span| now + span);
+        is_changed
     }
 
     /// Estimates what users' calls cost other users, at the end of a window. Returns whether that

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dimmer_processor::units::{CpuId, TscFrequency, TscTicks};
+use dimmer_processor::units::{CpuId, TscFrequency, TscTicks, nearest};
 
 use crate::outcome::Instrument;
 use crate::program::{Program, Trace, Work};
@@ -195,5 +195,5 @@ fn resolution(samples: &Samples, tsc: TscFrequency) -> f64 {
 
 /// A positive count, rounded.
 fn round(value: f64) -> u32 {
-    u32::try_from(crate::stats::floor_index(value + 0.5)).unwrap_or(u32::MAX)
+    u32::try_from(nearest(value)).unwrap_or(u32::MAX)
 }

@@ -6,11 +6,11 @@
 
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::{Bin, Identity, Level, Model, Rule, Shape, Sourced, Upper};
-use dimmer_processor::units::LicenseLevel;
+use dimmer_processor::units::{LicenseLevel, nearest};
 
 use crate::mode::Mode;
 use crate::outcome::{Detail, Findings, Gap, Outcome, Throttling};
-use crate::stats::{Estimate, floor_index};
+use crate::stats::Estimate;
 
 /// Clocks closer than this are the same level: half a step of 100 MHz at 5 GHz.
 const SAME_LEVEL: f64 = 0.01;
@@ -24,10 +24,10 @@ pub fn of(findings: &Findings, identity: Identity, shape: Shape) -> Model {
     let mut model = Model::new(identity);
     model.shape = shape;
     model.clock.tsc_mhz = Some(Sourced::new(
-        whole(findings.tsc_ghz * 1000.0),
+        nearest(findings.tsc_ghz * 1000.0),
         "dimmer probe: time-stamp counter against the system's clock",
     ));
-    let nominal_mhz = whole(findings.instrument.nominal_ghz * 1000.0);
+    let nominal_mhz = nearest(findings.instrument.nominal_ghz * 1000.0);
     let source = "dimmer probe: multiplication chain, scalar code on one CPU, as the machine ran";
     model.levels[0].bins.push(Bin {
         from_cores: 1,
@@ -141,8 +141,8 @@ fn add_levels(model: &mut Model, classes: &[Class<'_>]) {
             level: Sourced::new(LicenseLevel::new(index), source),
             instructions: class.instructions.map(|found| {
                 let source = format!("dimmer probe: instructions, {} class", class.class);
-                Sourced::new(whole(found.median).max(1), source)
-                    .with_interval(whole(found.ci95.0).max(1), whole(found.ci95.1).max(1))
+                Sourced::new(nearest(found.median).max(1), source)
+                    .with_interval(nearest(found.ci95.0).max(1), nearest(found.ci95.1).max(1))
             }),
             instructions_log_sd: None,
             density_per_cycle: None,
@@ -209,7 +209,10 @@ fn add_release(model: &mut Model, outcomes: &[&Outcome]) {
         let mut well_below = found.gaps.iter().rev().filter(|gap| 2.0 * gap.gap_us < change_us);
         let gap = well_below.find_map(|gap| Some((gap.gap_us, gap.kept_after_ms?)));
         let after = gap.filter(|_| model.release.recurrence_ns.is_some()).map(|(gap_us, ms)| {
-            Sourced::new(whole(ms * 1e6), format!("{} at gaps of {gap_us:.0} us", source(outcome)))
+            Sourced::new(
+                nearest(ms * 1e6),
+                format!("{} at gaps of {gap_us:.0} us", source(outcome)),
+            )
         });
         model.release.recurrence_after_ns = after;
         if model.release.recurrence_ns.is_some() {
@@ -243,8 +246,8 @@ fn while_kept(gaps: &[Gap], change_us: f64) -> Option<Estimate> {
 }
 
 fn time(estimate: Estimate, outcome: &Outcome) -> Sourced<u64> {
-    Sourced::new(whole(estimate.median), source(outcome))
-        .with_interval(whole(estimate.ci95.0), whole(estimate.ci95.1))
+    Sourced::new(nearest(estimate.median), source(outcome))
+        .with_interval(nearest(estimate.ci95.0), nearest(estimate.ci95.1))
 }
 
 /// A ratio, rounded to four digits, because no measurement gives more; above 0, at most 1.
@@ -252,9 +255,4 @@ fn ratio(estimate: &Estimate, outcome: &Outcome) -> Sourced<f64> {
     let rounded = |value: f64| ((value * 1e4).round() / 1e4).clamp(1e-4, 1.0);
     Sourced::new(rounded(estimate.median), source(outcome))
         .with_interval(rounded(estimate.ci95.0), rounded(estimate.ci95.1))
-}
-
-/// A rounded count; 0 for negative numbers.
-fn whole(value: f64) -> u64 {
-    u64::try_from(floor_index(value + 0.5)).unwrap_or(u64::MAX)
 }

@@ -1,10 +1,14 @@
 //! Quantities as types that combine a number and its unit.
 //!
 //! Each type holds one private integer. Constructors and getters name the unit, and no conversion
-//! is silent: there is no `From<u64>`. All times here are spans. Identifiers of different things
-//! are different types.
+//! is silent: there is no `From<u64>`. Instants and spans of time are different types. Identifiers
+//! of different things are different types.
+
+mod time;
 
 use std::fmt;
+
+pub use self::time::{Moment, Nanos, Picos, Time};
 
 /// Declares a quantity: an integer newtype whose constructor and getter name the unit.
 macro_rules! quantity {
@@ -69,10 +73,6 @@ quantity!(
     KiloHertz(u64), from_khz, khz, "kHz"
 );
 quantity!(
-    /// A span of wall-clock time.
-    Nanos(u64), from_ns, ns, "ns"
-);
-quantity!(
     /// A span counted by the time-stamp counter; a [`TscFrequency`] turns it into time.
     TscTicks(u64), from_ticks, ticks, "TSC ticks"
 );
@@ -125,24 +125,22 @@ impl KiloHertz {
     }
 }
 
-impl Nanos {
-    /// The span of `us` microseconds.
-    #[must_use]
-    pub const fn from_us(us: u64) -> Self {
-        Self(us * 1000)
-    }
+/// The whole number at or below a value: 0 for what is negative or not a number, and [`u64::MAX`]
+/// for what is larger.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "`as` saturates, and gives 0 for what is not a number"
+)]
+#[must_use]
+pub const fn whole(value: f64) -> u64 {
+    value as u64
+}
 
-    /// The span of `ms` milliseconds.
-    #[must_use]
-    pub const fn from_ms(ms: u64) -> Self {
-        Self(ms * 1_000_000)
-    }
-
-    /// The value in microseconds, for people.
-    #[must_use]
-    pub fn us(self) -> f64 {
-        self.0 as f64 / 1e3
-    }
+/// The whole number nearest to a value, bounded as that of [`whole`].
+#[must_use]
+pub fn nearest(value: f64) -> u64 {
+    whole(value.round())
 }
 
 /// Frequency of a machine's time-stamp counter: the only way to convert ticks to time.
@@ -169,5 +167,17 @@ impl TscFrequency {
     #[must_use]
     pub fn ns(self, ticks: TscTicks) -> f64 {
         ticks.ticks() as f64 / self.ghz
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_become_whole_within_bounds() {
+        let values = [f64::NAN, f64::NEG_INFINITY, -0.6, 0.5, 1.4, 1.5, 1e300, f64::INFINITY];
+        assert_eq!(values.map(whole), [0, 0, 0, 0, 1, 1, u64::MAX, u64::MAX]);
+        assert_eq!(values.map(nearest), [0, 0, 0, 1, 1, 2, u64::MAX, u64::MAX]);
     }
 }

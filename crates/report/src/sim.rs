@@ -5,8 +5,9 @@ pub(crate) mod energy;
 mod trace;
 
 use dimmer_processor::model::Model;
+use dimmer_processor::units::Nanos;
 use dimmer_sim::scenario::{Latencies, Outcome, Scenario, ThreadOutcome};
-use dimmer_sim::{Energy, Governor, Moment, Moving, Totals};
+use dimmer_sim::{Energy, Governor, Moment, Moving, Picos, Totals};
 use serde::Serialize;
 
 pub use trace::Trace;
@@ -137,10 +138,11 @@ impl LatenciesDocument {
 
 fn document<'a>(run: &Run<'a>) -> Document<'a> {
     let Run { scenario, model, governor, moving, seed, outcome } = *run;
-    let us = |span: Moment| span as f64 * US;
+    let us = |span: Picos| span.as_f64() * US;
+    let at_us = |moment: Moment| us(moment.since_start());
     let threads = outcome.threads.iter().map(|thread| Thread {
         name: &thread.name,
-        finished_us: thread.finished.map(us),
+        finished_us: thread.finished.map(at_us),
         phases: thread
             .phases
             .iter()
@@ -185,8 +187,8 @@ fn document<'a>(run: &Run<'a>) -> Document<'a> {
         moving: moving.name(),
         seed,
         partial: outcome.is_partial,
-        end_us: us(outcome.end),
-        asked_us: scenario.end().map(us),
+        end_us: at_us(outcome.end),
+        asked_us: scenario.end().map(at_us),
         segments: outcome.segments,
         threads: threads.collect(),
         cores: cores.collect(),
@@ -209,7 +211,7 @@ fn text(run: &Run<'_>, screen: Screen) -> String {
     let mut table = Table::new(["Thread", "code", "time", "instructions", "per ns"]);
     for thread in &outcome.threads {
         for phase in &thread.phases {
-            let ns = phase.time as f64 / 1000.0;
+            let ns = phase.time.ns();
             let cells = [
                 span(phase.time),
                 format!("{:.4e}", phase.instructions),
@@ -223,7 +225,7 @@ fn text(run: &Run<'_>, screen: Screen) -> String {
     text.push_str(&table.render(screen));
     for thread in &outcome.threads {
         if let Some(Latencies { requests, p50, p99, p999, .. }) = thread.latencies {
-            let [p50, p99, p999] = [p50, p99, p999].map(|ns| span(ns * 1000));
+            let [p50, p99, p999] = [p50, p99, p999].map(|ns| span(Nanos::from_ns(ns).picos()));
             let name = &thread.name;
             text.push_str(&format!(
                 "\n{name}: {requests} requests, half within {p50}, 99 % within {p99}, 99.9 % within {p999}\n"
@@ -249,9 +251,9 @@ fn partial(scenario: &Scenario, outcome: &Outcome) -> String {
     if !outcome.is_partial {
         return String::new();
     }
-    let done = span(outcome.end);
+    let done = span(outcome.end.since_start());
     let asked = match scenario.end() {
-        Some(end) => format!("{done} of {} were simulated", span(end)),
+        Some(end) => format!("{done} of {} were simulated", span(end.since_start())),
         None => {
             let threads = &outcome.threads;
             let finished = threads.iter().filter(|thread| thread.finished.is_some()).count();
@@ -266,7 +268,7 @@ fn partial(scenario: &Scenario, outcome: &Outcome) -> String {
 
 /// The time that a core spent in each state, without the states that did not occur.
 fn states(model: &Model, core: &Totals) -> String {
-    let all = core.level.iter().sum::<Moment>()
+    let all = core.level.iter().sum::<Picos>()
         + core.throttled
         + core.still
         + core.stolen
@@ -281,11 +283,11 @@ fn states(model: &Model, core: &Totals) -> String {
         ("waking up and taking over threads", core.delayed),
         ("idle", core.idle),
     ];
-    let parts = levels.chain(others).filter(|(_, time)| *time > 0).map(|(name, time)| {
-        format!("{name} {} ({:.2} %)", span(time), 100.0 * time as f64 / all as f64)
+    let parts = levels.chain(others).filter(|(_, time)| *time > Picos::ZERO).map(|(name, time)| {
+        format!("{name} {} ({:.2} %)", span(time), 100.0 * time.as_f64() / all.as_f64())
     });
     let parts: Vec<String> = parts.collect();
-    let below = if core.below > 0 {
+    let below = if core.below > Picos::ZERO {
         format!("; {} of it below the level that the code asks for", span(core.below))
     } else {
         String::new()
@@ -294,8 +296,8 @@ fn states(model: &Model, core: &Totals) -> String {
 }
 
 /// A time with a suitable unit.
-fn span(time: Moment) -> String {
-    match time as f64 * US {
+fn span(time: Picos) -> String {
+    match time.as_f64() * US {
         us if us >= 1e6 => format!("{:.3} s", us / 1e6),
         us if us >= 1e3 => format!("{:.3} ms", us / 1e3),
         us => format!("{us:.3} µs"),

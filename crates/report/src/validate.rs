@@ -30,12 +30,13 @@ struct Document {
 struct LoopsDocument {
     load: &'static str,
     best: &'static str,
-    paper: LoopDocument,
-    trials: LoopDocument,
+    loops: Vec<LoopDocument>,
 }
 
 #[derive(Debug, Serialize)]
 struct LoopDocument {
+    #[serde(rename = "loop")]
+    name: &'static str,
     done_ratio: f64,
     off_share: f64,
     found_s: Option<f64>,
@@ -73,8 +74,7 @@ pub fn document(recreated: Vec<Recreated>, loops: &[Compared]) -> impl Serialize
     let loops = loops.iter().map(|one| LoopsDocument {
         load: one.load,
         best: one.best,
-        paper: LoopDocument::new(&one.paper),
-        trials: LoopDocument::new(&one.trials),
+        loops: one.loops.iter().map(LoopDocument::new).collect(),
     });
     let loops = loops.collect();
     let rows = recreated.into_iter().flat_map(|recreated| recreated.rows).map(|row| {
@@ -85,9 +85,9 @@ pub fn document(recreated: Vec<Recreated>, loops: &[Compared]) -> impl Serialize
 }
 
 impl LoopDocument {
-    fn new(of: &Loop) -> Self {
+    fn new((name, of): &(&'static str, Loop)) -> Self {
         let Loop { done, off, found_s, changes } = *of;
-        Self { done_ratio: done, off_share: off, found_s, changes }
+        Self { name, done_ratio: done, off_share: off, found_s, changes }
     }
 }
 
@@ -101,7 +101,7 @@ const LOOPS: [&str; 6] = [
     "changes of side",
 ];
 
-/// The rows of both loops on each workload, cell by cell.
+/// The rows of all loops on each workload, cell by cell.
 fn loops_rows(loops: &[Compared]) -> impl Iterator<Item = [String; 6]> {
     let row = |one: &Compared, name: &str, of: &Loop| {
         let found = of.found_s.map_or("never".to_owned(), |at| format!("{at:.2} s"));
@@ -114,9 +114,7 @@ fn loops_rows(loops: &[Compared]) -> impl Iterator<Item = [String; 6]> {
             of.changes.to_string(),
         ]
     };
-    loops.iter().flat_map(move |one| {
-        [row(one, "paper 001's", &one.paper), row(one, "Dimmer's", &one.trials)]
-    })
+    loops.iter().flat_map(move |one| one.loops.iter().map(move |(name, of)| row(one, name, of)))
 }
 
 /// The feedback loops as text.
@@ -190,12 +188,13 @@ pub fn markdown(recreated: &[Recreated], loops: &[Compared]) -> String {
     }
     if !loops.is_empty() {
         text.push_str(
-            "\n## Paper 001's feedback loop beside Dimmer's\n\nThe paper's loop, with the exciter every 20 s \
-             and windows of 800 ms, and Dimmer's, which tries a\nprogram's region with and without, on the \
-             workloads of `scenarios/`. *Done* is what programs get\ndone (a geometric mean over them), \
-             compared with the best of moving nothing (`none`), everything\n(`always`), and of two \
-             programs one. *Calls off it* are those on the other side (a mean over\nprograms); *first on \
-             it* is when most clients were on its side first. The best may change meanwhile.\n\n",
+            "\n## Paper 001's feedback loop beside Dimmer's\n\nThe paper's loop (`thresholds`), with the \
+             exciter every 20 s and windows of 800 ms, and\nDimmer's (`trials`), which tries a \
+             program's region with and without, on the workloads of\n`scenarios/`. *Done* is what \
+             programs get done (a geometric mean over them), compared with the\nbest of moving \
+             nothing (`none`), everything (`always`), and of two programs one. *Calls off it* are\n\
+             those on the other side (a mean over programs); *first on it* is when most clients were \
+             on its side\nfirst. The best may change meanwhile.\n\n",
         );
         let _ = writeln!(text, "| {} |\n|---|---|---|---|---|---|", LOOPS.join(" | "));
         for row in loops_rows(loops) {

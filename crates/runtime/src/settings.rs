@@ -7,7 +7,8 @@ use std::sync::OnceLock;
 
 use dimmer_host::affinity;
 use dimmer_host::root::{Root, parse_cpu_list};
-use dimmer_processor::units::CpuId;
+use dimmer_processor::text::line_of;
+use dimmer_processor::units::{CpuId, whole};
 use dimmer_protocol::{ticks, ticks_per_ns};
 use toml::de::{DeTable, DeValue};
 
@@ -209,16 +210,11 @@ impl Settings {
     }
 
     /// Minimum time that a moved thread stays away, if its regions follow each other (ticks).
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a second at most, and not negative"
-    )]
     pub(crate) fn minimum_stay(&self) -> u64 {
         if self.minimum_stay_us == 0 {
             return 0;
         }
-        (f64::from(self.minimum_stay_us) * 1000.0 * ticks_per_ns()) as u64
+        whole(f64::from(self.minimum_stay_us) * 1000.0 * ticks_per_ns())
     }
 
     /// Whether any region is to be moved.
@@ -326,11 +322,6 @@ extern "C" fn tell_unknown() {
     for line in of_process().unknown(&entered) {
         let _ = writeln!(io::stderr(), "dimmer: {line}");
     }
-}
-
-/// The line, from 1, of a position in a text.
-fn line_of(text: &str, at: usize) -> usize {
-    text.get(..at).map_or(0, |before| before.matches('\n').count()) + 1
 }
 
 /// Prints what is wrong with the settings: a running program has no other way to inform the user.

@@ -93,7 +93,7 @@ fn run(cores: u32) -> u64 {
 
 /// A heap holds as many events as there are cores. Returns how many were taken and put back.
 fn push_and_pop(cores: u32) -> u64 {
-    let mut heap: BinaryHeap<Reverse<(Moment, u64, u32)>> =
+    let mut heap: BinaryHeap<Reverse<(u64, u64, u32)>> =
         (0..cores).map(|core| Reverse((u64::from(core), 0, core))).collect();
     for added in 0..SEGMENTS {
         if let Some(Reverse((time, _, core))) = heap.pop() {

@@ -1,33 +1,39 @@
 //! A core: what runs on it, at which rate, and how long it spends in each state.
 
-use dimmer_policy::license::hardware::{Hardware, Rules};
-use dimmer_policy::license::{Demand, Order, Time};
-use dimmer_processor::class::InstructionClass;
-use dimmer_processor::units::LicenseLevel;
+mod delays;
 
+use dimmer_policy::license::hardware::{Hardware, Rules};
+use dimmer_policy::license::{Demand, Order};
+use dimmer_processor::class::InstructionClass;
+use dimmer_processor::units::{LicenseLevel, Time, whole};
+
+use self::delays::Delays;
 use crate::governor::Software;
 use crate::program::{Extent, Segment};
-use crate::{Clocks, Moment, PS, State};
+use crate::{Clocks, Moment, Picos, State};
 
-/// The time that a core spends in each state (ps); the sum is all of its time.
+/// Picoseconds in a nanosecond.
+const PS: f64 = 1000.0;
+
+/// The time that a core spends in each state; the sum is all of its time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// At each level, executing at full rate.
-    pub level: Vec<Moment>,
+    pub level: Vec<Picos>,
     /// Throttled.
-    pub throttled: Moment,
+    pub throttled: Picos,
     /// Standing still while the clock changes.
-    pub still: Moment,
+    pub still: Picos,
     /// In interrupts and system calls of governors.
-    pub stolen: Moment,
+    pub stolen: Picos,
     /// Waking up from an idle state, or taking over a thread from another CPU.
-    pub delayed: Moment,
+    pub delayed: Picos,
     /// With nothing to run.
-    pub idle: Moment,
+    pub idle: Picos,
     /// The part of the time at the levels at which the level was lower than the code asks for: a
     /// governor in software has not seen the code, or the program did not call it. A real processor
     /// would be unstable (paper 000 §4.2).
-    pub below: Moment,
+    pub below: Picos,
     /// The number of changes of its level.
     pub changes: u64,
     /// The number of interrupts by a governor in software.
@@ -65,7 +71,7 @@ impl Running {
     pub(crate) fn new(thread: usize, segment: Segment, now: Moment, slice_ends: Moment) -> Self {
         let (left, ends) = match segment.extent {
             Extent::Instructions(n) => (n, Moment::MAX),
-            Extent::Time(span) => (f64::INFINITY, now.saturating_add(span)),
+            Extent::Time(span) => (f64::INFINITY, now + span),
         };
         Self { thread, segment, left, ends, slice_ends, rate: 0.0, each: 0.0 }
     }
@@ -78,8 +84,7 @@ impl Running {
     /// When the segment will be over, if nothing changes.
     fn over_at(&self, now: Moment) -> Moment {
         let is_executed = self.each > 0.0 && self.left < f64::INFINITY;
-        let executed =
-            if is_executed { now.saturating_add(ceil(self.left * self.each)) } else { Moment::MAX };
+        let executed = if is_executed { now + ceil(self.left * self.each) } else { Moment::MAX };
         executed.min(self.ends)
     }
 }
@@ -93,15 +98,11 @@ pub(crate) struct Core {
     pub(crate) set: LicenseLevel,
     /// When the governor sets the level back to L0, if it waits for that.
     pub(crate) release: Option<Moment>,
-    /// The core stands still until then, because the governor in software has changed the clock.
-    pub(crate) still_until: Moment,
-    /// The core is in an interrupt or system call until then; `act` is done at its end.
-    pub(crate) stolen_until: Moment,
+    pub(crate) delays: Delays,
+    /// What is done at the end of the interrupts and system calls.
     pub(crate) act: Option<Act>,
     /// Cycles until the counter's interrupt comes, if it is on its way.
     pub(crate) skid: Option<f64>,
-    /// The core wakes up, or takes over a thread, until then.
-    pub(crate) delayed_until: Moment,
     /// The start of the idle time.
     pub(crate) idle_since: Moment,
     /// One for each hardware thread.
@@ -137,21 +138,19 @@ impl Core {
             software,
             set: LicenseLevel::new(0),
             release: None,
-            still_until: 0,
-            stolen_until: 0,
+            delays: Delays::default(),
             act: None,
             skid: None,
-            delayed_until: 0,
-            idle_since: 0,
+            idle_since: Moment::START,
             slots: vec![None; threads],
             ghz: 1.0,
-            since: 0,
+            since: Moment::START,
             counting: None,
             operations: 0.0,
             scaled: 0.0,
             cycles: 0.0,
             is_counted: false,
-            totals: Totals { level: vec![0; levels], ..Totals::default() },
+            totals: Totals { level: vec![Picos::ZERO; levels], ..Totals::default() },
             order,
             demand: Demand::SCALAR,
             asked: LicenseLevel::new(0),
@@ -177,7 +176,7 @@ impl Core {
     }
 
     pub(crate) fn is_still(&self, now: Moment) -> bool {
-        self.order.is_still || now < self.still_until
+        self.order.is_still || self.delays.is_still(now)
     }
 
     /// The highest demand of the running threads.
@@ -188,9 +187,9 @@ impl Core {
 
     /// Counts everything up to now. Calls `ran` for each running thread with the number of
     /// instructions executed and the time.
-    pub(crate) fn advance(&mut self, now: Moment, mut ran: impl FnMut(&Running, f64, Moment)) {
+    pub(crate) fn advance(&mut self, now: Moment, mut ran: impl FnMut(&Running, f64, Picos)) {
         let span = now - self.since;
-        if span == 0 {
+        if span == Picos::ZERO {
             return;
         }
         let begin = self.since;
@@ -199,19 +198,24 @@ impl Core {
         let is_executing = self.is_executing(begin);
         let level = usize::try_from(self.level().index()).unwrap_or(0);
         let totals = &mut self.totals;
-        let state = match () {
-            () if !is_active => &mut totals.idle,
-            () if is_still => &mut totals.still,
-            () if begin < self.stolen_until => &mut totals.stolen,
-            () if begin < self.delayed_until => &mut totals.delayed,
-            () if self.order.is_throttled => &mut totals.throttled,
-            () => &mut totals.level[level],
+        let state = if !is_active {
+            &mut totals.idle
+        } else if is_still {
+            &mut totals.still
+        } else if self.delays.is_stolen(begin) {
+            &mut totals.stolen
+        } else if self.delays.is_delayed(begin) {
+            &mut totals.delayed
+        } else if self.order.is_throttled {
+            &mut totals.throttled
+        } else {
+            &mut totals.level[level]
         };
         *state += span;
         if is_executing && self.asked > self.level() && !matches!(self.software, Software::Absent) {
             self.totals.below += span;
         }
-        let cycles = if is_still { 0.0 } else { self.ghz * span as f64 / PS as f64 };
+        let cycles = if is_still { 0.0 } else { self.ghz * span.as_f64() / PS };
         // Unhalted cycles.
         if is_active {
             self.cycles += cycles;
@@ -224,15 +228,15 @@ impl Core {
         let mut counted = 0.0;
         let busy = self.slots.iter().flatten().count().max(1) as f64;
         for running in self.slots.iter_mut().flatten() {
-            let done = running.rate * span as f64;
+            let done = running.rate * span.as_f64();
             running.left -= done;
             // Rounding to picoseconds may leave half an instruction.
             if running.left < 0.5 {
                 running.left = 0.0;
             }
             let wide = done * running.segment.share;
-            let waited = done * running.segment.memory_ns * PS as f64;
-            self.scaled += (span as f64 - waited) / busy;
+            let waited = done * running.segment.memory_ns * PS;
+            self.scaled += (span.as_f64() - waited) / busy;
             if running.segment.class == InstructionClass::Heavy512 {
                 // A fused multiplication and addition counts as two operations.
                 self.operations += 2.0 * wide;
@@ -281,12 +285,17 @@ impl Core {
 
     /// Whether running threads execute: the core neither stands still nor does anything else.
     pub(crate) fn is_executing(&self, now: Moment) -> bool {
-        self.is_active() && !self.is_still(now) && now >= self.stolen_until.max(self.delayed_until)
+        self.is_active() && !self.stops(now)
+    }
+
+    /// Whether something keeps the core from executing.
+    fn stops(&self, now: Moment) -> bool {
+        self.is_still(now) || self.delays.is_stolen(now) || self.delays.is_delayed(now)
     }
 
     /// Sets the rates of the running threads, and returns when the next event is due.
     pub(crate) fn next(&mut self, now: Moment, factors: &Factors<'_>) -> Option<Moment> {
-        let stops = self.is_still(now) || now < self.stolen_until.max(self.delayed_until);
+        let stops = self.stops(now);
         let busy = self.slots.iter().flatten().count();
         let shared = if busy > 1 { factors.smt_share } else { 1.0 };
         let (ghz, order) = (self.ghz, self.order);
@@ -306,12 +315,12 @@ impl Core {
             }
         }
         if let Some((_, left)) = self.counting.filter(|_| counted_rate > 0.0) {
-            earlier(now.saturating_add(ceil(left.max(0.0) / counted_rate)));
+            earlier(now + ceil(left.max(0.0) / counted_rate));
         }
         if let Some(left) = self.skid.filter(|_| !self.is_still(now)) {
-            earlier(now.saturating_add(ceil(left.max(0.0) * PS as f64 / ghz)));
+            earlier(now + ceil(left.max(0.0) * PS / ghz));
         }
-        let wakes_at = |ns: Option<Time>| ns.map_or(Moment::MAX, |ns| ns.saturating_mul(PS));
+        let wakes_at = |time: Option<Time>| time.map_or(Moment::MAX, Time::moment);
         earlier(wakes_at(self.hardware.next_wakeup()));
         // One act at a time: events due meanwhile are handled when it is over.
         if self.act.is_none() {
@@ -320,11 +329,7 @@ impl Core {
                 earlier(wakes_at(avxfreq.next_wakeup()));
             }
         }
-        for until in [self.still_until, self.stolen_until, self.delayed_until] {
-            if until > now {
-                earlier(until);
-            }
-        }
+        earlier(self.delays.next(now).unwrap_or(Moment::MAX));
         (next < Moment::MAX).then_some(next.max(now))
     }
 }
@@ -351,19 +356,14 @@ impl Factors<'_> {
             (true, true) => self.chained_throttle,
         };
         let per_ns = segment.ipc * throttle * self.clocks.issue(order.level) * ghz;
-        let each = (1.0 / per_ns + segment.memory_ns) * PS as f64;
+        let each = (1.0 / per_ns + segment.memory_ns) * PS;
         (1.0 / each, each)
     }
 }
 
 /// Whole picoseconds, rounded up; at least one, so that time advances.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "above 0, and out of range saturates"
-)]
-fn ceil(ps: f64) -> Moment {
+fn ceil(ps: f64) -> Picos {
     // Avoids `f64::ceil`, which calls the C library where SSE 4.1 is not assumed.
-    let whole = ps as Moment;
-    whole.saturating_add(Moment::from((whole as f64) < ps)).max(1)
+    let below = whole(ps);
+    Picos::from_ps(below.saturating_add(u64::from((below as f64) < ps)).max(1))
 }

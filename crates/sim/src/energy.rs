@@ -9,7 +9,7 @@
 use dimmer_processor::model::{Missing, Model};
 use dimmer_processor::power::PowerCurve;
 
-use crate::Moment;
+use crate::{Moment, Picos};
 
 /// Joules in a milliwatt times a picosecond.
 const JOULES: f64 = 1e-15;
@@ -49,7 +49,7 @@ pub struct CoreEnergy {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct AtPState {
     /// How long the core executed (ps).
-    pub time: Moment,
+    pub time: Picos,
     /// Energy beyond waiting (J).
     pub joules: f64,
 }
@@ -122,7 +122,7 @@ impl Meter {
             model.pstates.iter().map(|state| state.mhz.value as f64 / 1000.0).collect();
         let total = CoreEnergy { joules: 0.0, pstates: vec![AtPState::default(); pstates.len()] };
         let package = |first: usize| Package {
-            since: 0,
+            since: Moment::START,
             waiting_mw: 0.0,
             cores: vec![
                 Core { ghz: 0.0, mw: 0.0, pstate: None, total: total.clone() };
@@ -180,18 +180,18 @@ impl Meter {
     fn count(&mut self, package: usize, now: Moment) {
         let package = &mut self.packages[package];
         let span = now - package.since;
-        if span == 0 {
+        if span == Picos::ZERO {
             return;
         }
         package.since = now;
         if self.beyond.is_none() {
             self.beyond.clone_from(&package.beyond);
         }
-        let waiting = package.waiting_mw * span as f64 * JOULES;
+        let waiting = package.waiting_mw * span.as_f64() * JOULES;
         package.total.waiting_joules += waiting;
         package.total.joules += waiting;
         for core in package.cores.iter_mut().filter(|core| core.ghz > 0.0) {
-            let joules = core.mw * span as f64 * JOULES;
+            let joules = core.mw * span.as_f64() * JOULES;
             package.total.joules += joules;
             core.total.joules += joules;
             if let Some(at) = core.pstate.and_then(|pstate| core.total.pstates.get_mut(pstate)) {

@@ -39,9 +39,5 @@ pub use self::machine::{Ended, Machine, Settings, ThreadTotals};
 pub use self::observer::{Course, Observer, Ruling, Served, State};
 pub use self::program::{Arrivals, Extent, License, Program, Script, Segment, Step};
 pub use self::region_moves::{Decider, Moving, RegionMoves};
-
-/// A moment of simulated time (ps), from the machine's start; the range is 213 days.
-pub type Moment = u64;
-
-/// Picoseconds in a nanosecond.
-pub const PS: u64 = 1000;
+pub use self::sched::Scheduling;
+pub use dimmer_processor::units::{Moment, Picos};

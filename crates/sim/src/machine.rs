@@ -4,31 +4,32 @@ mod ahead;
 mod clocks;
 mod locks;
 mod moves;
+mod processor;
 mod regions;
 mod settings;
 mod software;
 mod thread;
 
-use dimmer_policy::license::Time;
-use dimmer_policy::license::hardware::{PowerControl, Rules};
+use dimmer_policy::license::hardware::PowerControl;
 use dimmer_processor::model::{Missing, Model};
 use dimmer_processor::power::PowerCurve;
-use dimmer_processor::units::LicenseLevel;
+use dimmer_processor::units::{LicenseLevel, Time};
 
-use self::locks::Lock;
+use self::locks::Locks;
 use self::moves::Moves;
+use self::processor::Processor;
 use self::regions::Regions;
 pub use self::settings::Settings;
 use self::thread::Thread;
 pub use self::thread::ThreadTotals;
-use crate::core::{Act, Core, Factors, Running, Totals};
+use crate::core::{Act, Core, Running, Totals};
 use crate::energy::{Energy, Meter, NoEnergy};
-use crate::governor::{Governor, Software};
+use crate::governor::Software;
 use crate::points::Points;
 use crate::program::{Program, Step};
 use crate::queue::{Queue, Target};
-use crate::sched::{Fair, Scheduler};
-use crate::{Clocks, Moment, Observer, PS, Random, Ruling, SimError, State};
+use crate::sched::{Scheduler, Started};
+use crate::{Moment, Observer, Picos, Random, Ruling, SimError, State};
 
 const L0: LicenseLevel = LicenseLevel::new(0);
 
@@ -46,18 +47,7 @@ pub enum Ended {
 /// A processor that runs threads.
 #[derive(Debug)]
 pub struct Machine<O> {
-    rules: Rules,
-    clocks: Clocks,
-    /// Clocks of the processor's own levels while a governor in software decides.
-    residual: Clocks,
-    throttle: (f64, f64),
-    /// How long the core stands still when software changes the clock (ps).
-    stall: Moment,
-    /// How long the processor holds a level (ns).
-    hold_ns: Time,
-    /// Idle states as (idle time from which the state pays, wake-up time) (ps), by rising idle
-    /// time; empty if idle states are off.
-    idle: Vec<(Moment, Moment)>,
+    processor: Processor,
     /// The cost for a CPU to take over a thread from another one, where the model gives it.
     moves: Moves,
     settings: Settings,
@@ -66,8 +56,8 @@ pub struct Machine<O> {
     cores: Vec<Core>,
     active: u32,
     threads: Vec<Thread>,
-    locks: Vec<Lock>,
-    scheduler: Fair,
+    locks: Locks,
+    scheduler: Started,
     queue: Queue,
     now: Moment,
     /// The number of segments started.
@@ -95,43 +85,32 @@ impl<O: Observer> Machine<O> {
             let (asked, has) = (settings.cores, packages.saturating_mul(cores));
             return Err(SimError::TooManyCores { asked, model: model.identity.name.clone(), has });
         }
-        let clocks = Clocks::new(model, settings.cores)?;
-        let factor = |factor: Option<f64>| factor.unwrap_or(1.0);
-        let request = &model.request;
-        let throttle = request.throttle_factor.as_ref().map(|factor| factor.value);
-        let chained = request.chained_throttle_factor.as_ref().map(|factor| factor.value);
-        let stall_ns = request.stall_ns.as_ref().map_or(0, |stall| stall.value);
+        let processor = Processor::new(model, &settings)?;
         let threads = index(settings.threads_per_core);
-        let highest = LicenseLevel::new(short(clocks.levels().saturating_sub(1)));
+        let highest = LicenseLevel::new(short(processor.levels().saturating_sub(1)));
         let software = Software::new(settings.governor, highest);
-        let new_core = || Core::new(threads, clocks.levels(), software.clone());
+        let new_core = || Core::new(threads, processor.levels(), software.clone());
         let cores: Vec<Core> = (0..settings.cores).map(|_| new_core()).collect();
         let wish = settings.pstate.as_deref().map(|name| pstate(model, name)).transpose()?;
         let curve = PowerCurve::new(model);
         let points = Points::new(model, curve.as_ref().ok(), cores.len(), wish);
         let waits_at = points.as_ref().map_or(f64::INFINITY, |points| points.ghz(0));
-        let waits_at = waits_at.min(clocks.ghz(L0, 1));
+        let waits_at = waits_at.min(processor.ghz(L0, 1));
         let meter = curve.map(|curve| Meter::new(model, curve, cores.len(), waits_at));
         let meter = meter
             .map(|meter| if settings.idle_states { meter.with_idle_states(model) } else { meter });
         let mut machine = Self {
-            rules: Rules::new(model)?,
-            residual: clocks.reduced(model),
-            clocks,
-            throttle: (factor(throttle), factor(chained.or(throttle))),
-            stall: stall_ns * PS,
-            hold_ns: model.release.hold_ns.as_ref().map_or(0, |hold| hold.value),
-            idle: if settings.idle_states { idle_states(model) } else { Vec::new() },
+            processor,
             moves: Moves::new(model),
             control: PowerControl::default(),
             chance: Random::new(settings.seed),
-            scheduler: Fair::new(cores.len() * threads, threads),
+            scheduler: settings.scheduler.start(cores.len() * threads, threads),
             cores,
             active: 0,
             threads: Vec::new(),
-            locks: Vec::new(),
+            locks: Locks::default(),
             queue: Queue::new(index(settings.cores)),
-            now: 0,
+            now: Moment::START,
             segments: 0,
             points,
             regions: settings.region_moves.as_ref().map(Regions::new),
@@ -143,7 +122,11 @@ impl<O: Observer> Machine<O> {
         for core in 0..machine.cores.len() {
             machine.set_clock(core);
             if machine.points.is_some() {
-                machine.observer.rules(0, core, Ruling { pstate: wish, is_changing: false });
+                machine.observer.rules(
+                    Moment::START,
+                    core,
+                    Ruling { pstate: wish, is_changing: false },
+                );
             }
         }
         Ok(machine)
@@ -211,7 +194,7 @@ impl<O: Observer> Machine<O> {
         Ok(if self.queue.is_empty() { Ended::Done } else { Ended::Reached })
     }
 
-    /// The current time (ps).
+    /// The current time.
     #[must_use]
     pub fn now(&self) -> Moment {
         self.now
@@ -260,8 +243,7 @@ impl<O: Observer> Machine<O> {
         match &mut self.cores[core].slots[slot] {
             None => self.fill(core, slot)?,
             Some(running) if running.slice_ends == Moment::MAX => {
-                running.slice_ends =
-                    slice.map_or(Moment::MAX, |slice| self.now.saturating_add(slice));
+                running.slice_ends = slice.map_or(Moment::MAX, |slice| self.now + slice);
             }
             Some(_) => {}
         }
@@ -272,23 +254,23 @@ impl<O: Observer> Machine<O> {
     /// An event is due on this core.
     fn happens(&mut self, core: usize) -> Result<(), SimError> {
         self.advance(core);
-        let now_ns = self.now / PS;
-        if self.now >= self.cores[core].stolen_until
+        let time = self.now.time();
+        if !self.cores[core].delays.is_stolen(self.now)
             && let Some(act) = self.cores[core].act.take()
         {
             self.act(core, act);
         }
         self.interrupt_if_due(core);
-        let Self { rules, control, chance, .. } = self;
+        let Self { processor, control, chance, .. } = self;
         let this = &mut self.cores[core];
         if this.has_counted() {
-            this.hardware.counted(now_ns, rules, control, chance);
+            this.hardware.counted(time, processor.rules(), control, chance);
         }
-        while this.hardware.next_wakeup().is_some_and(|wake| wake <= now_ns) {
-            this.hardware.wake(now_ns, rules, control, chance);
+        while this.hardware.next_wakeup().is_some_and(|wake| wake <= time) {
+            this.hardware.wake(time, processor.rules(), control, chance);
         }
         if this.act.is_none() {
-            let is_due = |wake: Option<Time>| wake.is_some_and(|wake| wake <= now_ns);
+            let is_due = |wake: Option<Time>| wake.is_some_and(|wake| wake <= time);
             if this.release.is_some_and(|release| release <= self.now) {
                 this.release = None;
                 self.act(core, Act::Set(L0));
@@ -323,9 +305,8 @@ impl<O: Observer> Machine<O> {
             && let Some((thread, before)) = self.scheduler.next(cpu)
         {
             let takes = self.taking_over(thread, before, core);
-            if takes > 0 {
-                let this = &mut self.cores[core];
-                this.delayed_until = this.delayed_until.max(self.now).saturating_add(takes);
+            if takes > Picos::ZERO {
+                self.cores[core].delays.delay(self.now, takes);
             }
             let slice_ends = self.slice_ends(cpu);
             self.threads[thread].wakes = None;
@@ -374,7 +355,7 @@ impl<O: Observer> Machine<O> {
                     return Ok(());
                 }
                 Step::Sleep(span) => {
-                    let wakes = self.now.saturating_add(span);
+                    let wakes = self.now + span;
                     this.wakes = Some(wakes);
                     self.queue.set(Target::Thread(thread), Some(wakes));
                     return Ok(());
@@ -398,21 +379,21 @@ impl<O: Observer> Machine<O> {
                 Step::Ask(wish) => self.ask(core, wish)?,
                 Step::Call(call) => self.call(core, call),
                 Step::Served(came) => {
-                    let latency = self.now.saturating_sub(came);
+                    let latency = self.now - came;
                     self.threads[thread].totals.served(latency);
                 }
                 Step::End => {
                     this.totals.finished = Some(self.now);
                     self.ends(thread);
-                    let kept = self.locks.iter().position(|lock| lock.owner == Some(thread));
+                    let kept = self.locks.held_by(thread);
                     let name = || self.threads[thread].totals.name.clone();
-                    let at_us = self.now / PS / 1000;
+                    let at_us = self.now_us();
                     let error = |lock| SimError::KeepsLock { at_us, thread: name(), lock };
                     return kept.map_or(Ok(()), |lock| Err(error(lock)));
                 }
             }
         }
-        let (at_us, thread) = (self.now / PS / 1000, self.threads[thread].totals.name.clone());
+        let (at_us, thread) = (self.now_us(), self.threads[thread].totals.name.clone());
         Err(SimError::NoProgress { at_us, thread })
     }
 
@@ -427,7 +408,7 @@ impl<O: Observer> Machine<O> {
     /// Counts what the core has done until now.
     fn advance(&mut self, core: usize) {
         let Self { cores, threads, scheduler, regions, .. } = self;
-        let level = regions.as_ref().map(|_| index(cores[core].level().index()));
+        let level = regions.as_ref().map(|_| cores[core].level());
         cores[core].advance(self.now, |running, instructions, span| {
             scheduler.ran(running.thread, span);
             if let Some(level) = level {
@@ -437,7 +418,7 @@ impl<O: Observer> Machine<O> {
             let counter = running.segment.counter;
             if totals.instructions.len() <= counter {
                 totals.instructions.resize(counter + 1, 0.0);
-                totals.time.resize(counter + 1, 0);
+                totals.time.resize(counter + 1, Picos::ZERO);
             }
             totals.instructions[counter] += instructions;
             totals.time[counter] += span;
@@ -447,12 +428,13 @@ impl<O: Observer> Machine<O> {
     /// Reports the running code to the governors, sets clock and rates, and schedules the core's
     /// next event.
     fn settle(&mut self, core: usize) {
-        let demand = self.cores[core].most_demanding(&self.rules);
+        let demand = self.cores[core].most_demanding(self.processor.rules());
         let before = std::mem::replace(&mut self.cores[core].demand, demand);
         if demand != before {
-            let Self { rules, control, chance, .. } = self;
-            self.cores[core].hardware.runs(self.now / PS, demand, rules, control, chance);
-            self.cores[core].asked = self.rules.level_of(&demand);
+            let time = self.now.time();
+            let Self { processor, control, chance, .. } = self;
+            self.cores[core].hardware.runs(time, demand, processor.rules(), control, chance);
+            self.cores[core].asked = self.processor.rules().level_of(&demand);
             self.tell_software(core, &before);
         }
         self.cores[core].obey();
@@ -463,10 +445,7 @@ impl<O: Observer> Machine<O> {
                 self.active += 1;
                 let this = &mut self.cores[core];
                 let idle = self.now - this.idle_since;
-                let mut states = self.idle.iter().rev();
-                let wakes = states.find(|(pays_from, _)| *pays_from <= idle);
-                let from = this.delayed_until.max(self.now);
-                this.delayed_until = from.saturating_add(wakes.map_or(0, |(_, wakes)| *wakes));
+                this.delays.delay(self.now, self.processor.wake_up(idle));
             }
             (true, false) => {
                 self.active -= 1;
@@ -475,7 +454,7 @@ impl<O: Observer> Machine<O> {
             _ => {}
         }
         self.count_if_armed(core);
-        if self.active != before && self.clocks.differ(self.active, before) {
+        if self.active != before && self.processor.differs(self.active, before) {
             for other in 0..self.cores.len() {
                 // Idle cores get their clock when they wake up.
                 if other == core || !self.cores[other].is_active() {
@@ -508,13 +487,13 @@ impl<O: Observer> Machine<O> {
     }
 
     fn schedule(&mut self, core: usize) {
-        let is_alone = self.settings.governor == Governor::Hardware;
-        let clocks = if is_alone { &self.clocks } else { &self.residual };
-        let ((throttle, chained_throttle), smt_share) = (self.throttle, self.settings.smt_share);
-        let factors = Factors { rules: &self.rules, throttle, chained_throttle, smt_share, clocks };
-        let this = &mut self.cores[core];
-        let next = this.next(self.now, &factors);
+        let next = self.cores[core].next(self.now, &self.processor.factors());
         self.queue.set(Target::Core(core), next);
+    }
+
+    /// The current time in microseconds, for error messages.
+    fn now_us(&self) -> u64 {
+        self.now.time().ns() / 1000
     }
 
     fn place(&self, cpu: usize) -> (usize, usize) {
@@ -528,19 +507,8 @@ impl<O: Observer> Machine<O> {
 
     fn slice_ends(&self, cpu: usize) -> Moment {
         let slice = self.scheduler.slice(cpu);
-        slice.map_or(Moment::MAX, |slice| self.now.saturating_add(slice))
+        slice.map_or(Moment::MAX, |slice| self.now + slice)
     }
-}
-
-/// The model's idle states as (time from which they pay, wake-up time) (ps), by rising time.
-fn idle_states(model: &Model) -> Vec<(Moment, Moment)> {
-    let states = model.cstates.iter().map(|state| {
-        let pays_from = state.residency_ns.as_ref().unwrap_or(&state.exit_ns).value;
-        (pays_from.saturating_mul(PS), state.exit_ns.value.saturating_mul(PS))
-    });
-    let mut states: Vec<(Moment, Moment)> = states.collect();
-    states.sort_unstable();
-    states
 }
 
 /// The index of a P-state in the model.

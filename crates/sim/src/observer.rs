@@ -81,7 +81,7 @@ pub trait Observer {
 
 impl Observer for () {}
 
-/// Stores each decision of the policy server with its time (ps).
+/// Stores each decision of the policy server with its time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Course(pub Vec<(Moment, Served)>);
 
@@ -104,11 +104,11 @@ impl Course {
     pub fn mean(&self, from: Moment, to: Moment, of: impl Fn(&Served) -> f64) -> f64 {
         let (mut sum, mut since, mut value) = (0.0, from, of(&self.at(from)));
         for (at, served) in self.0.iter().filter(|(at, _)| (from..to).contains(at)) {
-            sum += value * (at - since) as f64;
+            sum += value * (*at - since).as_f64();
             (since, value) = (*at, of(served));
         }
-        sum += value * to.saturating_sub(since) as f64;
-        sum / to.saturating_sub(from) as f64
+        sum += value * (to - since).as_f64();
+        sum / (to - from).as_f64()
     }
 }
 

@@ -11,8 +11,9 @@ use std::ops::Range;
 
 use dimmer_processor::model::{Domain, Model};
 use dimmer_processor::power::PowerCurve;
+use dimmer_processor::units::{Nanos, whole};
 
-use crate::{Moment, PS, Ruling, SimError};
+use crate::{Moment, Picos, Ruling, SimError};
 
 /// Steps of a ramp (GHz): those of processors' P-states.
 const STEP_GHZ: f64 = 0.1;
@@ -21,9 +22,9 @@ const STEP_GHZ: f64 = 0.1;
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Change {
     /// How long the request occupies the core that makes it.
-    pub(crate) request: Option<Moment>,
+    pub(crate) request: Option<Picos>,
     /// From the request to the new clock.
-    pub(crate) total: Option<Moment>,
+    pub(crate) total: Option<Picos>,
 }
 
 /// The operating points of a machine.
@@ -80,14 +81,9 @@ struct Ramp {
 impl Ramp {
     /// When the next step is: half-way between the moments at which the linear ramp has the clocks
     /// before and after it. So the steps take as many cycles as the ramp.
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a part of a span, which is not negative"
-    )]
     fn next(&self) -> Moment {
         let share = (f64::from(self.done) + 0.5) / f64::from(self.steps);
-        self.begin + ((self.end - self.begin) as f64 * share) as Moment
+        self.begin + Picos::from_ps(whole((self.end - self.begin).as_f64() * share))
     }
 }
 
@@ -111,7 +107,7 @@ impl Points {
         let mut changes = vec![vec![None; states.len()]; states.len()];
         for one in &model.transitions {
             let ps = |ns: &Option<dimmer_processor::model::Sourced<u64>>| {
-                ns.as_ref().map(|ns| ns.value.saturating_mul(PS))
+                ns.as_ref().map(|ns| Nanos::from_ns(ns.value).picos())
             };
             if let (Some(from), Some(to)) = (place(&one.from), place(&one.to)) {
                 changes[from][to] =
@@ -228,8 +224,8 @@ impl Points {
             let (begin, end) = match asked.filter(|_| index == self.domain_of[core]) {
                 Some(asked) => asked,
                 None => {
-                    let total = known.and_then(|known| known.total).unwrap_or(0);
-                    (now, now.saturating_add(total))
+                    let total = known.and_then(|known| known.total).unwrap_or_default();
+                    (now, now + total)
                 }
             };
             self.ramp(index, begin, end, fastest);
@@ -239,11 +235,11 @@ impl Points {
 
     /// If a core has its own clock, sets it to `from` now, and lets it rise to what the core is
     /// allowed within a span (GHz).
-    pub(crate) fn rise(&mut self, now: Moment, core: usize, from: f64, span: Moment, fastest: f64) {
+    pub(crate) fn rise(&mut self, now: Moment, core: usize, from: f64, span: Picos, fastest: f64) {
         let index = self.domain_of[core];
         if self.domains[index].cores.len() == 1 && self.domains[index].ghz > from {
             self.domains[index].ghz = from;
-            self.ramp(index, now, now.saturating_add(span), fastest);
+            self.ramp(index, now, now + span, fastest);
         }
     }
 
@@ -324,23 +320,19 @@ impl Points {
 }
 
 /// The number of steps between two clocks (GHz).
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "clocks are finite, and not more than some GHz apart; others saturate"
-)]
 fn steps(from: f64, to: f64) -> u32 {
     // Rounding must not turn a step of 100 MHz into two.
-    ((to - from).abs() / STEP_GHZ - 1e-6).ceil() as u32
+    let steps = ((to - from).abs() / STEP_GHZ - 1e-6).ceil();
+    u32::try_from(whole(steps)).unwrap_or(u32::MAX)
 }
 
 /// The cores that share each clock, in order.
 fn domains(model: &Model, cores: usize, of_package: usize) -> Vec<Range<usize>> {
-    let whole = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+    let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
     let sizes: Vec<usize> = match model.clock.domain.as_ref().map(|domain| domain.value) {
         Some(Domain::Package) => vec![of_package],
         Some(Domain::Cluster) => {
-            model.clusters.iter().map(|cluster| whole(cluster.cores.value)).collect()
+            model.clusters.iter().map(|cluster| count(cluster.cores.value)).collect()
         }
         Some(Domain::Core) | None => Vec::new(),
     };

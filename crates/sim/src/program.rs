@@ -7,7 +7,7 @@ use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::Upper;
 use dimmer_processor::units::LicenseLevel;
 
-use crate::{Governor, Moment, Random};
+use crate::{Governor, Moment, Picos, Random};
 
 /// A stretch of code of one kind.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -36,7 +36,7 @@ pub enum Extent {
     /// A number of instructions.
     Instructions(f64),
     /// A time (ps), however many instructions that is.
-    Time(Moment),
+    Time(Picos),
 }
 
 /// A system call of paper 000 §4.2.
@@ -54,7 +54,7 @@ pub enum Step {
     /// It runs code.
     Run(Segment),
     /// It sleeps for this long (ps).
-    Sleep(Moment),
+    Sleep(Picos),
     /// It takes this lock, and waits until the lock is free.
     Lock(usize),
     /// It releases this lock.
@@ -82,7 +82,7 @@ pub enum Arrivals {
     /// or random (exponentially distributed).
     Open {
         /// The average interval (ps).
-        every: Moment,
+        every: Picos,
         /// Whether the intervals are random.
         is_random: bool,
     },
@@ -106,7 +106,7 @@ impl Segment {
         share: 1.0,
         is_chained: false,
         memory_ns: 0.0,
-        extent: Extent::Time(0),
+        extent: Extent::Time(Picos::ZERO),
         counter: 0,
     };
 
@@ -166,8 +166,8 @@ impl Script {
             told: None,
             requests,
             came,
-            arrives: 0,
-            begin: 0,
+            arrives: Moment::START,
+            begin: Moment::START,
         }
     }
 
@@ -189,14 +189,14 @@ impl Script {
         now: Moment,
         arrivals: Arrivals,
         chance: &mut Random,
-    ) -> Result<Moment, Moment> {
+    ) -> Result<Moment, Picos> {
         let Arrivals::Open { every, is_random } = arrivals else { return Ok(now) };
         if now < self.arrives {
             return Err(self.arrives - now);
         }
         let came = self.arrives;
         let span = if is_random { exponential(every, chance) } else { every };
-        self.arrives = came.saturating_add(span);
+        self.arrives = came + span;
         Ok(came)
     }
 
@@ -245,11 +245,6 @@ impl Program for Script {
 }
 
 /// A random span with this mean (ps), exponentially distributed.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "not negative; out of range saturates"
-)]
-fn exponential(mean: Moment, chance: &mut Random) -> Moment {
-    (-(1.0 - chance.uniform()).ln() * mean as f64).round() as Moment
+fn exponential(mean: Picos, chance: &mut Random) -> Picos {
+    Picos::rounded(-(1.0 - chance.uniform()).ln() * mean.as_f64())
 }

@@ -56,11 +56,11 @@ struct Event(u128);
 
 impl Event {
     fn new(time: Moment, number: u64, place: usize) -> Self {
-        Self(u128::from(time) << 64 | u128::from(number << PLACE_BITS | place as u64))
+        Self(u128::from(time.ps()) << 64 | u128::from(number << PLACE_BITS | place as u64))
     }
 
     fn time(self) -> Moment {
-        (self.0 >> 64) as Moment
+        Moment::from_ps((self.0 >> 64) as u64)
     }
 
     /// Number and place.
@@ -194,11 +194,14 @@ impl Queue {
 
     fn target(&self, place: usize) -> Target {
         let cores = self.cores;
-        match () {
-            () if place < cores => Target::Core(place),
-            () if place < 2 * cores => Target::Domain(place - cores),
-            () if place == 2 * cores => Target::Server,
-            () => Target::Thread(place - 2 * cores - 1),
+        if place < cores {
+            Target::Core(place)
+        } else if place < 2 * cores {
+            Target::Domain(place - cores)
+        } else if place == 2 * cores {
+            Target::Server
+        } else {
+            Target::Thread(place - 2 * cores - 1)
         }
     }
 }
@@ -206,20 +209,25 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Picos;
+
+    fn at(ps: u64) -> Moment {
+        Moment::from_ps(ps)
+    }
 
     #[test]
     fn events_of_one_time_keep_their_order() {
         let mut queue = Queue::new(2);
         let order = [Target::Thread(3), Target::Core(1), Target::Server, Target::Domain(0)];
         for target in order {
-            queue.set(target, Some(5));
+            queue.set(target, Some(at(5)));
         }
-        queue.set(Target::Core(0), Some(4));
-        assert_eq!(queue.next(3), None);
-        assert_eq!(queue.next(5), Some((4, Target::Core(0))));
+        queue.set(Target::Core(0), Some(at(4)));
+        assert_eq!(queue.next(at(3)), None);
+        assert_eq!(queue.next(at(5)), Some((at(4), Target::Core(0))));
         for target in order {
             assert!(!queue.is_empty());
-            assert_eq!(queue.next(5), Some((5, target)));
+            assert_eq!(queue.next(at(5)), Some((at(5), target)));
         }
         assert_eq!(queue.next(Moment::MAX), None);
         assert!(queue.is_empty());
@@ -228,12 +236,12 @@ mod tests {
     #[test]
     fn an_event_replaces_the_one_before_it() {
         let mut queue = Queue::new(2);
-        queue.set(Target::Core(0), Some(5));
-        queue.set(Target::Core(1), Some(6));
-        queue.set(Target::Core(0), Some(6));
-        assert_eq!(queue.next(6), Some((6, Target::Core(1))));
+        queue.set(Target::Core(0), Some(at(5)));
+        queue.set(Target::Core(1), Some(at(6)));
+        queue.set(Target::Core(0), Some(at(6)));
+        assert_eq!(queue.next(at(6)), Some((at(6), Target::Core(1))));
         queue.set(Target::Core(0), None);
-        assert_eq!(queue.next(6), None);
+        assert_eq!(queue.next(at(6)), None);
         assert!(queue.is_empty());
     }
 
@@ -241,10 +249,10 @@ mod tests {
     fn events_that_are_void_do_not_pile_up() {
         let mut queue = Queue::new(1);
         for time in 0..10_000 {
-            queue.set(Target::Core(0), Some(20_000 - time));
+            queue.set(Target::Core(0), Some(at(20_000 - time)));
             assert!(queue.heap.len() < 100);
         }
-        assert_eq!(queue.next(Moment::MAX), Some((10_001, Target::Core(0))));
+        assert_eq!(queue.next(Moment::MAX), Some((at(10_001), Target::Core(0))));
         assert_eq!(queue.next(Moment::MAX), None);
     }
 
@@ -260,14 +268,14 @@ mod tests {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (state >> 33) % below
         };
-        let (mut now, mut taken) = (0, 0);
+        let (mut now, mut taken) = (Moment::START, 0);
         for number in 0..20_000_u64 {
             let thread = usize::try_from(draw(THREADS as u64)).unwrap();
-            let time = (draw(8) > 0).then(|| now + draw(40));
+            let time = (draw(8) > 0).then(|| now + Picos::from_ps(draw(40)));
             queue.set(Target::Thread(thread), time);
             all[thread] = time.map(|time| (time, number));
             if draw(2) == 0 {
-                let end = now + draw(10);
+                let end = now + Picos::from_ps(draw(10));
                 let first = all.iter().enumerate().filter_map(|(at, event)| Some(((*event)?, at)));
                 let first = first.min().filter(|((time, _), _)| *time <= end);
                 let expected = first.map(|((time, _), at)| (time, Target::Thread(at)));

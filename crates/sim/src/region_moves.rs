@@ -2,6 +2,7 @@
 
 use dimmer_policy::cost;
 use dimmer_policy::server::cores;
+use dimmer_policy::server::loops::{Definition, LOOPS};
 use dimmer_policy::server::settings::{Prices, Settings};
 use dimmer_processor::model::{Missing, Model};
 
@@ -14,25 +15,42 @@ pub enum Moving {
     /// No mechanism: marks are ignored.
     #[default]
     None,
-    /// The policy server with the loop of paper 001.
-    Thresholds,
-    /// The policy server with its own loop ([`dimmer_policy::server::trials`]).
-    Trials,
+    /// The policy server with this loop.
+    Loop(&'static Definition),
     /// No decision: all marked regions run on dedicated cores, always (paper 001 §6.2.1).
     Always,
 }
 
 impl Moving {
     /// All mechanisms.
-    pub const ALL: [Self; 4] = [Self::None, Self::Thresholds, Self::Trials, Self::Always];
+    #[must_use]
+    pub fn all() -> Vec<Self> {
+        let loops = LOOPS.into_iter().map(Self::Loop);
+        [Self::None].into_iter().chain(loops).chain([Self::Always]).collect()
+    }
+
+    /// The mechanism of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::all().into_iter().find(|mechanism| mechanism.name() == name)
+    }
+
+    /// The mechanism in a few words.
+    #[must_use]
+    pub const fn summary(self) -> &'static str {
+        match self {
+            Self::None => "none: regions stay",
+            Self::Loop(definition) => definition.summary,
+            Self::Always => "none: all regions run on dedicated cores",
+        }
+    }
 
     /// The name on the command line and in results.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::None => "none",
-            Self::Thresholds => "thresholds",
-            Self::Trials => "trials",
+            Self::Loop(definition) => definition.name,
             Self::Always => "always",
         }
     }
@@ -89,12 +107,11 @@ impl RegionMoves {
         let cores = usize::try_from(cores).unwrap_or(usize::MAX);
         let decider = match mechanism {
             Moving::None => return Ok(None),
-            Moving::Thresholds => Decider::Server(Settings::paper(cores)),
-            Moving::Trials => {
+            Moving::Loop(definition) => {
                 let hand_over_ns = 2.0 * hand_over_ns.ok_or_else(missing)?;
                 let calls = cost::of_levels(model).ok();
                 let prices = calls.map(|calls| Prices { hand_over_ns, calls });
-                Decider::Server(Settings { prices, ..Settings::usual(cores) })
+                Decider::Server((definition.settings)(cores, prices))
             }
             Moving::Always => Decider::Always(cores::Settings::of(cores)),
         };

@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 
 use dimmer_policy::license::hardware::Rules;
 use dimmer_processor::model::Model;
+use dimmer_processor::text::line_of;
 use dimmer_processor::units::LicenseLevel;
 
 use self::document::Document;
@@ -29,8 +30,8 @@ pub use self::outcome::{Latencies, Outcome, PhaseOutcome, ThreadOutcome};
 
 use crate::machine::pstate;
 use crate::{
-    Arrivals, Costs, Ended, Governor, Machine, Moment, Moving, Observer, RegionMoves, Script,
-    Settings, SimError, Step,
+    Arrivals, Costs, Ended, Governor, Machine, Moment, Moving, Observer, RegionMoves, Scheduling,
+    Script, Settings, SimError, Step,
 };
 
 /// A workload: threads, and the code that they run.
@@ -50,7 +51,7 @@ pub struct Scenario {
     pstate: Option<String>,
     /// Names of the P-states that threads request; the steps hold indices into this list.
     pstates: Vec<String>,
-    /// The latest end (ps), if the scenario does not end by itself.
+    /// The latest end, if the scenario does not end by itself.
     end: Option<Moment>,
     /// The cost of handing a region over and back (ns), if not taken from the model.
     hand_over_ns: Option<f64>,
@@ -91,7 +92,7 @@ impl Scenario {
         let refused = |message: String| ScenarioError { path: path.to_owned(), message };
         let document: Document = toml::from_str(text).map_err(|error| {
             let start = error.span().and_then(|span| text.get(..span.start));
-            let line = start.map(|start| format!("line {}: ", start.matches('\n').count() + 1));
+            let line = start.map(|start| format!("line {}: ", line_of(text, start.len())));
             let key = start.and_then(key_before).map(|key| format!("`{key}`: "));
             let place = line.into_iter().chain(key).collect::<String>();
             refused(format!("{place}{}", error.message().replace('\n', " ")))
@@ -99,7 +100,7 @@ impl Scenario {
         document.check().map_err(refused)
     }
 
-    /// A machine with the scenario's threads, and its latest end (ps).
+    /// A machine with the scenario's threads, and its latest end.
     ///
     /// # Errors
     /// If the model lacks a value that the scenario needs.
@@ -130,6 +131,7 @@ impl Scenario {
             threads_per_core: self.threads_per_core,
             smt_share: self.smt_share,
             idle_states: self.idle_states,
+            scheduler: Scheduling::Fair,
             governor,
             costs: Costs::default(),
             pstate: self.pstate.clone(),
@@ -138,7 +140,7 @@ impl Scenario {
         })
     }
 
-    /// A machine with these settings and the scenario's threads, and its latest end (ps).
+    /// A machine with these settings and the scenario's threads, and its latest end.
     ///
     /// # Errors
     /// If the model lacks a value that the scenario needs.
@@ -209,13 +211,13 @@ impl Scenario {
         Ok((outcome, machine.into_observer()))
     }
 
-    /// The same scenario, ending at this moment at the latest (ps).
+    /// The same scenario, ending at this moment at the latest.
     #[must_use]
     pub fn until(self, end: Moment) -> Self {
         Self { end: Some(end), ..self }
     }
 
-    /// The latest end (ps), if the scenario does not end by itself.
+    /// The latest end, if the scenario does not end by itself.
     #[must_use]
     pub fn end(&self) -> Option<Moment> {
         self.end

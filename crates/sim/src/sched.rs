@@ -1,26 +1,42 @@
-//! Decides which thread runs where: a fair scheduler in the manner of Linux's.
+//! Schedulers: which thread runs where.
 //!
-//! Each CPU has a queue ordered by the run time of its threads. A thread that becomes ready goes to
-//! the CPU that it ran on before if that is idle, otherwise to an idle one, otherwise to the
-//! shortest queue. A CPU without work takes a thread from the longest queue. Other schedulers can
-//! implement [`Scheduler`].
+//! The machine knows a scheduler by the trait [`Scheduler`] alone. [`Scheduling`] lists all of
+//! them. A new one is a file beside [`fair`] and a line in the table below; the tests of this
+//! module then check it against the contract of the trait. The calls are dispatched statically, as
+//! each event of the simulator takes some.
 
-use std::collections::BTreeSet;
+mod fair;
 
-use crate::Moment;
-
-/// How long a thread runs before a waiting thread gets its turn (ps): Linux's `base_slice_ns` with
-/// two CPUs, 0.75 ms × (1 + log2 2) (kernel/sched/fair.c).
-pub(crate) const SLICE: Moment = 1_500_000_000;
+use crate::Picos;
 
 /// Number of a thread of the machine, and of a CPU of it.
 pub(crate) type ThreadId = usize;
 pub(crate) type CpuIndex = usize;
 
 /// Decides which thread runs where.
+///
+/// The machine says which threads can run and asks for the next one when a CPU has nothing to run.
+/// Some CPUs may be *dedicated*: they run only threads that are there for a moved region
+/// ([`Self::ready_away`]).
+///
+/// # Contract
+/// * A thread that [`Self::ready`], [`Self::ready_away`] or [`Self::preempted`] takes waits until
+///   [`Self::next`] returns it, on some CPU, or [`Self::clear`] does. Each thread is returned once.
+/// * Every waiting thread is returned after some turns of others, as long as the CPUs that it may
+///   run on ask for the next thread.
+/// * A pinned thread runs on its CPU alone, except while that CPU is dedicated.
+/// * Equal calls give equal results: no random source, no order of hashes.
 pub(crate) trait Scheduler {
     /// A thread can run, on this CPU alone or on any. Returns the CPU where it is to run.
     fn ready(&mut self, thread: ThreadId, pinned: Option<CpuIndex>) -> CpuIndex;
+
+    /// A thread in a moved region can run. Returns the dedicated CPU where it is to run. Called
+    /// only for threads that have been ready before, and while a CPU is dedicated.
+    fn ready_away(&mut self, thread: ThreadId) -> CpuIndex;
+
+    /// The thread's region is over: the next time that it is ready, it goes on where it was before,
+    /// if it can.
+    fn comes_home(&mut self, thread: ThreadId, home: CpuIndex);
 
     /// The thread has used up its time slice on this CPU, and waits there for its next turn.
     fn preempted(&mut self, thread: ThreadId, cpu: CpuIndex);
@@ -30,150 +46,123 @@ pub(crate) trait Scheduler {
     fn next(&mut self, cpu: CpuIndex) -> Option<(ThreadId, Option<CpuIndex>)>;
 
     /// Adds to the thread's run time.
-    fn ran(&mut self, thread: ThreadId, span: Moment);
+    fn ran(&mut self, thread: ThreadId, span: Picos);
 
     /// The CPU that the thread is expected on: where it waits for its turn, or where it ran last.
     fn home(&self, thread: ThreadId) -> Option<CpuIndex>;
 
     /// How long the CPU's thread may go on; `None`: without limit, because no other thread waits.
-    fn slice(&self, cpu: CpuIndex) -> Option<Moment>;
-}
+    fn slice(&self, cpu: CpuIndex) -> Option<Picos>;
 
-/// The fair scheduler.
-#[derive(Clone, Debug)]
-pub(crate) struct Fair {
-    /// Hardware threads of a core; CPUs are numbered core by core.
-    threads_per_core: usize,
-    queues: Vec<BTreeSet<(Moment, ThreadId)>>,
-    running: Vec<Option<ThreadId>>,
-    /// The run time of each thread. A thread that has slept gets at least a minimum, so that it
-    /// does not overtake the others.
-    ran: Vec<Moment>,
-    last_cpu: Vec<Option<CpuIndex>>,
-    home: Vec<Option<CpuIndex>>,
-    pinned: Vec<bool>,
-    /// CPUs that are reserved for moved regions.
-    dedicated: Vec<bool>,
-}
+    /// How long a turn usually lasts where others wait, for forecasts.
+    fn turn(&self) -> Picos;
 
-impl Fair {
-    pub(crate) fn new(cpus: usize, threads_per_core: usize) -> Self {
-        let (queues, running) = (vec![BTreeSet::new(); cpus], vec![None; cpus]);
-        let (ran, last_cpu, home, pinned) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let dedicated = vec![false; cpus];
-        Self { threads_per_core, queues, running, ran, last_cpu, home, pinned, dedicated }
-    }
-
-    fn load(&self, cpu: CpuIndex) -> usize {
-        self.queues[cpu].len() + usize::from(self.running[cpu].is_some())
-    }
-
-    /// The CPU with the least to do; among equals, one whose core has the least to do.
-    fn choose(&self, thread: ThreadId, is_migrated: bool) -> CpuIndex {
-        let of_core = |cpu: CpuIndex| -> usize {
-            let first = cpu - cpu % self.threads_per_core;
-            (first..first + self.threads_per_core).map(|sibling| self.load(sibling)).sum()
-        };
-        let is_for = |cpu: &CpuIndex| self.dedicated[*cpu] == is_migrated;
-        let last = self.last_cpu[thread].filter(|last| is_for(last) && of_core(*last) == 0);
-        let key = |cpu: &CpuIndex| (self.load(*cpu), of_core(*cpu), *cpu);
-        last.or_else(|| (0..self.queues.len()).filter(is_for).min_by_key(key)).unwrap_or(0)
-    }
-
-    /// The thread waits on this CPU.
-    fn queue(&mut self, thread: ThreadId, cpu: CpuIndex) {
-        // A thread that has slept does not catch up with those that have not.
-        if let Some(least) = self.least(cpu) {
-            self.ran[thread] = self.ran[thread].max(least.saturating_sub(SLICE));
-        }
-        self.queues[cpu].insert((self.ran[thread], thread));
-        self.home[thread] = Some(cpu);
-    }
-
-    /// A thread in a moved region can run. Returns the dedicated CPU where it is to run.
-    pub(crate) fn ready_away(&mut self, thread: ThreadId) -> CpuIndex {
-        self.pinned[thread] = true;
-        let cpu = self.choose(thread, true);
-        self.queue(thread, cpu);
-        cpu
-    }
-
-    /// The thread's region is over: it goes on where it was before, if it can.
-    pub(crate) fn comes_home(&mut self, thread: ThreadId, home: CpuIndex) {
-        self.last_cpu[thread] = Some(home);
-    }
-
-    /// Reserves the CPU for moved regions, or ends that.
-    pub(crate) fn dedicate(&mut self, cpu: CpuIndex, is_dedicated: bool) {
-        self.dedicated[cpu] = is_dedicated;
-    }
+    /// Reserves the CPU for moved regions, or ends that. The machine clears a CPU that is reserved
+    /// ([`Self::clear`]), and the threads that were there are ready again.
+    fn dedicate(&mut self, cpu: CpuIndex, is_dedicated: bool);
 
     /// Removes all waiting threads from a CPU, and returns them.
-    pub(crate) fn clear(&mut self, cpu: CpuIndex) -> Vec<ThreadId> {
-        std::mem::take(&mut self.queues[cpu]).into_iter().map(|(_, thread)| thread).collect()
-    }
-
-    /// The least run time of the threads on this CPU that can run.
-    fn least(&self, cpu: CpuIndex) -> Option<Moment> {
-        let first = self.queues[cpu].first().map(|(ran, _)| *ran);
-        let running = self.running[cpu].map(|thread| self.ran[thread]);
-        first.into_iter().chain(running).min()
-    }
+    fn clear(&mut self, cpu: CpuIndex) -> Vec<ThreadId>;
 }
 
-impl Scheduler for Fair {
-    fn ready(&mut self, thread: ThreadId, pinned: Option<CpuIndex>) -> CpuIndex {
-        if self.ran.len() <= thread {
-            self.ran.resize(thread + 1, 0);
-            self.last_cpu.resize(thread + 1, None);
-            self.home.resize(thread + 1, None);
-            self.pinned.resize(thread + 1, false);
+/// Declares all schedulers: the name in settings, the type of the state, and a description.
+macro_rules! schedulers {
+    ($($(#[$doc:meta])* $name:ident($state:ty), $word:literal;)+) => {
+        /// What decides which thread runs where.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Scheduling {
+            $($(#[$doc])* $name,)+
         }
-        let pinned = pinned.filter(|cpu| !self.dedicated[*cpu]);
-        self.pinned[thread] = pinned.is_some();
-        let cpu = pinned.unwrap_or_else(|| self.choose(thread, false));
-        self.queue(thread, cpu);
-        cpu
-    }
 
-    fn preempted(&mut self, thread: ThreadId, cpu: CpuIndex) {
-        self.queues[cpu].insert((self.ran[thread], thread));
-    }
+        impl Scheduling {
+            /// All schedulers.
+            pub const ALL: &[Self] = &[$(Self::$name,)+];
 
-    fn next(&mut self, cpu: CpuIndex) -> Option<(ThreadId, Option<CpuIndex>)> {
-        self.running[cpu] = None;
-        let own = self.queues[cpu].pop_first();
-        let taken = own.or_else(|| {
-            let movable = |other: CpuIndex| {
-                self.queues[other].iter().copied().find(|(_, thread)| !self.pinned[*thread])
-            };
-            if self.dedicated[cpu] {
-                return None;
+            /// The name in results.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => $word,)+
+                }
             }
-            let others = (0..self.queues.len()).filter(|other| *other != cpu);
-            let with_some = others.filter(|other| movable(*other).is_some());
-            let longest =
-                with_some.max_by_key(|other| (self.queues[*other].len(), usize::MAX - other))?;
-            let taken = movable(longest)?;
-            self.queues[longest].remove(&taken);
-            Some(taken)
-        });
-        let (_, thread) = taken?;
-        self.running[cpu] = Some(thread);
-        self.home[thread] = Some(cpu);
-        let before = self.last_cpu[thread].replace(cpu);
-        Some((thread, before.filter(|before| *before != cpu)))
-    }
 
-    fn ran(&mut self, thread: ThreadId, span: Moment) {
-        self.ran[thread] += span;
-    }
+            /// The scheduler at its start, for CPUs that are numbered core by core.
+            pub(crate) fn start(self, cpus: usize, threads_per_core: usize) -> Started {
+                match self {
+                    $(Self::$name => Started::$name(<$state>::new(cpus, threads_per_core)),)+
+                }
+            }
+        }
 
-    fn home(&self, thread: ThreadId) -> Option<CpuIndex> {
-        self.home.get(thread).copied().flatten()
-    }
+        /// The state of one of the schedulers.
+        #[derive(Clone, Debug)]
+        pub(crate) enum Started {
+            $($name($state),)+
+        }
 
-    fn slice(&self, cpu: CpuIndex) -> Option<Moment> {
-        (!self.queues[cpu].is_empty()).then_some(SLICE)
-    }
+        impl Scheduler for Started {
+            #[inline]
+            fn ready(&mut self, thread: ThreadId, pinned: Option<CpuIndex>) -> CpuIndex {
+                match self { $(Self::$name(of) => of.ready(thread, pinned),)+ }
+            }
+
+            #[inline]
+            fn ready_away(&mut self, thread: ThreadId) -> CpuIndex {
+                match self { $(Self::$name(of) => of.ready_away(thread),)+ }
+            }
+
+            #[inline]
+            fn comes_home(&mut self, thread: ThreadId, home: CpuIndex) {
+                match self { $(Self::$name(of) => of.comes_home(thread, home),)+ }
+            }
+
+            #[inline]
+            fn preempted(&mut self, thread: ThreadId, cpu: CpuIndex) {
+                match self { $(Self::$name(of) => of.preempted(thread, cpu),)+ }
+            }
+
+            #[inline]
+            fn next(&mut self, cpu: CpuIndex) -> Option<(ThreadId, Option<CpuIndex>)> {
+                match self { $(Self::$name(of) => of.next(cpu),)+ }
+            }
+
+            #[inline]
+            fn ran(&mut self, thread: ThreadId, span: Picos) {
+                match self { $(Self::$name(of) => of.ran(thread, span),)+ }
+            }
+
+            #[inline]
+            fn home(&self, thread: ThreadId) -> Option<CpuIndex> {
+                match self { $(Self::$name(of) => of.home(thread),)+ }
+            }
+
+            #[inline]
+            fn slice(&self, cpu: CpuIndex) -> Option<Picos> {
+                match self { $(Self::$name(of) => of.slice(cpu),)+ }
+            }
+
+            #[inline]
+            fn turn(&self) -> Picos {
+                match self { $(Self::$name(of) => of.turn(),)+ }
+            }
+
+            #[inline]
+            fn dedicate(&mut self, cpu: CpuIndex, is_dedicated: bool) {
+                match self { $(Self::$name(of) => of.dedicate(cpu, is_dedicated),)+ }
+            }
+
+            #[inline]
+            fn clear(&mut self, cpu: CpuIndex) -> Vec<ThreadId> {
+                match self { $(Self::$name(of) => of.clear(cpu),)+ }
+            }
+        }
+    };
 }
+
+schedulers! {
+    /// Equal time for every thread, in the manner of Linux's fair scheduler.
+    Fair(fair::Fair), "fair";
+}
+
+#[cfg(test)]
+mod tests;

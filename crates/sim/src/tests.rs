@@ -11,20 +11,26 @@ mod points;
 mod power;
 mod regions;
 
-const US: Moment = 1000 * PS;
-const MS: Moment = 1000 * US;
+const PS: Picos = Picos::from_ps(1000);
+const US: Picos = Picos::from_ps(1_000_000);
+const MS: Picos = Picos::from_ps(1_000_000_000);
+
+/// This long after the start.
+fn at(span: Picos) -> Moment {
+    Moment::START + span
+}
 
 fn model() -> Model {
     Model::parse(std::path::Path::new("i9-7940x"), builtin("i9-7940x").unwrap()).unwrap()
 }
 
-fn machine(settings: Settings) -> Machine<Levels> {
+pub(crate) fn machine(settings: Settings) -> Machine<Levels> {
     Machine::new(&model(), settings, Levels::default()).unwrap()
 }
 
 /// When which core reached which level.
 #[derive(Debug, Default)]
-struct Levels(Vec<(Moment, usize, u32)>);
+pub(crate) struct Levels(Vec<(Moment, usize, u32)>);
 
 impl Observer for Levels {
     fn core(&mut self, now: Moment, core: usize, State { level, .. }: State) {
@@ -35,13 +41,17 @@ impl Observer for Levels {
     }
 }
 
-fn scalar(extent: Extent) -> Segment {
+pub(crate) fn scalar(extent: Extent) -> Segment {
     Segment { extent, ..Segment::SCALAR }
 }
 
 /// 512-bit multiply-adds on both units.
 fn heavy(extent: Extent) -> Segment {
     Segment { counter: 1, extent, ..Segment::FMA_512 }
+}
+
+pub(crate) fn steps(times: u64, steps: &[Step]) -> Box<Script> {
+    Box::new(Script::new(steps.iter().map(|step| (*step, LicenseLevel::new(0))).collect(), times))
 }
 
 #[test]
@@ -51,9 +61,9 @@ fn scalar_code_runs_at_the_clock() {
     machine.spawn("a", Box::new(Script::once([Step::Run(code)])), None);
     assert!(!machine.run(Moment::MAX).unwrap());
     let totals = machine.threads().next().unwrap();
-    assert_eq!(totals.finished, Some(MS));
+    assert_eq!(totals.finished, Some(at(MS)));
     assert!((totals.instructions[0] - 4.3e6).abs() < 1.0);
-    assert_eq!(machine.cores().next().unwrap().level, [MS, 0, 0]);
+    assert_eq!(machine.cores().next().unwrap().level, [MS, Picos::ZERO, Picos::ZERO]);
 }
 
 #[test]
@@ -62,7 +72,7 @@ fn memory_stops_code_whatever_the_clock() {
     let code = Segment { memory_ns: 1.0, ..scalar(Extent::Instructions(1e6)) };
     machine.spawn("a", Box::new(Script::once([Step::Run(code)])), None);
     machine.run(Moment::MAX).unwrap();
-    let took = machine.threads().next().unwrap().finished.unwrap() as f64;
+    let took = machine.threads().next().unwrap().finished.unwrap().since_start().as_f64();
     assert!((took / (1e6 * (1000.0 + 1000.0 / 4.3)) - 1.0).abs() < 1e-6, "{took}");
 }
 
@@ -76,7 +86,7 @@ fn wide_code_slows_itself_and_what_follows() {
     machine.run(Moment::MAX).unwrap();
     let totals = machine.cores().next().unwrap().clone();
     let thread = machine.threads().next().unwrap().clone();
-    let busy: Moment = totals.level.iter().sum();
+    let busy: Picos = totals.level.iter().sum();
     assert_eq!(busy + totals.throttled + totals.still + totals.idle + totals.stolen, 15 * MS);
     assert_eq!(totals.changes, 3);
     assert!((28 * US..32 * US).contains(&totals.still), "{totals:?}");
@@ -98,8 +108,12 @@ fn avxfreq_follows_with_its_timer() {
     let steps = [Step::Run(heavy(Extent::Time(250 * US))), Step::Run(scalar(Extent::Time(5 * MS)))];
     machine.spawn("a", Box::new(Script::once(steps)), None);
     machine.run(Moment::MAX).unwrap();
-    let changes: Vec<(Moment, u32)> =
-        machine.into_observer().0.iter().map(|(time, _, level)| (*time / US, *level)).collect();
+    let changes: Vec<(u64, u32)> = machine
+        .into_observer()
+        .0
+        .iter()
+        .map(|(time, _, level)| (time.since_start().times(US), *level))
+        .collect();
     // The last read that sees wide code is the one at 304 us.
     assert_eq!(changes, [(4, 1), (104, 2), (304 + 666, 0)]);
 }
@@ -114,18 +128,18 @@ fn code_goes_on_until_the_counter_interrupts() {
         let governor = Governor::AvxFreq;
         let mut machine = machine(Settings { governor, costs, ..Settings::default() });
         machine.spawn("a", Box::new(Script::once(steps)), None);
-        machine.run(100 * US).unwrap();
+        machine.run(at(100 * US)).unwrap();
         let done = machine.threads().next().unwrap().instructions.clone();
         let interrupts = machine.cores().next().unwrap().interrupts;
         (done, interrupts, machine.into_observer().0)
     };
-    let skid = SKID_CYCLES / 4.3 * PS as f64;
-    let l1_at = skid + 4.0 * US as f64;
+    let skid = SKID_CYCLES / 4.3 * 1000.0;
+    let l1_at = skid + 4.0 * US.as_f64();
     // The L1 that is reported first is that of the governor in software.
     let check = |steps: Vec<Step>| {
         let (done, interrupts, levels) = run(steps);
         let (at, _, level) = levels[0];
-        assert!((at as f64 - l1_at).abs() < 2.0 && level == 1, "{levels:?}");
+        assert!((at.since_start().as_f64() - l1_at).abs() < 2.0 && level == 1, "{levels:?}");
         assert_eq!(interrupts, 1);
         done
     };
@@ -150,7 +164,7 @@ fn a_program_that_decides_itself_loses_nothing_after_wide_code() {
         ];
         machine.spawn("a", Box::new(Script::new(steps, 1).under(governor)), None);
         machine.run(Moment::MAX).unwrap();
-        machine.threads().next().unwrap().finished.unwrap() as f64 / 1e6
+        machine.threads().next().unwrap().finished.unwrap().since_start().as_f64() / 1e6
     };
     let [hardware, avxfreq, user, oracle] =
         [Governor::Hardware, Governor::AvxFreq, Governor::User, Governor::Oracle].map(took);
@@ -167,7 +181,7 @@ fn siblings_share_a_core_and_the_more_demanding_one_rules() {
     let code = |code: Segment| Box::new(Script::once([Step::Run(code)]));
     machine.spawn("scalar", code(scalar(Extent::Time(MS))), Some(0));
     machine.spawn("wide", code(heavy(Extent::Time(MS))), Some(1));
-    machine.run(MS).unwrap();
+    machine.run(at(MS)).unwrap();
     let scalar = machine.threads().next().unwrap().instructions[0];
     // 60 % of the core, at L2 after 51 us.
     assert!((scalar / (0.6 * 2.8e6) - 1.0).abs() < 0.04, "{scalar}");
@@ -188,7 +202,7 @@ fn shares_of_three(length: f64) {
         let steps = vec![(code, LicenseLevel::new(0))];
         machine.spawn(name, Box::new(Script::new(steps, u64::MAX)), None);
     }
-    machine.run(90 * MS).unwrap();
+    machine.run(at(90 * MS)).unwrap();
     let shares: Vec<f64> =
         machine.threads().map(|thread| thread.instructions[0] / (4.3 * 3e7)).collect();
     assert!(shares.iter().all(|share| (share - 1.0).abs() < 0.06), "{shares:?}");
@@ -201,7 +215,7 @@ fn threads_spread_over_cores_and_the_clock_falls_with_them() {
         let code = Step::Run(scalar(Extent::Time(MS)));
         machine.spawn(name, Box::new(Script::once([code])), None);
     }
-    machine.run(MS).unwrap();
+    machine.run(at(MS)).unwrap();
     for thread in machine.threads() {
         assert!((thread.instructions[0] / 4.1e6 - 1.0).abs() < 1e-6, "{thread:?}");
     }
@@ -216,7 +230,7 @@ fn cores_that_ask_together_are_served_together_or_one_slot_later() {
             let code = Step::Run(heavy(Extent::Time(50 * US)));
             machine.spawn("a", Box::new(Script::once([code])), Some(core));
         }
-        machine.run(MS).unwrap();
+        machine.run(at(MS)).unwrap();
         let first: Vec<Moment> = machine
             .into_observer()
             .0
@@ -224,7 +238,7 @@ fn cores_that_ask_together_are_served_together_or_one_slot_later() {
             .filter(|(.., level)| *level == 1)
             .map(|(time, ..)| *time)
             .collect();
-        late += usize::from(first.iter().any(|time| *time > 40 * US));
+        late += usize::from(first.iter().any(|time| *time > at(40 * US)));
     }
     assert!((15..50).contains(&late), "{late}");
 }
@@ -240,7 +254,7 @@ fn a_lock_is_handed_over_in_order() {
     machine.spawn("b", critical(), None);
     machine.run(Moment::MAX).unwrap();
     let finished: Vec<Option<Moment>> = machine.threads().map(|thread| thread.finished).collect();
-    assert_eq!(finished, [Some(10 * US), Some(20 * US)]);
+    assert_eq!(finished, [Some(at(10 * US)), Some(at(20 * US))]);
 }
 
 #[test]
@@ -269,7 +283,7 @@ fn what_cannot_be_is_refused() {
     );
     let mut other = machine(Settings::default());
     other.spawn("a", Box::new(Script::once([Step::Unlock(3)])), None);
-    let error = other.run(MS).unwrap_err().to_string();
+    let error = other.run(at(MS)).unwrap_err().to_string();
     assert_eq!(
         error,
         "thread a gives back lock 3 at 0 µs of simulated time, which it does not hold"
@@ -303,10 +317,11 @@ fn the_states_of_a_core_add_up_to_the_time() {
             let steps = steps.into_iter().map(|step| (step, LicenseLevel::new(0))).collect();
             machine.spawn("t", Box::new(Script::new(steps, u64::MAX)), None);
         }
-        machine.run(20 * MS).unwrap();
+        machine.run(at(20 * MS)).unwrap();
         for core in machine.cores() {
             let Totals { level, throttled, still, stolen, delayed, idle, .. } = core;
-            let all = level.iter().sum::<Moment>() + throttled + still + stolen + delayed + idle;
+            let others = [throttled, still, stolen, delayed, idle];
+            let all: Picos = level.iter().chain(others).sum();
             assert_eq!(all, 20 * MS, "{governor:?}");
         }
     }
@@ -347,7 +362,7 @@ fn idle_cores_sleep_the_deeper_the_longer_and_wake_up_the_later() {
         machine.spawn("a", Box::new(Script::once([code, Step::Sleep(sleeps), code])), None);
         machine.run(Moment::MAX).unwrap();
         let finished = machine.threads().next().unwrap().finished;
-        assert_eq!(finished, Some(20 * US + sleeps + wakes * US));
+        assert_eq!(finished, Some(at(20 * US + sleeps + wakes * US)));
         assert_eq!(machine.cores().next().unwrap().delayed, wakes * US);
     }
 }
@@ -365,8 +380,8 @@ fn taking_over_a_thread_costs_what_the_model_says() {
         machine.spawn(name, Box::new(Script::once([Step::Run(code), Step::Run(code)])), None);
     }
     machine.run(Moment::MAX).unwrap();
-    let delayed: Moment = machine.cores().map(|core| core.delayed).sum();
-    assert_eq!(delayed, 3_572_000);
+    let delayed: Picos = machine.cores().map(|core| core.delayed).sum();
+    assert_eq!(delayed, 3572 * PS);
 }
 
 #[test]
@@ -381,8 +396,8 @@ fn waking_up_on_another_cpu_costs_it_too() {
     // Takes the sleeper's CPU meanwhile.
     machine.spawn("other", Box::new(Script::once([Step::Sleep(50 * US), code(1000)])), Some(0));
     machine.run(Moment::MAX).unwrap();
-    let delayed: Vec<Moment> = machine.cores().map(|core| core.delayed).collect();
-    assert_eq!(delayed, [0, 3_572_000]);
+    let delayed: Vec<Picos> = machine.cores().map(|core| core.delayed).collect();
+    assert_eq!(delayed, [Picos::ZERO, 3572 * PS]);
 }
 
 /// Two threads wait for each other while a third goes on.
@@ -396,14 +411,14 @@ fn a_deadlock_beside_others_is_told() {
     }
     let code = Step::Run(scalar(Extent::Time(MS)));
     machine.spawn("c", Box::new(Script::new(vec![(code, LicenseLevel::new(0))], 1000)), None);
-    assert!(machine.run(MS).unwrap_err().to_string().starts_with("deadlock at 10 µs"));
+    assert!(machine.run(at(MS)).unwrap_err().to_string().starts_with("deadlock at 10 µs"));
 }
 
 #[test]
 fn a_lock_is_not_kept() {
     let mut machine = machine(Settings::default());
     machine.spawn("a", Box::new(Script::once([Step::Lock(2)])), None);
-    let error = machine.run(MS).unwrap_err().to_string();
+    let error = machine.run(at(MS)).unwrap_err().to_string();
     assert_eq!(error, "thread a finishes at 0 µs of simulated time with lock 2");
 }
 
@@ -417,7 +432,7 @@ fn avxfreq_is_never_stuck() {
         let mut machine = machine(settings.clone());
         let steps = steps.into_iter().map(|step| (step, l0)).collect();
         machine.spawn("a", Box::new(Script::new(steps, times)), None);
-        machine.run(20 * MS).unwrap();
+        machine.run(at(20 * MS)).unwrap();
         machine.cores().next().unwrap().clone()
     };
     let short = run(
@@ -456,7 +471,7 @@ fn the_oracle_does_not_keep_what_nobody_asks_for() {
     let scalar = |us| Step::Run(scalar(Extent::Time(us * US)));
     let burst = Step::Run(heavy(Extent::Time(US / 2)));
     machine.spawn("a", Box::new(Script::once([scalar(10), burst, scalar(100_000)])), None);
-    machine.run(200 * MS).unwrap();
+    machine.run(at(200 * MS)).unwrap();
     let core = machine.cores().next().unwrap();
     assert!(core.level[0] > 99 * MS, "{core:?}");
 }
@@ -477,7 +492,7 @@ fn memory_does_not_grow_with_time() {
     machine.spawn("long", Box::new(Script::once([Step::Run(scalar(longest))])), Some(3));
     machine.run(Moment::MAX).unwrap();
     let finished = machine.threads().filter_map(|thread| thread.finished).max().unwrap();
-    assert!(machine.now() - finished < 2 * MS, "{} {finished}", machine.now());
+    assert!(machine.now() - finished < 2 * MS, "{:?} {finished:?}", machine.now());
 }
 
 /// Everything that happened before the stop is counted, and the run continues as if it had not been
@@ -494,8 +509,8 @@ fn a_machine_that_is_stopped_tells_how_far_it_got_and_may_go_on() {
     let mut whole = begun();
     assert_eq!(whole.run_unless(Moment::MAX, &|| false).unwrap(), Ended::Done);
     let mut stopped = begun();
-    assert_eq!(stopped.run_unless(MS, &|| true).unwrap(), Ended::Stopped);
-    assert_eq!(stopped.now(), 0);
+    assert_eq!(stopped.run_unless(at(MS), &|| true).unwrap(), Ended::Stopped);
+    assert_eq!(stopped.now(), Moment::START);
     let asked = std::cell::Cell::new(0);
     let stops = || {
         asked.set(asked.get() + 1);
@@ -503,9 +518,9 @@ fn a_machine_that_is_stopped_tells_how_far_it_got_and_may_go_on() {
     };
     assert_eq!(stopped.run_unless(Moment::MAX, &stops).unwrap(), Ended::Stopped);
     let (now, totals) = (stopped.now(), stopped.cores().next().unwrap());
-    assert!((MS..whole.now()).contains(&now), "{now}");
-    let sum = totals.level.iter().sum::<Moment>() + totals.throttled + totals.still;
-    assert_eq!(sum + totals.idle, now);
+    assert!((at(MS)..whole.now()).contains(&now), "{now:?}");
+    let sum = totals.level.iter().sum::<Picos>() + totals.throttled + totals.still;
+    assert_eq!(at(sum + totals.idle), now);
     assert_eq!(stopped.run_unless(now + US / 2, &|| false).unwrap(), Ended::Reached);
     assert!(!stopped.run(Moment::MAX).unwrap());
     assert_eq!(stopped.cores().next(), whole.cores().next());

@@ -44,7 +44,7 @@ pub fn slowdown(model: &Model, pattern: &Pattern) -> Result<f64, SimError> {
         machine.spawn("interleaved", Box::new(Interleaved::new(pattern, cycles)), Some(0));
         machine.run(Moment::MAX)?;
         let time = machine.threads().next().and_then(|thread| thread.time.get(COUNTED).copied());
-        Ok(time.unwrap_or(0) as f64)
+        Ok(time.unwrap_or_default().as_f64())
     };
     let mut times: Vec<f64> = (1..=SEEDS).map(one).collect::<Result<_, SimError>>()?;
     times.sort_by(f64::total_cmp);

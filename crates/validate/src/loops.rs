@@ -1,26 +1,25 @@
-//! Compares the feedback loop of paper 001 with Dimmer's, on the same workloads.
+//! Compares the policy loops, that of paper 001 among them, on the same workloads.
 //!
 //! What programs get done under each loop is given relative to the best of moving nothing, moving
 //! all calls, and, where there are two programs, moving the calls of one. The loops do not have
 //! this information.
 
-use dimmer_sim::Moving;
+use dimmer_policy::server::loops::{Definition, LOOPS};
+use dimmer_sim::{Moment, Moving};
 
-use crate::server::{FOLLOWED, Load, Plan, Run, Vectors, Way};
+use crate::server::{Load, Plan, Run, Vectors, Way};
 use crate::{ValidateError, i9_7940x};
 
-/// A workload under both loops.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// A workload under all loops.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Compared {
     /// The workload's name.
     pub load: &'static str,
     /// The best of moving nothing (`none`), all calls (`always`), and all calls of one
     /// program.
     pub best: &'static str,
-    /// The paper's loop.
-    pub paper: Loop,
-    /// Dimmer's loop.
-    pub trials: Loop,
+    /// Each loop's name and result.
+    pub loops: Vec<(&'static str, Loop)>,
 }
 
 /// The result of a loop with a workload.
@@ -100,17 +99,20 @@ pub fn compare(stops: &dyn Fn() -> bool) -> Result<Vec<Compared>, ValidateError>
         let told = |run: &Run| {
             let is_best = |moved: usize| (2 * moved > clients) == is_moved;
             let first = run.course.0.iter().find(|(_, served)| is_best(served.moved));
-            let found = if is_moved { first.map(|(at, _)| *at) } else { Some(0) };
+            let found = if is_moved { first.map(|(at, _)| *at) } else { Some(Moment::START) };
             Loop {
                 done: over(run, &best),
                 off: off(run, &best),
-                found_s: found.map(|at| at as f64 / 1e12),
+                found_s: found.map(|at| at.since_start().as_f64() / 1e12),
                 changes: run.changes(clients, true) + run.changes(clients, false),
             }
         };
-        let (paper, trials) = (run(&load, FOLLOWED)?, run(&load, Way::As(Moving::Trials))?);
-        let (paper, trials) = (told(&paper), told(&trials));
-        compared.push(Compared { load: name, best: named, paper, trials });
+        let under = |definition: &'static Definition| {
+            let run = run(&load, Way::compared(definition))?;
+            Ok((definition.name, told(&run)))
+        };
+        let loops = LOOPS.into_iter().map(under).collect::<Result<_, ValidateError>>()?;
+        compared.push(Compared { load: name, best: named, loops });
     }
     Ok(compared)
 }
@@ -137,13 +139,17 @@ fn over(run: &Run, other: &Run) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use dimmer_policy::server::loops::{thresholds, trials};
+
     use super::*;
 
     #[test]
     fn on_each_of_the_workloads_dimmers_loop_is_no_worse_than_the_papers() {
         let compared = compare(&|| false).unwrap();
         assert_eq!(compared.len(), WORKLOADS);
-        for Compared { load, paper, trials, .. } in compared {
+        for Compared { load, loops, .. } in compared {
+            let of = |name| loops.iter().find(|(of, _)| *of == name).unwrap().1;
+            let (paper, trials) = (of(thresholds::DEFINITION.name), of(trials::DEFINITION.name));
             assert!(trials.done >= paper.done, "{load}: {trials:?} {paper:?}");
             assert!(trials.off <= paper.off, "{load}: {trials:?} {paper:?}");
             let never = f64::INFINITY;

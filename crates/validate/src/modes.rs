@@ -8,19 +8,22 @@ use dimmer_policy::license::hardware::Rules;
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::{Model, Upper};
 use dimmer_sim::{
-    Extent, Governor, Machine, Moment, Observer, PS, Random, Script, Segment, Settings, SimError,
-    State, Step,
+    Extent, Governor, Machine, Moment, Observer, Picos, Random, Script, Segment, Settings,
+    SimError, State, Step,
 };
 
 /// Number of runs, as in the thesis.
 pub(crate) const RUNS: u64 = 1000;
 
-pub(crate) const US: Moment = 1000 * PS;
-pub(crate) const MS: Moment = 1000 * US;
+pub(crate) const US: Picos = Picos::from_ps(1_000_000);
+pub(crate) const MS: Picos = Picos::from_ps(1_000_000_000);
 
 /// Scalar code before a run. The thesis waited for 150 ms for the clock to settle; here it is
 /// settled from the start.
-const BEFORE: Moment = MS;
+const BEFORE: Picos = MS;
+
+/// When a run begins.
+pub(crate) const BEGIN: Moment = Moment::from_ps(BEFORE.ps());
 
 /// Independent 256-bit multiply-adds.
 pub(crate) const FMA_256: Segment =
@@ -65,15 +68,15 @@ impl Log {
     }
 }
 
-/// Runs these steps on `cores` cores from [`BEFORE`] on, and `beside` on one more core from the
-/// start. Stops `end` after [`BEFORE`].
+/// Runs these steps on `cores` cores from [`BEGIN`] on, and `beside` on one more core from the
+/// start. Stops `end` after [`BEGIN`].
 pub(crate) fn run(
     model: &Model,
     (governor, seed): (Governor, u64),
     cores: u32,
     beside: Option<Segment>,
     steps: &[Step],
-    end: Moment,
+    end: Picos,
 ) -> Result<Machine<Log>, SimError> {
     let all = cores + u32::from(beside.is_some());
     let settings = Settings { cores: all, governor, seed, ..Settings::default() };
@@ -86,11 +89,11 @@ pub(crate) fn run(
         machine.spawn("measured", Box::new(Script::once(steps)), core);
     }
     if let Some(code) = beside {
-        let code = Segment { extent: Extent::Time(Moment::MAX), ..code };
+        let code = Segment { extent: Extent::Time(Picos::MAX), ..code };
         let last = usize::try_from(cores).unwrap_or(0);
         machine.spawn("beside", Box::new(Script::once([Step::Run(code)])), Some(last));
     }
-    machine.run(BEFORE + end)?;
+    machine.run(BEGIN + end)?;
     Ok(machine)
 }
 
@@ -106,7 +109,7 @@ pub(crate) fn downclock(
     let one = |seed| {
         let machine = run(model, (Governor::Hardware, seed), cores, beside, &[step], MS)?;
         let log = machine.into_observer();
-        let time = |core| log.reached(core, level, BEFORE).map_or(f64::NAN, |at| us(at - BEFORE));
+        let time = |core| log.reached(core, level, BEGIN).map_or(f64::NAN, |at| us(at - BEGIN));
         Ok((0..usize::try_from(cores).unwrap_or(0)).map(time).collect())
     };
     (0..RUNS).map(one).collect()
@@ -125,8 +128,8 @@ pub(crate) fn upclock(
         // run.
         let forever = Step::Run(Segment { extent: Extent::Time(MS), ..code });
         let log = run(model, kind, 1, beside, &[forever], MS)?.into_observer();
-        let Some(reached) = log.reached(0, level, BEFORE) else { return Ok(f64::NAN) };
-        let until = Step::Run(Segment { extent: Extent::Time(reached - BEFORE), ..code });
+        let Some(reached) = log.reached(0, level, BEGIN) else { return Ok(f64::NAN) };
+        let until = Step::Run(Segment { extent: Extent::Time(reached - BEGIN), ..code });
         let spin = Step::Run(Segment { extent: Extent::Time(5 * MS), ..Segment::SCALAR });
         let log = run(model, kind, 1, beside, &[until, spin], 4 * MS)?.into_observer();
         Ok(log.reached(0, 0, reached).map_or(f64::NAN, |at| us(at - reached) / 1000.0))
@@ -161,8 +164,8 @@ pub(crate) fn required(rules: &Rules, code: Segment, cores: u32) -> Vec<f64> {
 }
 
 /// A span in microseconds.
-pub(crate) fn us(span: Moment) -> f64 {
-    span as f64 / US as f64
+pub(crate) fn us(span: Picos) -> f64 {
+    span.as_f64() / US.as_f64()
 }
 
 /// A quantile of numbers, linear between them; NaN if any number is NaN, or if there is none.

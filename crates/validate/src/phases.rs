@@ -2,13 +2,15 @@
 
 use dimmer_processor::model::Model;
 use dimmer_processor::units::LicenseLevel;
-use dimmer_sim::{Extent, Governor, Machine, Moment, Script, Segment, Settings, SimError, Step};
+use dimmer_sim::{
+    Extent, Governor, Machine, Moment, Picos, Script, Segment, Settings, SimError, Step,
+};
 
 use crate::modes::US;
 
 /// How much longer a phase is than requested: the main thread sleeps, and Linux may extend a sleep
 /// by up to 50 µs (`PR_SET_TIMERSLACK`, prctl(2)).
-const SLACK: Moment = 50 * US;
+const SLACK: Picos = Picos::from_ps(50 * US.ps());
 
 /// Runs scalar code, heavy code, and scalar code again, for these durations (µs). Returns the
 /// instructions that each phase executed.
@@ -20,7 +22,7 @@ pub(crate) fn run(
 ) -> Result<[f64; 3], SimError> {
     let mut machine = machine(model, governor, seed, durations)?;
     // What the governors do after the last phase does not matter.
-    machine.run(durations.iter().sum::<u64>() * US + 3 * SLACK)?;
+    machine.run(Moment::START + durations.iter().sum::<u64>() * US + 3 * SLACK)?;
     let done = machine.threads().next().map(|thread| thread.instructions.clone());
     let done = done.unwrap_or_default();
     Ok([0, 1, 2].map(|phase| done.get(phase).copied().unwrap_or(f64::NAN)))
@@ -30,8 +32,8 @@ pub(crate) fn run(
 pub(crate) fn interrupts(model: &Model, governor: Governor) -> Result<f64, SimError> {
     let mut machine = machine(model, governor, 1, [1000, 1000, 0])?;
     let count = |machine: &Machine<()>| machine.cores().map(|core| core.interrupts).sum::<u64>();
-    let begins = 1000 * US + SLACK;
-    machine.run(begins - 1)?;
+    let begins = Moment::START + 1000 * US + SLACK;
+    machine.run(begins - Picos::from_ps(1))?;
     let before = count(&machine);
     // Longer than AVXFREQ takes to reach L2, but too short for its next look.
     machine.run(begins + 150 * US)?;

@@ -1,6 +1,8 @@
 //! Paper 001's results with its library and policy server, row by row (§3.3, §4.2.1, chapter 6).
 
+use dimmer_policy::server::loops::thresholds;
 use dimmer_processor::model::Model;
+use dimmer_processor::units::Nanos;
 use dimmer_sim::{Moving, SimError};
 
 use crate::row::{Draft, words};
@@ -109,7 +111,7 @@ fn nginx(model: &Model) -> Result<Vec<Row>, SimError> {
     let mut paper = Vec::new();
     for vectors in all {
         none.push(served(vectors, Moving::None)?.served());
-        paper.push(served(vectors, Moving::Thresholds)?);
+        paper.push(served(vectors, Moving::Loop(&thresholds::DEFINITION))?);
     }
     let with: Vec<f64> = paper.iter().map(Run::served).collect();
     let less = |served: f64, than: f64| 100.0 * (1.0 - served / than);
@@ -168,10 +170,10 @@ fn course(model: &Model) -> Result<Vec<Row>, SimError> {
     let encoder = run(Load::encoder(), 35)?;
     let both = run(Load::both(Vectors::Avx512), 30)?;
     let ended = both.outcome.threads.last().and_then(|thread| thread.finished);
-    let ended = ended.map_or(15, |at| at / SECOND);
+    let ended = ended.map_or(15, |at| at.since_start().times(SECOND));
     let beside = run(Load::both(Vectors::Sse), 20)?;
     let encoder_ended = beside.outcome.threads.last().and_then(|thread| thread.finished);
-    let encoder_ended = encoder_ended.map_or(15, |at| at / SECOND);
+    let encoder_ended = encoder_ended.map_or(15, |at| at.since_start().times(SECOND));
     Ok(vec![
         words(
             "R001-15",
@@ -281,8 +283,10 @@ fn cores(model: &Model) -> Result<Vec<Row>, SimError> {
 fn studies(model: &Model) -> Result<Vec<Row>, SimError> {
     let load = Load::nginx(Vectors::Avx512).on(4);
     let run = |seconds: u64, window_ms: u64| {
-        let way =
-            Way::Paper { exciter_ns: seconds * 1_000_000_000, window_ns: window_ms * 1_000_000 };
+        let way = Way::Paper {
+            exciter: Nanos::from_ms(seconds * 1000),
+            window: Nanos::from_ms(window_ms),
+        };
         Plan { has_extra_core: true, ..Plan::new(way, 30) }.run(&load, model)
     };
     let [short, middle, long] = [run(10, 100)?, run(20, 400)?, run(80, 800)?];

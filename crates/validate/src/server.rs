@@ -9,20 +9,22 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use dimmer_policy::server::settings::Loop;
+use dimmer_policy::server::loops::{Chosen, Definition, thresholds};
 use dimmer_processor::model::{Bin, Model};
+use dimmer_processor::units::Nanos;
 use dimmer_sim::scenario::{Outcome, Scenario};
-use dimmer_sim::{Course, Decider, Governor, Moment, Moving, SimError};
+use dimmer_sim::{Course, Decider, Governor, Moment, Moving, Picos, SimError};
 
 use crate::modes::MS;
 
-/// A simulated second (ps).
-pub(crate) const SECOND: Moment = 1000 * MS;
+/// A simulated second.
+pub(crate) const SECOND: Picos = Picos::from_ps(1000 * MS.ps());
 
 /// The paper's loop as it is used here. Its exciter fires five times as often. Its windows are the
 /// longest of those that the paper tried, which were best (figure 6.7). Over the shortest windows,
 /// clients that report every 100 calls do not report the same twice.
-pub(crate) const FOLLOWED: Way = Way::Paper { exciter_ns: 20_000_000_000, window_ns: 800_000_000 };
+pub(crate) const FOLLOWED: Way =
+    Way::Paper { exciter: Nanos::from_ms(20_000), window: Nanos::from_ms(800) };
 
 /// The instructions with which nginx encrypts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,8 +108,19 @@ impl Load {
 pub(crate) enum Way {
     /// As the mechanism defines it.
     As(Moving),
-    /// The paper's loop with this exciter period and window size (ns).
-    Paper { exciter_ns: u64, window_ns: u64 },
+    /// The paper's loop with this exciter period and window size.
+    Paper { exciter: Nanos, window: Nanos },
+}
+
+impl Way {
+    /// How a loop is compared with others: the paper's as it is used here, others as they are.
+    pub(crate) fn compared(definition: &'static Definition) -> Self {
+        if *definition == thresholds::DEFINITION {
+            FOLLOWED
+        } else {
+            Self::As(Moving::Loop(definition))
+        }
+    }
 }
 
 /// The results of a run.
@@ -137,10 +150,10 @@ impl Plan {
     pub(crate) fn run(&self, load: &Load, model: &Model) -> Result<Run, SimError> {
         let model = all_busy(model);
         let scenario = Scenario::parse(Path::new("scenario"), &load.0)?;
-        let scenario = scenario.until(self.seconds * SECOND);
+        let scenario = scenario.until(Moment::START + self.seconds * SECOND);
         let mechanism = match self.way {
             Way::As(mechanism) => mechanism,
-            Way::Paper { .. } => Moving::Thresholds,
+            Way::Paper { .. } => Moving::Loop(&thresholds::DEFINITION),
         };
         let mut settings = scenario.settings(&model, Governor::Hardware, mechanism, 1)?;
         if let Some(region_moves) = &mut settings.region_moves {
@@ -148,11 +161,12 @@ impl Plan {
             if let Some(both) = self.hand_over_ns {
                 region_moves.hand_over_ns = both / 2.0;
             }
-            if let (Way::Paper { exciter_ns, window_ns }, Decider::Server(server)) =
+            if let (Way::Paper { exciter, window }, Decider::Server(server)) =
                 (&self.way, &mut region_moves.decider)
-                && let Loop::Thresholds(thresholds) = &mut server.decides
             {
-                (thresholds.exciter_ns, thresholds.window_ns) = (*exciter_ns, *window_ns);
+                let (exciter, window) = (*exciter, *window);
+                let paper = thresholds::Settings::PAPER;
+                server.decides = Chosen::new(thresholds::Settings { exciter, window, ..paper });
             }
         }
         if self.has_extra_core {
@@ -204,7 +218,8 @@ impl Run {
 
     /// The part of `clients` that is offloaded, on average from one second to another.
     pub(crate) fn moved_share(&self, clients: usize, from: u64, to: u64) -> f64 {
-        let part = self.course.mean(from * SECOND, to * SECOND, |served| served.moved as f64);
+        let at = |seconds: u64| Moment::START + seconds * SECOND;
+        let part = self.course.mean(at(from), at(to), |served| served.moved as f64);
         part / clients as f64
     }
 }

@@ -6,7 +6,7 @@
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::Model;
 use dimmer_processor::units::LicenseLevel;
-use dimmer_sim::{Extent, Machine, Moment, PS, Script, Segment, Settings, SimError, Step};
+use dimmer_sim::{Extent, Machine, Moment, Picos, Script, Segment, Settings, SimError, Step};
 
 use crate::modes::MS;
 use crate::row::{Draft, words};
@@ -134,9 +134,9 @@ fn time(model: &Model, code: &[Segment]) -> Result<f64, SimError> {
     let steps = code.iter().map(|code| (Step::Run(*code), LicenseLevel::new(0))).collect();
     let mut machine = busy(model)?;
     let thread = machine.spawn("measured", Box::new(Script::new(steps, ITERATIONS)), Some(0));
-    machine.run(10_000 * MS)?;
+    machine.run(Moment::START + 10_000 * MS)?;
     let finished = machine.threads().nth(thread).and_then(|totals| totals.finished);
-    Ok(finished.map_or(f64::NAN, |at| at as f64 / (MS * ITERATIONS) as f64))
+    Ok(finished.map_or(f64::NAN, |at| at.since_start().as_f64() / (MS * ITERATIONS).as_f64()))
 }
 
 /// The clock at which this code settles, computed from what it executes (GHz).
@@ -144,16 +144,16 @@ fn settled_ghz(model: &Model, code: Segment) -> Result<f64, SimError> {
     let part = |counter| Step::Run(Segment { counter, extent: Extent::Time(10 * MS), ..code });
     let mut machine = busy(model)?;
     let thread = machine.spawn("measured", Box::new(Script::once([part(0), part(1)])), Some(0));
-    machine.run(30 * MS)?;
+    machine.run(Moment::START + 30 * MS)?;
     let done = machine.threads().nth(thread).and_then(|totals| totals.instructions.get(1).copied());
-    Ok(done.map_or(f64::NAN, |done| done / code.ipc / (10 * MS / PS) as f64))
+    Ok(done.map_or(f64::NAN, |done| done / code.ipc / (10 * MS).ns()))
 }
 
 /// A machine on which all cores except the first run scalar code.
 fn busy(model: &Model) -> Result<Machine<()>, SimError> {
     let mut machine = Machine::new(model, Settings { cores: CORES, ..Settings::default() }, ())?;
     for core in 1..usize::try_from(CORES).unwrap_or(1) {
-        let code = Segment { extent: Extent::Time(Moment::MAX), ..Segment::SCALAR };
+        let code = Segment { extent: Extent::Time(Picos::MAX), ..Segment::SCALAR };
         machine.spawn("busy", Box::new(Script::once([Step::Run(code)])), Some(core));
     }
     Ok(machine)

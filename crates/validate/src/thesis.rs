@@ -3,11 +3,11 @@
 
 use dimmer_policy::license::hardware::Rules;
 use dimmer_processor::model::Model;
-use dimmer_sim::{Extent, Governor, Segment, SimError, Step};
+use dimmer_sim::{Extent, Governor, Moment, Segment, SimError, Step};
 
 use crate::modes::{
-    self, CHAINED_256, DIRTY_256, FMA_256, LIGHT_512, MS, RUNS, US, median, quantile, share_below,
-    us,
+    self, BEGIN, CHAINED_256, DIRTY_256, FMA_256, LIGHT_512, MS, RUNS, US, median, quantile,
+    share_below, us,
 };
 use crate::phases;
 use crate::row::{Draft, words};
@@ -89,7 +89,7 @@ fn order(model: &Model) -> Result<Vec<Row>, SimError> {
         let log = modes::run(model, kind, 1, None, &forever(code), MS)?.into_observer();
         let first = log.0.iter().find(|seen| seen.is_throttled);
         // Instructions until the first throttling, at the full rate.
-        Ok(first.map_or(f64::NAN, |seen| us(seen.at - MS) * 1000.0 * 4.3 * code.ipc))
+        Ok(first.map_or(f64::NAN, |seen| us(seen.at - BEGIN) * 1000.0 * 4.3 * code.ipc))
     };
     let single = |code: Segment| -> Result<u32, SimError> {
         let one = Segment { extent: Extent::Instructions(1.0), ..code };
@@ -277,10 +277,11 @@ fn avxfreq(model: &Model) -> Result<Vec<Row>, SimError> {
         modes::run(model, kind, 1, None, &[Step::Run(code), Step::Run(spin)], end)
     };
     let log = until(Segment::FMA_512, 4 * MS, Extent::Time(MS))?.into_observer();
-    let (l1, l2) = (log.reached(0, 1, MS).unwrap_or(0), log.reached(0, 2, MS).unwrap_or(0));
+    let (l1, l2) =
+        (log.reached(0, 1, BEGIN).unwrap_or(BEGIN), log.reached(0, 2, BEGIN).unwrap_or(BEGIN));
     let counted = |code: Segment| -> Result<f64, SimError> {
-        let code = Segment { counter: 1, extent: Extent::Time(l1 - MS), ..code };
-        let machine = modes::run(model, kind, 1, None, &[Step::Run(code)], l1 - MS)?;
+        let code = Segment { counter: 1, extent: Extent::Time(l1 - BEGIN), ..code };
+        let machine = modes::run(model, kind, 1, None, &[Step::Run(code)], l1 - BEGIN)?;
         let done = machine.threads().next().and_then(|thread| thread.instructions.get(1).copied());
         Ok(2.0 * done.unwrap_or(f64::NAN))
     };
@@ -289,12 +290,12 @@ fn avxfreq(model: &Model) -> Result<Vec<Row>, SimError> {
     // core stands still in that time.
     let back = |code: Segment, level| -> Result<(f64, f64), SimError> {
         let log = until(code, 4 * MS, Extent::Time(MS))?.into_observer();
-        let reached = log.reached(0, level, MS).unwrap_or(MS);
-        let code_for = Extent::Time(reached - MS);
+        let reached = log.reached(0, level, BEGIN).unwrap_or(BEGIN);
+        let code_for = Extent::Time(reached - BEGIN);
         let log = until(code, 4 * MS, code_for)?.into_observer();
         let Some(back) = log.reached(0, 0, reached) else { return Ok((f64::NAN, f64::NAN)) };
-        let still = |end| -> Result<f64, SimError> {
-            let machine = until(code, end - MS, code_for)?;
+        let still = |end: Moment| -> Result<f64, SimError> {
+            let machine = until(code, end - BEGIN, code_for)?;
             Ok(machine.cores().next().map_or(f64::NAN, |core| us(core.still)))
         };
         Ok((us(back - reached), still(back)? - still(reached)?))
@@ -306,11 +307,11 @@ fn avxfreq(model: &Model) -> Result<Vec<Row>, SimError> {
         Draft::new("R000-30", "§5.2.1", "operations until L1; time to it", "")
             .value("unrolled", 26.0, counted(Segment::FMA_512)?)
             .value("not unrolled", 12.0, counted(Segment::CHAINED_512)?)
-            .value("µs", 4.0, us(l1 - MS))
+            .value("µs", 4.0, us(l1 - BEGIN))
             .within(Tolerance::Part(0.35), "unrolled, 18 to 34 in the thesis (± 31 %), is predicted from the other: how many cycles after the instruction its interrupt comes is a parameter from the runs \
                 that are not unrolled (10 to 14, here their middle) and R000-02; that more fit into them unrolled is R000-03. The time is a parameter"),
         words("R000-31", "§5.2.1", "instructions that make it go to L1", "1",
-            if single.reached(0, 1, MS).is_some() { "1" } else { "more" }, "its counter interrupts at the first"),
+            if single.reached(0, 1, BEGIN).is_some() { "1" } else { "more" }, "its counter interrupts at the first"),
         Draft::new("R000-32", "§5.2.1", "L1 to L2", "µs")
             .value("median", 103.8, us(l2 - l1))
             .within(Tolerance::Part(0.05), "a period of its timer, and what handling it takes: the simulated look takes effect at its start"),

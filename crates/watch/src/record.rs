@@ -11,7 +11,7 @@ use dimmer_policy::cost::CallCost;
 use dimmer_policy::server::decision::Action;
 use dimmer_policy::server::evidence::{Evidence, LEVELS};
 use dimmer_policy::server::{ClientId, ProgramId, Server, SiteId, UserId, Window, settings};
-use dimmer_processor::units::LicenseLevel;
+use dimmer_processor::units::{LicenseLevel, Time};
 use serde::{Deserialize, Serialize};
 
 use crate::settings::Settings;
@@ -267,7 +267,7 @@ pub fn replay(mut lines: impl BufRead, other: Option<&Settings>) -> Result<Repla
             let settings = other.unwrap_or(&begin.settings);
             replayed.is_same_policy = begin.is_fresh && *settings == *begin.settings;
             begun = begin.now_ns;
-            policy = Some(Server::new(begin.policy(settings), begin.now_ns));
+            policy = Some(Server::new(begin.policy(settings), Time::from_ns(begin.now_ns)));
             continue;
         };
         match line {
@@ -297,7 +297,7 @@ pub fn replay(mut lines: impl BufRead, other: Option<&Settings>) -> Result<Repla
                     policy.metric(ClientId(*client), *metric);
                 }
                 policy.idle(step.idle);
-                let said = policy.step(step.now_ns);
+                let said = policy.step(Time::from_ns(step.now_ns));
                 let changes = changes(&said.changes);
                 replayed.steps += 1;
                 replayed.span_ns = step.now_ns.saturating_sub(begun);

@@ -1,17 +1,21 @@
 //! The configuration file: every parameter of the policy (paper 001 §6.2.3), and further settings
 //! of the server. All keys are optional; `docs/dimmerd.md` describes them.
 
+mod document;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use dimmer_host::bounded_file::{self, BoundedFileError};
 use dimmer_host::root::parse_cpu_list;
 use dimmer_policy::server::performance::{Metric, Mixing};
-use dimmer_policy::server::settings::{Loop, Prices, Unit};
-use dimmer_policy::server::{cores, settings, thresholds, trials};
-use dimmer_processor::units::CpuId;
+use dimmer_policy::server::settings::{Prices, Unit};
+use dimmer_policy::server::{cores, loops, settings};
+use dimmer_processor::text::line_of;
+use dimmer_processor::units::{CpuId, Nanos};
 use serde::{Deserialize, Serialize};
 
+use self::document::{LoopName, LoopTables};
 use crate::address::Address;
 
 /// Why a configuration file is refused.
@@ -32,13 +36,11 @@ pub enum SettingsError {
 }
 
 /// A configuration file as written; also part of the start of a recording.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
     policy: Policy,
     cores: Cores,
-    thresholds: Thresholds,
-    trials: Trials,
+    loops: LoopTables,
     server: Server,
     metrics: Metrics,
 }
@@ -47,17 +49,10 @@ pub struct Settings {
 #[serde(deny_unknown_fields, default)]
 struct Policy {
     #[serde(rename = "loop")]
-    decides: Which,
+    decides: LoopName,
     unit: UnitName,
     metric: MetricName,
     mixing: MixingName,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Which {
-    Trials,
-    Thresholds,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,35 +90,6 @@ struct Cores {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Thresholds {
-    window_ms: f64,
-    least_trend: f64,
-    factor: f64,
-    least_rate: f64,
-    exciter_ms: f64,
-    excitement: f64,
-    begin: f64,
-    lowest: f64,
-    highest: f64,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Trials {
-    window_ms: f64,
-    settle_ms: f64,
-    discount: f64,
-    exploration: f64,
-    enough: f64,
-    least_noise: f64,
-    least_gain: f64,
-    jump: f64,
-    least_jump: f64,
-    most_spent: f64,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
 struct Server {
     period_ms: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -144,7 +110,7 @@ struct Metrics {
 impl Default for Policy {
     fn default() -> Self {
         Self {
-            decides: Which::Trials,
+            decides: LoopName::default(),
             unit: UnitName::Site,
             metric: MetricName::CallRate,
             mixing: MixingName::Fair,
@@ -159,45 +125,10 @@ impl Default for Cores {
             list: None,
             // Paper 001's prototype has one; more is the user's choice.
             most: 1,
-            period_ms: ms(usual.period_ns),
+            period_ms: ms(usual.period),
             saturated: usual.saturated,
             spare: usual.spare,
-            unused_ms: ms(usual.unused_ns),
-        }
-    }
-}
-
-impl Default for Thresholds {
-    fn default() -> Self {
-        let paper = thresholds::Settings::PAPER;
-        Self {
-            window_ms: ms(paper.window_ns),
-            least_trend: paper.least_trend,
-            factor: paper.factor,
-            least_rate: paper.least_rate,
-            exciter_ms: ms(paper.exciter_ns),
-            excitement: paper.excitement,
-            begin: paper.begin[0],
-            lowest: paper.lowest,
-            highest: paper.highest,
-        }
-    }
-}
-
-impl Default for Trials {
-    fn default() -> Self {
-        let usual = trials::Settings::USUAL;
-        Self {
-            window_ms: ms(usual.window_ns),
-            settle_ms: ms(usual.settle_ns),
-            discount: usual.discount,
-            exploration: usual.exploration,
-            enough: usual.enough,
-            least_noise: usual.least_noise,
-            least_gain: usual.least_gain,
-            jump: usual.jump,
-            least_jump: usual.least_jump,
-            most_spent: usual.most_spent,
+            unused_ms: ms(usual.unused),
         }
     }
 }
@@ -232,7 +163,7 @@ impl Settings {
 
     fn parse(text: &str) -> Result<Self, String> {
         let settings: Self = toml::from_str(text).map_err(|error| {
-            let line = error.span().map(|span| text[..span.start].matches('\n').count() + 1);
+            let line = error.span().map(|span| line_of(text, span.start));
             let place = line.map(|line| format!("line {line}: ")).unwrap_or_default();
             format!("{place}{}", error.message().replace('\n', " "))
         })?;
@@ -242,33 +173,12 @@ impl Settings {
 
     /// Checks that all numbers are in their ranges.
     fn check(&self) -> Result<(), String> {
-        /// A day; a larger value is a mistake.
-        const LONGEST_MS: f64 = 86_400_000.0;
-        let Self { cores, thresholds, trials, server, .. } = self;
+        let Self { cores, server, .. } = self;
         let ranges = [
-            ("cores.period_ms", cores.period_ms, 1.0, LONGEST_MS),
+            ("cores.period_ms", cores.period_ms, 1.0, loops::LONGEST_MS),
             ("cores.saturated", cores.saturated, 0.01, 1.0),
             ("cores.spare", cores.spare, 0.0, cores.saturated),
-            ("cores.unused_ms", cores.unused_ms, 0.0, LONGEST_MS),
-            ("thresholds.window_ms", thresholds.window_ms, 1.0, LONGEST_MS),
-            ("thresholds.least_trend", thresholds.least_trend, 0.0, 1.0),
-            ("thresholds.factor", thresholds.factor, 1.0, 1000.0),
-            ("thresholds.least_rate", thresholds.least_rate, 0.0, 1.0),
-            ("thresholds.exciter_ms", thresholds.exciter_ms, 1.0, LONGEST_MS),
-            ("thresholds.excitement", thresholds.excitement, 0.0, 1.0),
-            ("thresholds.lowest", thresholds.lowest, 0.0, 1.0),
-            ("thresholds.highest", thresholds.highest, thresholds.lowest, 1.0),
-            ("thresholds.begin", thresholds.begin, thresholds.lowest, thresholds.highest),
-            ("trials.window_ms", trials.window_ms, 1.0, LONGEST_MS),
-            ("trials.settle_ms", trials.settle_ms, 0.0, LONGEST_MS),
-            ("trials.discount", trials.discount, 0.0, 1.0),
-            ("trials.exploration", trials.exploration, 0.0, 100.0),
-            ("trials.enough", trials.enough, 0.0, 1000.0),
-            ("trials.least_noise", trials.least_noise, 0.0, 1.0),
-            ("trials.least_gain", trials.least_gain, 0.0, 1.0),
-            ("trials.jump", trials.jump, 0.0, 1000.0),
-            ("trials.least_jump", trials.least_jump, 0.0, 1.0),
-            ("trials.most_spent", trials.most_spent, 0.0, 1.0),
+            ("cores.unused_ms", cores.unused_ms, 0.0, loops::LONGEST_MS),
             ("server.period_ms", server.period_ms, 1.0, 10_000.0),
         ];
         for (key, value, least, most) in ranges {
@@ -351,10 +261,7 @@ impl Settings {
     #[must_use]
     pub fn words(&self) -> [&'static str; 4] {
         [
-            match self.policy.decides {
-                Which::Trials => "trials",
-                Which::Thresholds => "thresholds",
-            },
+            self.policy.decides.name(),
             match self.policy.unit {
                 UnitName::Site => "site",
                 UnitName::Client => "client",
@@ -380,35 +287,8 @@ impl Settings {
         clocks: &[f64],
         prices: Option<Prices>,
     ) -> settings::Settings {
-        let (of_thresholds, of_trials) = (&self.thresholds, &self.trials);
-        let thresholds = thresholds::Settings {
-            window_ns: ns(of_thresholds.window_ms),
-            least_trend: of_thresholds.least_trend,
-            factor: of_thresholds.factor,
-            least_rate: of_thresholds.least_rate,
-            exciter_ns: ns(of_thresholds.exciter_ms),
-            excitement: of_thresholds.excitement,
-            begin: [of_thresholds.begin; dimmer_policy::server::evidence::LEVELS],
-            lowest: of_thresholds.lowest,
-            highest: of_thresholds.highest,
-        };
-        let trials = trials::Settings {
-            window_ns: ns(of_trials.window_ms),
-            settle_ns: ns(of_trials.settle_ms),
-            discount: of_trials.discount,
-            exploration: of_trials.exploration,
-            enough: of_trials.enough,
-            least_noise: of_trials.least_noise,
-            least_gain: of_trials.least_gain,
-            jump: of_trials.jump,
-            least_jump: of_trials.least_jump,
-            most_spent: of_trials.most_spent,
-        };
         settings::Settings {
-            decides: match self.policy.decides {
-                Which::Trials => Loop::Trials(trials),
-                Which::Thresholds => Loop::Thresholds(thresholds),
-            },
+            decides: self.loops.chosen(self.policy.decides),
             unit: match self.policy.unit {
                 UnitName::Site => Unit::Site,
                 UnitName::Client => Unit::Client,
@@ -424,10 +304,10 @@ impl Settings {
             cores: cores::Settings {
                 cores,
                 most,
-                period_ns: ns(self.cores.period_ms),
+                period: span(self.cores.period_ms),
                 saturated: self.cores.saturated,
                 spare: self.cores.spare,
-                unused_ns: ns(self.cores.unused_ms),
+                unused: span(self.cores.unused_ms),
             },
             clocks: clocks.to_vec(),
             prices,
@@ -435,17 +315,12 @@ impl Settings {
     }
 }
 
-fn ms(ns: u64) -> f64 {
-    ns as f64 / 1e6
+fn ms(span: Nanos) -> f64 {
+    span.as_f64() / 1e6
 }
 
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "checked to be between 0 and a day"
-)]
-fn ns(ms: f64) -> u64 {
-    (ms * 1e6).round() as u64
+fn span(ms: f64) -> Nanos {
+    Nanos::rounded(ms * 1e6)
 }
 
 #[cfg(test)]

@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
+use dimmer_sim::Moving;
 
 use super::common::{Cpu, Json, ModelName, Page};
 
@@ -40,17 +42,11 @@ pub(crate) enum Governor {
     Predictive,
 }
 
-/// The policy loop that decides where marked regions run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Moving {
-    /// None: regions stay.
-    None,
-    /// The thresholds of paper 001's policy server.
-    Thresholds,
-    /// Trials of each program with and without moving.
-    Trials,
-    /// None: all regions run on dedicated cores.
-    Always,
+/// Parses what decides where marked regions run.
+fn moving() -> impl TypedValueParser<Value = Moving> {
+    let possible = |moving: Moving| PossibleValue::new(moving.name()).help(moving.summary());
+    let names = PossibleValuesParser::new(Moving::all().into_iter().map(possible));
+    names.map(|name| Moving::named(&name).unwrap_or_default())
 }
 
 #[derive(Args, Debug)]
@@ -73,7 +69,7 @@ pub(crate) struct SimRun {
     pub(crate) governor: Governor,
 
     /// The policy loop that decides where marked regions run.
-    #[arg(long = "loop", value_name = "LOOP", value_enum, default_value_t = Moving::None)]
+    #[arg(long = "loop", value_name = "LOOP", value_parser = moving(), default_value = Moving::None.name())]
     pub(crate) moving: Moving,
 
     /// The seed of the random numbers; the same seed gives the same result.
@@ -112,7 +108,7 @@ pub(crate) struct Compare {
     #[arg(
         long,
         value_name = "LOOP,...",
-        value_enum,
+        value_parser = moving(),
         value_delimiter = ',',
         conflicts_with = "governors"
     )]

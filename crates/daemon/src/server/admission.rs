@@ -52,7 +52,7 @@ impl Server {
     /// Admits a connection. If the user has as many silent ones as allowed, the oldest is closed.
     pub(super) fn admit(&mut self, socket: Socket, who: Credentials) {
         let Credentials { process, user } = who;
-        if let Some(oldest) = self.users.get(&user).and_then(super::User::too_silent) {
+        if let Some(oldest) = self.users.too_silent(user) {
             // A request that it has sent in the meantime counts.
             self.hear(oldest);
             if self.peers.get(&oldest).is_some_and(|peer| matches!(peer.wants, Wants::Unknown)) {
@@ -68,7 +68,7 @@ impl Server {
             return;
         }
         self.next_peer += 1;
-        self.users.entry(user).or_default().silent.insert(number);
+        self.users.comes(user, number);
         self.peers.insert(
             number,
             Peer { socket: Arc::new(socket), process, user, wants: Wants::Unknown },

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use tracing::{debug, warn};
 
+use super::users::TooManyFiles;
 use super::{Server, Wants};
 use crate::counters::Counters;
 
@@ -28,9 +29,8 @@ impl Server {
     /// Opens counters that are not all open: those of at least one thread, and more until `until`.
     pub(super) fn count_on(&mut self, until: Instant) {
         while let Some((number, (process, uid), counters)) = self.take_unopened() {
-            let user = self.users.entry(uid).or_default();
             let granted = counters.files();
-            user.files -= granted;
+            self.users.take_files(uid, granted);
             let counters = self.open(counters, (process, uid), granted, until);
             self.give(number, counters);
             if Instant::now() >= until {
@@ -53,8 +53,7 @@ impl Server {
     pub(super) fn give(&mut self, number: u64, counters: Option<Counters>) {
         let Some(peer) = self.peers.get_mut(&number) else { return };
         let Wants::Decisions(client) = &mut peer.wants else { return };
-        let user = self.users.entry(client.user).or_default();
-        user.files += counters.as_ref().map_or(0, Counters::files);
+        self.users.add_files(client.user, counters.as_ref().map_or(0, Counters::files));
         client.counters = counters;
     }
 
@@ -67,16 +66,17 @@ impl Server {
         granted: usize,
         until: Instant,
     ) -> Option<Counters> {
-        let most = self.most_files(uid);
-        let user = self.users.entry(uid).or_default();
+        // A quarter of all files.
+        let all = self.most_peers / 4;
         loop {
             let files = counters.files();
-            if files > granted && user.files + files > most {
-                let why =
-                    format!("it takes {files} files, and of {most} its user has {}", user.files);
+            if files > granted
+                && let Err(TooManyFiles { most, has, is_first }) =
+                    self.users.may_open(uid, files, all)
+            {
+                let why = format!("it takes {files} files, and of {most} its user has {has}");
                 debug!(pid = process, why, "not counted");
-                if !user.is_told {
-                    user.is_told = true;
+                if is_first {
                     warn!(
                         uid,
                         most,
@@ -91,11 +91,5 @@ impl Server {
                 return Some(counters);
             }
         }
-    }
-
-    /// Maximum number of files for counters of one user: half of what others leave of a quarter of
-    /// all files, so that something is left for each new user.
-    fn most_files(&self, user: u32) -> usize {
-        self.share(user, self.most_peers / 4, |user| user.files)
     }
 }

@@ -5,6 +5,7 @@
 
 use std::time::{Duration, Instant};
 
+use dimmer_processor::units::whole;
 use dimmer_protocol::{LEASE, LeasePage, Owned};
 
 /// The lease is renewed when a quarter of it is over, so a server may be late by half of it.
@@ -55,11 +56,6 @@ impl Lease {
     }
 }
 
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a second of any counter"
-)]
 pub(super) fn ticks_of(span: Duration) -> u64 {
-    (span.as_nanos() as f64 * dimmer_protocol::ticks_per_ns()) as u64
+    whole(span.as_nanos() as f64 * dimmer_protocol::ticks_per_ns())
 }

@@ -5,10 +5,11 @@ use std::time::Instant;
 
 use dimmer_policy::server::decision::Action;
 use dimmer_policy::server::{SiteId, Step, Window};
+use dimmer_processor::units::Time;
 use dimmer_protocol::SITES;
 use tracing::{debug, info, warn};
 
-use super::{Server, Wants, counting, nanoseconds, users};
+use super::{Server, Wants, counting, nanoseconds};
 use crate::clients::Look;
 use dimmer_watch::record::{self, Line, Seen};
 use dimmer_watch::state;
@@ -34,18 +35,14 @@ impl Server {
         };
         let settings = &self.options.settings;
         let ((_, most_sites), all_sites) = (settings.most_per_user(), settings.most_sites());
-        let mut sites: usize = self.users.values().map(|user| user.sites).sum();
         let is_recorded = self.is_recorded();
         let mut step = record::Step { now_ns: nanoseconds(now - self.begun), ..Default::default() };
         for peer in self.peers.values_mut() {
             let Wants::Decisions(client) = &mut peer.wants else { continue };
             let before = client.sites.len();
-            let user = self.users.entry(peer.user).or_default();
-            let most = most_sites.min(users::share(all_sites, sites - user.sites));
-            let room = most.saturating_sub(user.sites);
+            let room = self.users.room_for_sites(peer.user, most_sites, all_sites);
             let length = client.meet(&mut self.names, SITES.min(before.saturating_add(room)));
-            user.sites += length - before;
-            sites += length - before;
+            self.users.add_sites(peer.user, length - before);
             for place in before..length {
                 let site = &client.sites[place];
                 if is_recorded {
@@ -59,7 +56,7 @@ impl Server {
                 }
             }
             let lies = client.lies;
-            let seen = client.look(&Look { reference: user.reference.ticks(), ..look });
+            let seen = client.look(&Look { reference: self.users.reference(peer.user), ..look });
             if lies == 0 && client.lies > 0 {
                 warn!(pid = client.process, name = client.name, "client says what cannot be");
             }
@@ -76,16 +73,16 @@ impl Server {
                 step.metrics.extend(seen.metric.map(|metric| (client.id.0, metric)));
             }
             if let Some(ticks) = client.chain_ticks() {
-                user.reference.note(ticks);
+                self.users.note_clock(peer.user, ticks);
             }
             self.lease.keep();
         }
-        self.users.values_mut().for_each(|user| user.reference.turn());
+        self.users.end_look();
         let spare = &self.found.spare.cpus;
         let taken = &spare[..self.found.threads(self.dedicated).min(spare.len())];
         step.idle = self.idle.measure(&self.options.root, now, &self.found.all, taken);
         self.policy.idle(step.idle);
-        let decided = self.policy.step(step.now_ns);
+        let decided = self.policy.step(Time::from_ns(step.now_ns));
         self.lease.keep();
         self.lease.page.note_decided(dimmer_protocol::ticks());
         self.apply(&decided);

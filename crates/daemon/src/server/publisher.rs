@@ -13,10 +13,7 @@ use crate::clients::{Client, Site};
 use dimmer_watch::record::{self, Line};
 use dimmer_watch::state::{self, State};
 
-/// Publishing to one user takes at most one part in this number of the server's time.
-const OF_USER: u32 = 10;
-
-/// The same for all users together, on the thread that decides.
+/// Publishing takes at most one part in this number of the time, on the thread that decides.
 const OF_ALL: u32 = 5;
 
 /// A part of a state ends with the first client after this number of sites, which takes some
@@ -26,15 +23,6 @@ const PEERS: usize = 512;
 
 /// How soon to try again when the teller has too much to do.
 const BUSY: Duration = Duration::from_millis(10);
-
-/// When a user may get a state again.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Turn {
-    /// After it has read the state being written. The duration is the time that assembling it took.
-    IsTold(Duration),
-    /// From this moment on.
-    From(Instant),
-}
 
 /// A state being assembled.
 #[derive(Debug)]
@@ -59,13 +47,10 @@ impl Publication {
 impl Server {
     /// A peer asks for the state. The answer comes when it is the user's turn.
     pub(super) fn ask(&mut self, number: u64) {
-        let order = self.next_ask;
-        if let Some(Peer { wants, .. }) = self.peers.get_mut(&number)
+        if let Some(Peer { wants, user, .. }) = self.peers.get_mut(&number)
             && !matches!(wants, Wants::Watch { asks: Some(_) })
         {
-            *wants = Wants::Watch { asks: Some(order) };
-            self.asking.insert(order, number);
-            self.next_ask += 1;
+            *wants = Wants::Watch { asks: Some(self.requests.ask(number, *user)) };
         }
     }
 
@@ -92,7 +77,7 @@ impl Server {
             let state = Box::new(self.head(publication.clients, publication.hidden));
             match self.teller.tell(Job::State { user, state, to }) {
                 // The time that writing it takes is added later.
-                Ok(()) => drop(self.may_ask.insert(user, Turn::IsTold(took))),
+                Ok(()) => self.requests.is_written(user, took),
                 Err(Job::State { state, to, .. }) => {
                     self.publication = Some(Publication {
                         user,
@@ -116,31 +101,14 @@ impl Server {
     /// Starts a state for the user that asked first of those whose turn it is. If there is none,
     /// returns when the next turn is, as far as known.
     fn next_publication(&mut self, now: Instant) -> Result<Publication, Option<Instant>> {
-        self.may_ask.retain(|_, turn| !matches!(turn, Turn::From(from) if *from <= now));
-        let mut next = None::<Instant>;
-        let mut turn = None;
-        for number in self.asking.values() {
-            let Some(Peer { user, .. }) = self.peers.get(number) else { continue };
-            match self.may_ask.get(user) {
-                None => {
-                    turn = Some(*user);
-                    break;
-                }
-                // The teller reports when that is over.
-                Some(Turn::IsTold(_)) => {}
-                Some(Turn::From(from)) => next = next.into_iter().chain([*from]).min(),
+        let (user, connections) = self.requests.take_next(now)?;
+        let mut to = Vec::new();
+        for number in connections {
+            if let Some(peer) = self.peers.get_mut(&number) {
+                peer.wants = Wants::Watch { asks: None };
+                to.push(peer.hearer(number));
             }
         }
-        let user = turn.ok_or(next)?;
-        let mut to = Vec::new();
-        self.asking.retain(|_, number| {
-            let Some(peer) = self.peers.get_mut(number).filter(|peer| peer.user == user) else {
-                return true;
-            };
-            peer.wants = Wants::Watch { asks: None };
-            to.push(peer.hearer(*number));
-            false
-        });
         Ok(Publication::new(user, to))
     }
 
@@ -148,11 +116,7 @@ impl Server {
     pub(super) fn note_told(&mut self) {
         for done in self.teller.done() {
             if let Some((user, took)) = done.user {
-                let took = match self.may_ask.get(&user) {
-                    Some(Turn::IsTold(before)) => took + *before,
-                    _ => took,
-                };
-                self.may_ask.insert(user, Turn::From(Instant::now() + took * OF_USER));
+                self.requests.was_written(user, took, Instant::now());
             }
             for (number, why) in done.failed {
                 if self.peers.get(&number).is_some_and(|peer| matches!(peer.wants, Wants::Record)) {
@@ -263,7 +227,7 @@ impl Server {
         if !sees_all(user) {
             return Err("only root and the server's own user may record".to_owned());
         }
-        self.watch(number, user)?;
+        self.users.watches(user, number)?;
         // Existing recordings get the lines that they have not received. The new one gets the
         // clients from the list below.
         self.tell_recordings();

@@ -198,10 +198,10 @@ fn a_user_who_watches_keeps_no_other_out() {
     fixture.client(1001);
     // Counts return to zero.
     watching.iter().for_each(|(number, _)| fixture.server.part(*number, "has gone"));
-    assert_eq!(fixture.server.users[&1001].watchers, 0);
+    assert_eq!(fixture.server.users.numbers(1001).unwrap()[3], 0);
     let numbers: Vec<u64> = fixture.server.peers.keys().copied().collect();
     numbers.into_iter().for_each(|number| fixture.server.part(number, "has gone"));
-    assert!(fixture.server.users.is_empty());
+    assert_eq!(fixture.server.users.count(), 0);
 }
 
 #[test]
@@ -301,7 +301,7 @@ fn sites_are_shared_so_that_something_is_left_for_each_user() {
             assert!((0..SITES).all(|_| table.add(b"site", 1).is_some()));
         }
         fixture.look();
-        fixture.server.users[&user].sites
+        fixture.server.users.numbers(user).unwrap()[1]
     };
     assert_eq!([sites(1000), sites(1001), sites(1002)], [1500, 750, 375]);
 }
@@ -313,13 +313,11 @@ fn watchers_and_clients_are_shared_as_well() {
     let mut count = |user: u32, hello: &Hello| {
         let said: Vec<_> = (0..40).map(|_| fixture.say(user, hello)).collect();
         drop(said);
-        let user = &fixture.server.users[&user];
-        user.clients + user.watchers
+        let [clients, _, _, watchers] = fixture.server.users.numbers(user).unwrap();
+        clients + watchers
     };
     let serve = Hello::Serve { name: "test".to_owned() };
     assert_eq!([count(1000, &serve), count(1001, &serve)], [20, 10]);
-    let others = fixture.server.share(1002, 512, |user| user.watchers);
-    assert_eq!(others, 256);
 }
 
 #[test]
@@ -445,7 +443,7 @@ fn one_users_counters_leave_files_for_others() {
         let counters = fixture.server.open(unopened(threads, children), (77, user), 0, late);
         let files = counters.as_ref().map(Counters::files);
         fixture.server.give(number, counters);
-        (files, fixture.server.users[&user].is_told)
+        (files, fixture.server.users.was_refused(user))
     };
     assert_eq!(count(1000, 15, 0), (Some(45), false));
     // Half of all are 60. Children's counters are found when some are open already.
@@ -462,12 +460,13 @@ fn one_users_counters_leave_files_for_others() {
     let mut open = |granted| fixture.server.open(unopened(1, 0), (77, 1000), granted, late);
     assert!(open(3).is_some() && open(0).is_none());
     let numbers: Vec<u64> = fixture.server.clients().map(|client| client.id.0).collect();
-    let one = fixture.server.users[&1001].files;
+    let files = |fixture: &Fixture, user| fixture.server.users.numbers(user).map(|of| of[2]);
+    let one = files(&fixture, 1001);
     for number in &numbers[..numbers.len() - 1] {
         fixture.server.part(*number, "has gone");
     }
-    assert_eq!((one, fixture.server.users[&1000].files), (30, 0));
-    assert!(!fixture.server.users.contains_key(&1001));
+    assert_eq!((one, files(&fixture, 1000)), (Some(30), Some(0)));
+    assert_eq!(files(&fixture, 1001), None);
 }
 
 #[test]
@@ -486,6 +485,6 @@ fn counters_are_opened_a_little_at_a_time() {
         assert_eq!(counters.map(|one| one.is_open).collect::<Vec<_>>(), expected);
         fixture.server.count_on(past);
     }
-    let files = |user| fixture.server.users[&user].files;
+    let files = |user| fixture.server.users.numbers(user).unwrap()[2];
     assert_eq!((files(1000), files(1001)), (9, 9));
 }

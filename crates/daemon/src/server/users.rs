@@ -1,10 +1,11 @@
 //! Resources of each user at the server, limited so that no user can take another's.
+//!
+//! A user is known as long as it has a connection. A connection is silent until it has sent its
+//! request; then it is a client's, or it watches or records.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use dimmer_policy::server::timing::Reference;
-
-use super::Server;
 
 /// Maximum number of a user's connections that have not sent a request. A client sends one at once:
 /// a guess that leaves room for a busy machine.
@@ -19,61 +20,313 @@ const ALL_WATCHERS: usize = 512;
 
 /// One user's share of a common resource: half of what the others leave, so that something is left
 /// for each new user.
-pub(super) const fn share(all: usize, of_others: usize) -> usize {
+const fn share(all: usize, of_others: usize) -> usize {
     all.saturating_sub(of_others) / 2
 }
 
-impl Server {
-    /// One user's share of a common resource.
-    pub(super) fn share(&self, user: u32, all: usize, of: impl Fn(&User) -> usize) -> usize {
-        let others = self.users.iter().filter(|(other, _)| **other != user);
-        share(all, others.map(|(_, other)| of(other)).sum())
-    }
-
-    /// Turns a silent connection into one that watches or records.
-    ///
-    /// # Errors
-    /// If too many connections do so.
-    pub(super) fn watch(&mut self, number: u64, user: u32) -> Result<(), String> {
-        let most = WATCHERS.min(self.share(user, ALL_WATCHERS, |user| user.watchers));
-        let user = self.users.entry(user).or_default();
-        if user.watchers >= most {
-            return Err(format!("this user has {most} watchers already"));
-        }
-        user.silent.remove(&number);
-        user.watchers += 1;
-        Ok(())
-    }
+/// All users that have a connection.
+#[derive(Debug, Default)]
+pub(super) struct Users {
+    known: HashMap<u32, User>,
+    /// Number of sites of all users.
+    sites: usize,
 }
 
 /// The resources of one user.
 #[derive(Debug, Default)]
-pub(super) struct User {
+struct User {
     /// Number of clients that are served.
-    pub(super) clients: usize,
+    clients: usize,
     /// Number of sites of all clients.
-    pub(super) sites: usize,
+    sites: usize,
     /// Number of files of all counters of the clients.
-    pub(super) files: usize,
+    files: usize,
     /// Whether the log has reported that the files have reached their limit.
-    pub(super) is_told: bool,
+    is_told: bool,
     /// Connections that have not sent a request, by number: the oldest is first.
-    pub(super) silent: BTreeSet<u64>,
+    silent: BTreeSet<u64>,
     /// Number of connections that watch or record.
-    pub(super) watchers: usize,
+    watchers: usize,
     /// The clock that the clocks of its clients are compared with.
-    pub(super) reference: Reference,
+    reference: Reference,
 }
 
-impl User {
-    /// The oldest silent connection, if there are as many as allowed. It has to send a request or
-    /// be closed before another one is admitted.
-    pub(super) fn too_silent(&self) -> Option<u64> {
-        self.silent.first().copied().filter(|_| self.silent.len() >= SILENT)
+/// Why a counter's files are refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TooManyFiles {
+    /// The files that the user may have.
+    pub(super) most: usize,
+    /// The files that it has.
+    pub(super) has: usize,
+    /// Whether this is the first refusal since the user came.
+    pub(super) is_first: bool,
+}
+
+impl Users {
+    /// One user's share of a common resource.
+    fn share(&self, user: u32, all: usize, of: impl Fn(&User) -> usize) -> usize {
+        let others = self.known.iter().filter(|(other, _)| **other != user);
+        share(all, others.map(|(_, other)| of(other)).sum())
     }
 
-    /// Whether the user has no connection left.
-    pub(super) fn is_gone(&self) -> bool {
-        self.clients == 0 && self.silent.is_empty() && self.watchers == 0
+    fn of(&mut self, user: u32) -> &mut User {
+        self.known.entry(user).or_default()
+    }
+
+    /// Whether any client is served.
+    pub(super) fn has_clients(&self) -> bool {
+        self.known.values().any(|user| user.clients > 0)
+    }
+
+    /// A connection of the user has come. It is silent.
+    pub(super) fn comes(&mut self, user: u32, connection: u64) {
+        self.of(user).silent.insert(connection);
+    }
+
+    /// The user's oldest silent connection, if there are as many as allowed. It has to send a
+    /// request or be closed before another one is admitted.
+    pub(super) fn too_silent(&self, user: u32) -> Option<u64> {
+        let silent = &self.known.get(&user)?.silent;
+        silent.first().copied().filter(|_| silent.len() >= SILENT)
+    }
+
+    /// Whether the user may have another client, of `most` for each user, while there may be
+    /// `connections` in all.
+    ///
+    /// # Errors
+    /// If the user has as many clients as it may have.
+    pub(super) fn may_serve(
+        &self,
+        user: u32,
+        most: usize,
+        connections: usize,
+    ) -> Result<(), String> {
+        let most = most.min(self.share(user, connections, |user| user.clients));
+        if self.known.get(&user).is_some_and(|user| user.clients >= most) {
+            return Err(format!("this user has {most} clients already"));
+        }
+        Ok(())
+    }
+
+    /// A silent connection is a client's from now on.
+    pub(super) fn serves(&mut self, user: u32, connection: u64) {
+        let user = self.of(user);
+        user.silent.remove(&connection);
+        user.clients += 1;
+    }
+
+    /// A silent connection watches or records from now on.
+    ///
+    /// # Errors
+    /// If too many connections do so.
+    pub(super) fn watches(&mut self, user: u32, connection: u64) -> Result<(), String> {
+        let most = WATCHERS.min(self.share(user, ALL_WATCHERS, |user| user.watchers));
+        let user = self.of(user);
+        if user.watchers >= most {
+            return Err(format!("this user has {most} watchers already"));
+        }
+        user.silent.remove(&connection);
+        user.watchers += 1;
+        Ok(())
+    }
+
+    /// A silent connection has gone.
+    pub(super) fn silent_leaves(&mut self, user: u32, connection: u64) {
+        self.of(user).silent.remove(&connection);
+        self.forget_if_gone(user);
+    }
+
+    /// A connection that watches or records has gone.
+    pub(super) fn watcher_leaves(&mut self, user: u32) {
+        let known = self.of(user);
+        known.watchers = known.watchers.saturating_sub(1);
+        self.forget_if_gone(user);
+    }
+
+    /// A client with this number of sites and of files for counters has gone.
+    pub(super) fn client_leaves(&mut self, user: u32, sites: usize, files: usize) {
+        let known = self.of(user);
+        known.clients = known.clients.saturating_sub(1);
+        known.sites = known.sites.saturating_sub(sites);
+        known.files = known.files.saturating_sub(files);
+        self.sites = self.sites.saturating_sub(sites);
+        self.forget_if_gone(user);
+    }
+
+    fn forget_if_gone(&mut self, user: u32) {
+        let is_gone =
+            |user: &User| user.clients == 0 && user.silent.is_empty() && user.watchers == 0;
+        if self.known.get(&user).is_some_and(is_gone) {
+            self.known.remove(&user);
+        }
+    }
+
+    /// How many more sites the user may have, of `most` for each user and `all` for all of them.
+    pub(super) fn room_for_sites(&self, user: u32, most: usize, all: usize) -> usize {
+        let own = self.known.get(&user).map_or(0, |user| user.sites);
+        most.min(share(all, self.sites - own)).saturating_sub(own)
+    }
+
+    /// A client of the user has this number of new sites.
+    pub(super) fn add_sites(&mut self, user: u32, sites: usize) {
+        self.of(user).sites += sites;
+        self.sites += sites;
+    }
+
+    /// Whether a client's counters may have `files` files, beside those that the user has. `all`:
+    /// the files for all users' counters. A user gets half of what others leave, so that something
+    /// is left for each new user.
+    ///
+    /// # Errors
+    /// If these are too many.
+    pub(super) fn may_open(
+        &mut self,
+        user: u32,
+        files: usize,
+        all: usize,
+    ) -> Result<(), TooManyFiles> {
+        let most = self.share(user, all, |user| user.files);
+        let known = self.of(user);
+        if known.files + files > most {
+            let is_first = !std::mem::replace(&mut known.is_told, true);
+            return Err(TooManyFiles { most, has: known.files, is_first });
+        }
+        Ok(())
+    }
+
+    /// Counts files of counters for the user.
+    pub(super) fn add_files(&mut self, user: u32, files: usize) {
+        self.of(user).files += files;
+    }
+
+    /// Files of counters no longer count for the user.
+    pub(super) fn take_files(&mut self, user: u32, files: usize) {
+        let known = self.of(user);
+        known.files = known.files.saturating_sub(files);
+    }
+
+    /// The clock that the clocks of the user's clients are compared with (ticks of a chain).
+    pub(super) fn reference(&self, user: u32) -> Option<f64> {
+        self.known.get(&user)?.reference.ticks()
+    }
+
+    /// A chain took `ticks` before a region of the user.
+    pub(super) fn note_clock(&mut self, user: u32, ticks: f64) {
+        self.of(user).reference.note(ticks);
+    }
+
+    /// Ends a look at all clients.
+    pub(super) fn end_look(&mut self) {
+        self.known.values_mut().for_each(|user| user.reference.turn());
+    }
+}
+
+#[cfg(test)]
+impl Users {
+    /// Number of users that are known.
+    pub(super) fn count(&self) -> usize {
+        self.known.len()
+    }
+
+    /// Whether files of this user were refused.
+    pub(super) fn was_refused(&self, user: u32) -> bool {
+        self.known.get(&user).is_some_and(|user| user.is_told)
+    }
+
+    /// The clients, sites, files and watchers of a user; `None` if it is not known.
+    pub(super) fn numbers(&self, user: u32) -> Option<[usize; 4]> {
+        let User { clients, sites, files, watchers, .. } = self.known.get(&user)?;
+        Some([*clients, *sites, *files, *watchers])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_is_known_as_long_as_it_has_a_connection() {
+        let mut users = Users::default();
+        users.comes(7, 1);
+        users.comes(7, 2);
+        users.comes(7, 3);
+        users.serves(7, 1);
+        assert!(users.has_clients());
+        users.watches(7, 2).unwrap();
+        users.add_sites(7, 5);
+        users.add_files(7, 3);
+        users.client_leaves(7, 5, 3);
+        assert!(!users.has_clients());
+        assert_eq!(users.numbers(7), Some([0, 0, 0, 1]));
+        users.watcher_leaves(7);
+        users.silent_leaves(7, 3);
+        assert_eq!((users.count(), users.sites), (0, 0));
+    }
+
+    #[test]
+    fn the_oldest_silent_connection_makes_room_once_there_are_as_many_as_allowed() {
+        let mut users = Users::default();
+        for connection in 10..9 + SILENT as u64 {
+            users.comes(7, connection);
+        }
+        assert_eq!(users.too_silent(7), None);
+        users.comes(7, 99);
+        users.comes(8, 1);
+        assert_eq!((users.too_silent(7), users.too_silent(8)), (Some(10), None));
+        users.serves(7, 10);
+        assert_eq!(users.too_silent(7), None);
+    }
+
+    #[test]
+    fn each_user_leaves_something_to_the_next() {
+        let mut users = Users::default();
+        let mut taken = Vec::new();
+        for user in 0..4 {
+            users.comes(user, u64::from(user));
+            let mut sites = 0;
+            while users.room_for_sites(user, usize::MAX, 1000) > 0 {
+                users.add_sites(user, 1);
+                sites += 1;
+            }
+            taken.push(sites);
+        }
+        assert_eq!(taken, [500, 250, 125, 62]);
+        assert_eq!(users.room_for_sites(9, 20, 1000), 20);
+    }
+
+    #[test]
+    fn files_beyond_the_share_are_refused_and_said_once() {
+        let mut users = Users::default();
+        users.comes(7, 1);
+        assert_eq!(users.may_open(7, 50, 100), Ok(()));
+        users.add_files(7, 50);
+        let refused = |is_first| Err(TooManyFiles { most: 50, has: 50, is_first });
+        assert_eq!(users.may_open(7, 1, 100), refused(true));
+        assert_eq!(users.may_open(7, 1, 100), refused(false));
+        users.take_files(7, 50);
+        assert_eq!(users.may_open(7, 1, 100), Ok(()));
+        // Others get half of what is left.
+        users.add_files(7, 50);
+        assert_eq!(users.may_open(8, 25, 100), Ok(()));
+        assert!(users.may_open(8, 26, 100).is_err());
+    }
+
+    #[test]
+    fn clients_and_watchers_are_limited() {
+        let mut users = Users::default();
+        for connection in 0..2 {
+            assert_eq!(users.may_serve(7, 2, 100), Ok(()));
+            users.comes(7, connection);
+            users.serves(7, connection);
+        }
+        assert!(users.may_serve(7, 2, 100).unwrap_err().contains("2 clients already"));
+        // Connections that others have count as well.
+        assert!(users.may_serve(8, 9, 2).is_ok() && users.may_serve(7, 9, 2).is_err());
+        let watches = |users: &mut Users, user: u32| {
+            (0..).take_while(|connection| users.watches(user, *connection).is_ok()).count()
+        };
+        assert_eq!(watches(&mut users, 7), WATCHERS);
+        let left = users.share(9, ALL_WATCHERS, |user| user.watchers);
+        assert_eq!(left, (ALL_WATCHERS - WATCHERS) / 2);
     }
 }

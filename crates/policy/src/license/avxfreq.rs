@@ -7,20 +7,18 @@
 //! back to L0 and the counter is armed again. From L1 only time leads back to L0, and a core at L2
 //! does not go down to L1.
 
-use dimmer_processor::units::LicenseLevel;
-
-use super::Time;
+use dimmer_processor::units::{LicenseLevel, Nanos, Time};
 
 /// The constants of the governor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Parameters {
-    /// The time from one look at the counter to the next (ns).
-    pub period_ns: u64,
+    /// The time from one look at the counter to the next.
+    pub period: Nanos,
     /// Number of looks in a row without an operation after which the core goes back, when
-    /// [`Self::rest_ns`] has passed, too.
+    /// [`Self::rest`] has passed, too.
     pub empty_periods: u32,
-    /// How long the core still waits after these looks (ns).
-    pub rest_ns: u64,
+    /// How long the core still waits after these looks.
+    pub rest: Nanos,
     /// Mean number of operations per cycle since the last look from which on the core goes to L2.
     pub dense_per_cycle: f64,
     /// The processor's highest level; the core goes no higher. If it is L0, there are no licenses
@@ -33,9 +31,9 @@ impl Default for Parameters {
     /// measured to hold a level.
     fn default() -> Self {
         Self {
-            period_ns: 100_000,
+            period: Nanos::from_us(100),
             empty_periods: 6,
-            rest_ns: 66_000,
+            rest: Nanos::from_us(66),
             dense_per_cycle: 1.0,
             highest: L2,
         }
@@ -106,7 +104,7 @@ impl AvxFreq {
     /// interrupt that was on its way when the counter was no longer armed changes nothing.
     pub fn interrupt(&mut self, now: Time) {
         if self.is_armed() {
-            let due = now.saturating_add(self.parameters.period_ns);
+            let due = now + self.parameters.period;
             self.state =
                 State::Raised { level: L1.min(self.parameters.highest), due, empty_periods: 0 };
         }
@@ -120,9 +118,9 @@ impl AvxFreq {
         if now < due {
             return;
         }
-        let Parameters { period_ns, rest_ns, dense_per_cycle, highest, .. } = self.parameters;
+        let Parameters { period, rest, dense_per_cycle, highest, .. } = self.parameters;
         let most = self.parameters.empty_periods;
-        let again = now.saturating_add(period_ns);
+        let again = now + period;
         self.state = if counted.operations > 0 {
             let is_dense = counted.operations as f64 >= dense_per_cycle * counted.cycles as f64;
             let level = if is_dense { L2.min(highest) } else { level };
@@ -132,7 +130,7 @@ impl AvxFreq {
             State::Armed
         } else {
             let empty_periods = empty_periods + 1;
-            let due = if empty_periods == most { now.saturating_add(rest_ns) } else { again };
+            let due = if empty_periods == most { now + rest } else { again };
             State::Raised { level, due, empty_periods }
         };
     }
@@ -149,15 +147,15 @@ mod tests {
     /// Calls the governor at its wake-ups, until `until`. Returns the changes, as (time, level).
     fn trace(
         governor: &mut AvxFreq,
-        until: Time,
-        counted: impl Fn(Time) -> Counted,
-    ) -> Vec<(Time, u32)> {
+        until: u64,
+        counted: impl Fn(u64) -> Counted,
+    ) -> Vec<(u64, u32)> {
         let mut changes = Vec::new();
-        while let Some(now) = governor.next_wakeup().filter(|now| *now <= until) {
+        while let Some(now) = governor.next_wakeup().filter(|now| now.ns() <= until) {
             let before = governor.level();
-            governor.look(now, counted(now));
+            governor.look(now, counted(now.ns()));
             if governor.level() != before {
-                changes.push((now, governor.level().index()));
+                changes.push((now.ns(), governor.level().index()));
             }
         }
         changes
@@ -168,7 +166,7 @@ mod tests {
     fn levels_go_up_in_turn_and_down_at_once() {
         let mut governor = AvxFreq::new(Parameters::default());
         assert!(governor.is_armed() && governor.next_wakeup().is_none());
-        governor.interrupt(1_000);
+        governor.interrupt(Time::from_ns(1_000));
         assert_eq!((governor.level(), governor.is_armed()), (L1, false));
         // The vector code ends at 350 us: the look at 401 us has seen some of it.
         let changes =
@@ -181,7 +179,7 @@ mod tests {
     #[test]
     fn sparse_code_stays_at_the_first_level() {
         let mut governor = AvxFreq::new(Parameters::default());
-        governor.interrupt(0);
+        governor.interrupt(Time::START);
         assert_eq!(trace(&mut governor, 5_000_000, |_| SPARSE), []);
         assert_eq!(governor.level(), L1);
     }
@@ -189,7 +187,7 @@ mod tests {
     #[test]
     fn an_operation_in_the_rest_begins_the_wait_anew() {
         let mut governor = AvxFreq::new(Parameters::default());
-        governor.interrupt(0);
+        governor.interrupt(Time::START);
         // Nothing for six periods, one operation in the 66 us after them, then nothing.
         let changes =
             trace(&mut governor, 5_000_000, |now| if now == 666_000 { SPARSE } else { NOTHING });
@@ -199,12 +197,12 @@ mod tests {
     #[test]
     fn calls_at_the_wrong_time_change_nothing() {
         let mut governor = AvxFreq::new(Parameters::default());
-        governor.look(5, DENSE);
+        governor.look(Time::from_ns(5), DENSE);
         assert!(governor.is_armed());
-        governor.interrupt(10);
+        governor.interrupt(Time::from_ns(10));
         let raised = governor.clone();
-        governor.look(99_999, DENSE);
-        governor.interrupt(50_000);
+        governor.look(Time::from_ns(99_999), DENSE);
+        governor.interrupt(Time::from_ns(50_000));
         assert_eq!(governor, raised);
     }
 
@@ -212,12 +210,12 @@ mod tests {
     fn no_level_is_asked_for_that_the_processor_lacks() {
         let of = |highest| AvxFreq::new(Parameters { highest, ..Parameters::default() });
         let mut two = of(L1);
-        two.interrupt(0);
+        two.interrupt(Time::START);
         assert_eq!(trace(&mut two, 1_000_000, |_| DENSE), []);
         assert_eq!(two.level(), L1);
         let mut none = of(L0);
         assert!(!none.is_armed());
-        none.interrupt(0);
+        none.interrupt(Time::START);
         assert_eq!((none.level(), none.next_wakeup()), (L0, None));
     }
 
@@ -227,7 +225,7 @@ mod tests {
     #[test]
     fn whatever_is_counted_the_level_holds_and_is_given_back_in_time() {
         let parameters = Parameters::default();
-        let bound = 6 * parameters.period_ns + parameters.rest_ns;
+        let bound = 6 * parameters.period + parameters.rest;
         let mut random = 88_172_645_463_325_252_u64;
         let mut next = move || {
             random ^= random << 13;
@@ -237,12 +235,12 @@ mod tests {
         };
         for _ in 0..200 {
             let mut governor = AvxFreq::new(parameters);
-            governor.interrupt(0);
-            let mut last = 0;
-            let ends = next() % 3_000_000;
+            governor.interrupt(Time::START);
+            let mut last = Time::START;
+            let ends = Time::from_ns(next() % 3_000_000);
             while let Some(due) = governor.next_wakeup() {
                 // Timers come late.
-                let now = due + next() % 5_000;
+                let now = due + Nanos::from_ns(next() % 5_000);
                 let operations = if now < ends { next() % 3 * (next() % 400_000) } else { 0 };
                 governor.look(now, Counted { operations, cycles: 340_000 });
                 assert!(operations == 0 || governor.level() > LicenseLevel::new(0));
@@ -250,7 +248,7 @@ mod tests {
                 if operations > 0 {
                     last = now;
                 }
-                assert!(now <= last + bound + 8 * 5_000, "{now} {last}");
+                assert!(now <= last + bound + Nanos::from_us(8 * 5), "{now:?} {last:?}");
             }
             assert!(governor.is_armed());
         }

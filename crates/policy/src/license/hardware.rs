@@ -13,9 +13,9 @@
 
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::{Missing, Model, Path, Sourced, Upper};
-use dimmer_processor::units::LicenseLevel;
+use dimmer_processor::units::{LicenseLevel, Nanos, Time, nearest};
 
-use super::{Chance, Demand, Order, Time, log_normal, span};
+use super::{Chance, Demand, Order, log_normal};
 
 /// What the model's values are needed for, in words for [`Missing`].
 const NEEDED_FOR: &str = "the license governor of the processor";
@@ -29,14 +29,14 @@ pub struct Rules {
     asks: [Vec<Ask>; InstructionClass::ALL.len()],
     /// The time to a level for which no rule gives the time (ns).
     usual_ns: f64,
-    /// The part of it in which the core stands still (ns).
-    stall_ns: Time,
+    /// The part of it in which the core stands still.
+    stall: Nanos,
     is_in_turn: bool,
     hold_ns: f64,
     extended: Option<Extended>,
     recurrence: Option<Recurrence>,
-    release_stall_ns: Time,
-    slot_ns: Time,
+    release_stall: Nanos,
+    slot: Nanos,
     missed_share: f64,
 }
 
@@ -66,18 +66,19 @@ struct Extended {
 /// When a level is kept between bursts.
 #[derive(Clone, Debug, PartialEq)]
 struct Recurrence {
-    /// While bursts recur at gaps below this (ns) ...
-    below_ns: Time,
-    /// ... and have done so for at least this long (ns).
-    after_ns: Time,
+    /// While bursts recur at gaps below this ...
+    below: Nanos,
+    /// ... and have done so for at least this long.
+    after: Nanos,
 }
 
 impl Ask {
     /// Draws the number of instructions until the code asks.
     fn instructions(&self, chance: &mut impl Chance) -> u64 {
         let (median, log_sd) = self.instructions;
-        if log_sd == 0.0 { span(median) } else { span(log_normal(median, log_sd, chance.normal())) }
-            .max(1)
+        let drawn =
+            if log_sd == 0.0 { median } else { log_normal(median, log_sd, chance.normal()) };
+        nearest(drawn).max(1)
     }
 }
 
@@ -115,13 +116,13 @@ impl Rules {
         }
         let extended = release.extended_share.as_ref().zip(release.extended_ns.as_ref());
         let recurrence = release.recurrence_ns.as_ref().map(|below| Recurrence {
-            below_ns: below.value,
-            after_ns: release.recurrence_after_ns.as_ref().map_or(0, |after| after.value),
+            below: Nanos::from_ns(below.value),
+            after: nanos(release.recurrence_after_ns.as_ref()),
         });
         Ok(Self {
             asks,
             usual_ns,
-            stall_ns: span(stall_ns),
+            stall: Nanos::rounded(stall_ns),
             is_in_turn: request.path.as_ref().is_some_and(|path| path.value == Path::InTurn),
             hold_ns,
             extended: extended.map(|(share, most)| Extended {
@@ -132,8 +133,8 @@ impl Rules {
                 class: release.extended_class.as_ref().map(|class| class.value),
             }),
             recurrence,
-            release_stall_ns: release.stall_ns.as_ref().map_or(0, |stall| stall.value),
-            slot_ns: request.slot_ns.as_ref().map_or(0, |slot| slot.value),
+            release_stall: nanos(release.stall_ns.as_ref()),
+            slot: nanos(request.slot_ns.as_ref()),
             missed_share: share(request.missed_share.as_ref()),
         })
     }
@@ -191,6 +192,11 @@ fn number(value: Option<&Sourced<u64>>) -> Option<f64> {
     value.map(|sourced| sourced.value as f64)
 }
 
+/// A span that is zero where the model does not give it.
+fn nanos(value: Option<&Sourced<u64>>) -> Nanos {
+    value.map_or(Nanos::ZERO, |sourced| Nanos::from_ns(sourced.value))
+}
+
 fn share(value: Option<&Sourced<f64>>) -> f64 {
     value.map_or(0.0, |sourced| sourced.value)
 }
@@ -246,7 +252,7 @@ impl PowerControl {
 
     fn begin(&mut self, begins: Time, rules: &Rules) {
         self.begins = begins;
-        self.ends = begins.saturating_add(rules.slot_ns);
+        self.ends = begins + rules.slot;
     }
 
     /// Adds a request to the latest slot. Returns the slot's start.
@@ -344,7 +350,7 @@ impl Hardware {
         match self.doing {
             Doing::Nothing | Doing::Counting { .. } => None,
             Doing::Holding { until } | Doing::Standing { until, .. } => Some(until),
-            Doing::Asked { begins, .. } => Some(begins.saturating_add(1)),
+            Doing::Asked { begins, .. } => Some(begins + Nanos::from_ns(1)),
             Doing::Waiting { still, .. } => Some(still),
         }
     }
@@ -416,7 +422,7 @@ impl Hardware {
         chance: &mut impl Chance,
     ) {
         let Doing::Counting { to, since, grant_ns, .. } = self.doing else { return };
-        if rules.slot_ns == 0 {
+        if rules.slot == Nanos::ZERO {
             let deviation = chance.normal();
             return self.wait((to, since, grant_ns), (now, now), deviation, rules);
         }
@@ -436,10 +442,10 @@ impl Hardware {
         deviation: f64,
         rules: &Rules,
     ) {
-        let granted = since.saturating_add(span(log_normal(median, log_sd, deviation)));
-        let soonest = asked.saturating_add(rules.stall_ns);
-        let due = granted.max(soonest).saturating_add(begins.saturating_sub(asked));
-        self.doing = Doing::Waiting { to, still: due.saturating_sub(rules.stall_ns), due };
+        let granted = since + Nanos::rounded(log_normal(median, log_sd, deviation));
+        let soonest = asked + rules.stall;
+        let due = granted.max(soonest) + (begins - asked);
+        self.doing = Doing::Waiting { to, still: due - rules.stall, due };
     }
 
     /// Called at [`Self::next_wakeup`].
@@ -460,8 +466,7 @@ impl Hardware {
             }
             Doing::Holding { until } if now >= until => {
                 let to = rules.level_of(&self.demand);
-                self.doing =
-                    Doing::Standing { to, until: now.saturating_add(rules.release_stall_ns) };
+                self.doing = Doing::Standing { to, until: now + rules.release_stall };
             }
             Doing::Standing { to, until } if now >= until => {
                 let is_granted = to > self.level;
@@ -477,8 +482,8 @@ impl Hardware {
 
     /// Code that asks for a level starts.
     fn begins(&mut self, now: Time, rules: &Rules) {
-        let gap = self.ended.take().map(|ended| now.saturating_sub(ended));
-        let is_short = |recurrence: &Recurrence| gap.is_some_and(|gap| gap < recurrence.below_ns);
+        let gap = self.ended.take().map(|ended| now - ended);
+        let is_short = |recurrence: &Recurrence| gap.is_some_and(|gap| gap < recurrence.below);
         if !rules.recurrence.as_ref().is_some_and(is_short) {
             self.recurs_since = Some(now);
         }
@@ -502,25 +507,25 @@ impl Hardware {
             }
         } else if rules.level_of(&self.demand) < self.level {
             let since = self.ended.unwrap_or(now);
-            let until = since.saturating_add(self.hold(now, rules, control, chance)).max(now);
+            let until = (since + self.hold(now, rules, control, chance)).max(now);
             self.doing = Doing::Holding { until };
         } else {
             self.doing = Doing::Nothing;
         }
     }
 
-    /// How long the level is held (ns).
+    /// How long the level is held.
     fn hold(
         &self,
         now: Time,
         rules: &Rules,
         control: &PowerControl,
         chance: &mut impl Chance,
-    ) -> Time {
+    ) -> Nanos {
         if let (Some(recurrence), Some(since)) = (&rules.recurrence, self.recurs_since)
-            && now.saturating_sub(since) >= recurrence.after_ns
+            && now - since >= recurrence.after
         {
-            return recurrence.below_ns.max(span(rules.hold_ns));
+            return recurrence.below.max(Nanos::rounded(rules.hold_ns));
         }
         let applies = |extended: &&Extended| {
             extended.level.is_none_or(|level| level == self.level)
@@ -533,7 +538,7 @@ impl Hardware {
         });
         let more = longer
             .map_or(0.0, |extended| chance.uniform() * (extended.most_ns - rules.hold_ns).max(0.0));
-        span(rules.hold_ns + more)
+        Nanos::rounded(rules.hold_ns + more)
     }
 }
 

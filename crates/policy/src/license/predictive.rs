@@ -9,10 +9,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use dimmer_processor::units::LicenseLevel;
+use dimmer_processor::units::{LicenseLevel, Nanos, Time};
 
+use super::Change;
 use super::oracle::{Gap, Prices};
-use super::{Change, Time, span};
 
 const L0: LicenseLevel = LicenseLevel::new(0);
 
@@ -45,8 +45,8 @@ pub enum Decision {
     Hold,
     /// Sets this level.
     Set(LicenseLevel),
-    /// Releases the level, to L0, after this time (ns) in which no other code has asked for one.
-    ReleaseAfter(Time),
+    /// Releases the level, to L0, after this time in which no other code has asked for one.
+    ReleaseAfter(Nanos),
 }
 
 /// The governor of one core.
@@ -66,19 +66,19 @@ impl Predictive {
     /// * `scaled_ns`: how long code whose speed depends on the clock has run since the last region
     ///   ended ([`Gap`]);
     /// * `prices`: of changes between L0 and the highest of the levels in `change`;
-    /// * `usual_ns`: how long the processor would hold the level.
+    /// * `usual`: how long the processor would hold the level.
     pub fn runs(
         &mut self,
         now: Time,
         change: &Change,
         (region, scaled_ns): (Region, f64),
         prices: &Prices,
-        usual_ns: Time,
+        usual: Nanos,
     ) -> Decision {
         let Change { asked, had, held } = *change;
         if asked == L0 {
             return if had > L0 {
-                Decision::ReleaseAfter(self.ends(now, prices, usual_ns))
+                Decision::ReleaseAfter(self.ends(now, prices, usual))
             } else {
                 Decision::Keep
             };
@@ -98,16 +98,16 @@ impl Predictive {
             if gaps.len() == REMEMBERED {
                 gaps.pop_front();
             }
-            gaps.push_back(Gap { ns: now.saturating_sub(ended) as f64, scaled_ns });
+            gaps.push_back(Gap { ns: (now - ended).as_f64(), scaled_ns });
         }
     }
 
-    /// The region ends. Returns how long to hold the level (ns). `usual_ns` is how long the
+    /// The region ends. Returns how long to hold the level. `usual` is how long the
     /// processor would hold it.
-    fn ends(&mut self, now: Time, prices: &Prices, usual_ns: Time) -> Time {
+    fn ends(&mut self, now: Time, prices: &Prices, usual: Nanos) -> Nanos {
         self.ended = Some(now);
         let Some(gaps) = self.gaps.get(&self.region).filter(|gaps| gaps.len() >= FEWEST) else {
-            return usual_ns;
+            return usual;
         };
         let cost = |hold_ns: f64| -> f64 {
             gaps.iter().map(|gap| prices.of_gap(gap, hold_ns)).sum::<f64>()
@@ -115,11 +115,11 @@ impl Predictive {
         // The cost falls only just beyond a gap. A tenth more, because gaps are not equal to the
         // nanosecond.
         let choices = gaps.iter().map(|gap| 1.1 * gap.ns).chain([0.0]);
-        let usual = cost(usual_ns as f64);
+        let usually = cost(usual.as_f64());
         let best =
             choices.map(|hold_ns| (hold_ns, cost(hold_ns))).min_by(|a, b| a.1.total_cmp(&b.1));
-        best.filter(|(_, cost)| *cost < CLEARLY * usual)
-            .map_or(usual_ns, |(hold_ns, _)| span(hold_ns))
+        best.filter(|(_, cost)| *cost < CLEARLY * usually)
+            .map_or(usual, |(hold_ns, _)| Nanos::rounded(hold_ns))
     }
 }
 
@@ -128,15 +128,19 @@ mod tests {
     use super::*;
 
     const PRICES: Prices = Prices { changes_ns: 35_000.0, slower: 0.35 };
-    const USUAL: Time = 674_000;
+    const USUAL: Nanos = Nanos::from_us(674);
+
+    fn at(ns: u64) -> Time {
+        Time::from_ns(ns)
+    }
 
     /// The hold time that it chooses after bursts of 10 us at these gaps (ns), in which all code
     /// depends on the clock.
-    fn chosen(gaps: &[Time]) -> Time {
+    fn chosen(gaps: &[u64]) -> u64 {
         let (mut governor, mut now, mut hold, mut before) = (Predictive::default(), 0, 0, 0.0);
         for gap in gaps {
-            governor.begins(now, Region::default(), before);
-            hold = governor.ends(now + 10_000, &PRICES, USUAL);
+            governor.begins(at(now), Region::default(), before);
+            hold = governor.ends(at(now + 10_000), &PRICES, USUAL).ns();
             now += 10_000 + gap;
             before = *gap as f64;
         }
@@ -151,29 +155,29 @@ mod tests {
     #[test]
     fn short_gaps_keep_the_level() {
         // The processor keeps it as well.
-        assert_eq!(chosen(&[50_000; 12]), USUAL);
+        assert_eq!(chosen(&[50_000; 12]), USUAL.ns());
         // Here the processor would release it just before the next burst.
         let prices = Prices { changes_ns: 1e6, ..PRICES };
         let mut governor = Predictive::default();
         for index in 0..12 {
-            governor.begins(index * 810_000, Region::default(), 800_000.0);
-            let hold = governor.ends(index * 810_000 + 10_000, &prices, USUAL);
-            assert_eq!(hold, if index >= 8 { 880_000 } else { USUAL }, "{index}");
+            governor.begins(at(index * 810_000), Region::default(), 800_000.0);
+            let hold = governor.ends(at(index * 810_000 + 10_000), &prices, USUAL);
+            assert_eq!(hold, if index >= 8 { Nanos::from_us(880) } else { USUAL }, "{index}");
         }
     }
 
     #[test]
     fn two_kinds_of_gaps_are_held_through_the_short_ones() {
-        let gaps: Vec<Time> =
+        let gaps: Vec<u64> =
             (0..40).map(|index| if index % 2 == 0 { 20_000 } else { 3_000_000 }).collect();
         assert_eq!(chosen(&gaps), 22_000);
     }
 
     #[test]
     fn nothing_learned_is_what_the_processor_does() {
-        assert_eq!(chosen(&[5_000_000; 3]), USUAL);
+        assert_eq!(chosen(&[5_000_000; 3]), USUAL.ns());
         let mut governor = Predictive::default();
-        assert_eq!(governor.ends(5, &PRICES, USUAL), USUAL);
+        assert_eq!(governor.ends(at(5), &PRICES, USUAL), USUAL);
     }
 
     /// A processor with three levels: the level is asked for, held from one kind of wide code to
@@ -184,7 +188,7 @@ mod tests {
         let mut governor = Predictive::default();
         let mut runs = |now, asked, had, held| {
             let heard = (Region::default(), 0.0);
-            governor.runs(now, &Change { asked, had, held }, heard, &PRICES, USUAL)
+            governor.runs(at(now), &Change { asked, had, held }, heard, &PRICES, USUAL)
         };
         assert_eq!(runs(0, l2, L0, L0), Decision::Set(l2));
         assert_eq!(runs(10_000, l1, l2, l2), Decision::Hold);
@@ -198,24 +202,24 @@ mod tests {
     fn code_that_waits_for_memory_keeps_the_level() {
         let mut governor = Predictive::default();
         for index in 0..20 {
-            governor.begins(index * 300_000, Region::default(), 60_000.0);
-            assert_eq!(governor.ends(index * 300_000 + 10_000, &PRICES, USUAL), USUAL);
+            governor.begins(at(index * 300_000), Region::default(), 60_000.0);
+            assert_eq!(governor.ends(at(index * 300_000 + 10_000), &PRICES, USUAL), USUAL);
         }
     }
 
     #[test]
     fn regions_are_learned_apart_and_old_gaps_forgotten() {
         let (mut governor, mut now, mut before) = (Predictive::default(), 0, 0_u32);
-        let mut hold = [0; 2];
+        let mut hold = [Nanos::ZERO; 2];
         for _ in 0..2 * REMEMBERED {
             for (code, gap) in [(0, 5_000_000), (1, 20_000)] {
-                governor.begins(now, Region { thread: 3, code }, f64::from(before));
-                hold[code] = governor.ends(now + 1000, &PRICES, USUAL);
-                now += 1000 + Time::from(gap);
+                governor.begins(at(now), Region { thread: 3, code }, f64::from(before));
+                hold[code] = governor.ends(at(now + 1000), &PRICES, USUAL);
+                now += 1000 + u64::from(gap);
                 before = gap;
             }
         }
-        assert_eq!(hold, [0, USUAL]);
+        assert_eq!(hold, [Nanos::ZERO, USUAL]);
         assert!(governor.gaps.values().all(|gaps| gaps.len() <= REMEMBERED));
     }
 }

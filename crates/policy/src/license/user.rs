@@ -1,9 +1,8 @@
 //! The program decides itself (paper 000 §4.2): three calls beside AVXFREQ, which decides until the
 //! program switches it off.
 
-use dimmer_processor::units::LicenseLevel;
+use dimmer_processor::units::{LicenseLevel, Time};
 
-use super::Time;
 use super::avxfreq::{AvxFreq, Counted, Parameters};
 
 /// The governor of one core whose program may decide.
@@ -93,29 +92,29 @@ mod tests {
         let mut user = User::new(Parameters::default());
         user.set_license(L2);
         assert_eq!((user.level(), user.is_armed()), (L0, true));
-        user.interrupt(0);
-        assert_eq!((user.level(), user.next_wakeup()), (L1, Some(100_000)));
+        user.interrupt(Time::START);
+        assert_eq!((user.level(), user.next_wakeup()), (L1, Some(Time::from_ns(100_000))));
     }
 
     #[test]
     fn the_program_goes_to_any_level_at_once() {
         let mut user = User::new(Parameters::default());
-        user.interrupt(0);
+        user.interrupt(Time::START);
         user.set_reclocking(false);
         assert_eq!((user.level(), user.next_wakeup(), user.is_armed()), (L1, None, false));
         for level in [L2, L0, L2] {
             user.set_license(level);
             assert_eq!(user.level(), level);
         }
-        user.interrupt(5);
-        user.look(100_000, Counted { operations: 0, cycles: 1 });
+        user.interrupt(Time::from_ns(5));
+        user.look(Time::from_ns(100_000), Counted { operations: 0, cycles: 1 });
         assert_eq!(user.level(), L2);
     }
 
     #[test]
     fn avxfreq_begins_anew_when_it_is_told_to_go_on() {
         let mut user = User::new(Parameters::default());
-        user.interrupt(0);
+        user.interrupt(Time::START);
         user.set_reclocking(false);
         user.set_license(L2);
         user.set_reclocking(true);

@@ -9,8 +9,9 @@
 
 use std::collections::BTreeMap;
 
+use dimmer_processor::units::{Nanos, Time};
+
 use super::UserId;
-use crate::license::Time;
 
 /// When cores are added and removed.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -19,15 +20,15 @@ pub struct Settings {
     pub cores: usize,
     /// At most this many are dedicated, and always fewer than `cores`.
     pub most: usize,
-    /// The period over which utilisation is measured (ns).
-    pub period_ns: Time,
+    /// The period over which utilisation is measured.
+    pub period: Nanos,
     /// The utilisation of the dedicated cores (0 to 1) at which another core is added.
     pub saturated: f64,
     /// A core is removed if the rest would still have less than this utilisation. Below
     /// `saturated`.
     pub spare: f64,
-    /// The last core goes back when nothing has been offloaded for this long (ns).
-    pub unused_ns: Time,
+    /// The last core goes back when nothing has been offloaded for this long.
+    pub unused: Nanos,
 }
 
 impl Settings {
@@ -37,10 +38,10 @@ impl Settings {
         Self {
             cores,
             most: cores.saturating_sub(1),
-            period_ns: 1_000_000_000,
+            period: Nanos::from_ms(1000),
             saturated: 0.9,
             spare: 0.7,
-            unused_ns: 10_000_000_000,
+            unused: Nanos::from_ms(10_000),
         }
     }
 
@@ -85,16 +86,16 @@ impl Cores {
     }
 
     /// How many cores have worked over `elapsed`.
-    fn working(&self, elapsed: Time) -> f64 {
+    fn working(&self, elapsed: Nanos) -> f64 {
         let users = self.busy_ns.values().filter(|ns| **ns > 0.0).count();
         let most = if users > 1 { self.now as f64 / users as f64 } else { f64::INFINITY };
-        self.busy_ns.values().map(|ns| (ns / elapsed as f64).min(most)).sum()
+        self.busy_ns.values().map(|ns| (ns / elapsed.as_f64()).min(most)).sum()
     }
 
     /// When the next step is due, if cores are dedicated.
     #[must_use]
     pub fn next_wakeup(&self) -> Option<Time> {
-        (self.now > 0).then(|| self.begun.saturating_add(self.settings.period_ns))
+        (self.now > 0).then(|| self.begun + self.settings.period)
     }
 
     /// Returns the number of cores to dedicate now. `is_wanted`: whether anything is to be
@@ -107,7 +108,7 @@ impl Cores {
         }
         if is_wanted {
             self.used = now;
-        } else if now.saturating_sub(self.used) >= self.settings.unused_ns {
+        } else if now - self.used >= self.settings.unused {
             self.now = 0;
         }
         if self.now == 0 {
@@ -118,7 +119,7 @@ impl Cores {
             return self.now;
         }
         let elapsed = now - self.begun;
-        if elapsed > 0 && elapsed >= self.settings.period_ns {
+        if elapsed > Nanos::ZERO && elapsed >= self.settings.period {
             let working = self.working(elapsed);
             let cores = self.now as f64;
             if working >= self.settings.saturated * cores {
@@ -135,19 +136,25 @@ impl Cores {
 
 #[cfg(test)]
 mod tests {
+    use dimmer_processor::units::nearest;
+
     use super::*;
 
-    const SECOND: Time = 1_000_000_000;
+    const SECOND: Nanos = Nanos::from_ms(1000);
+
+    fn at(seconds: u64) -> Time {
+        Time::START + seconds * SECOND
+    }
 
     /// The number of dedicated cores after each second, of `cores` cores, while this much work (in
     /// cores) is offloaded.
     fn numbers(cores: usize, work: impl Fn(u64) -> f64) -> Vec<usize> {
-        let mut state = Cores::new(Settings::of(cores), 0);
-        state.step(0, work(0) > 0.0);
+        let mut state = Cores::new(Settings::of(cores), at(0));
+        state.step(at(0), work(0) > 0.0);
         let second = |second: u64| {
             let done = work(second).min(state.dedicated() as f64);
-            state.worked(UserId(0), crate::license::span(done * SECOND as f64));
-            state.step(second * SECOND, done > 0.0)
+            state.worked(UserId(0), nearest(done * SECOND.as_f64()));
+            state.step(at(second), done > 0.0)
         };
         (1..=60).map(second).collect()
     }
@@ -193,27 +200,27 @@ mod tests {
     #[test]
     fn what_one_of_several_users_tells_adds_no_core() {
         let cores = |honest: u64| {
-            let mut state = Cores::new(Settings::of(8), 0);
-            state.step(0, true);
+            let mut state = Cores::new(Settings::of(8), at(0));
+            state.step(at(0), true);
             let second = |second: u64| {
                 state.worked(UserId(1), u64::MAX);
                 state.worked(UserId(2), honest);
-                state.step(second * SECOND, true)
+                state.step(at(second), true)
             };
             (1..=20).map(second).last()
         };
         // A user who claims everything counts for at most half of each core. A user alone is
         // trusted.
-        assert_eq!((cores(SECOND / 5), cores(0)), (Some(1), Some(7)));
+        assert_eq!((cores(SECOND.ns() / 5), cores(0)), (Some(1), Some(7)));
     }
 
     #[test]
     fn a_clock_that_jumps_changes_nothing() {
-        let mut state = Cores::new(Settings::of(8), 100 * SECOND);
-        state.step(100 * SECOND, true);
+        let mut state = Cores::new(Settings::of(8), at(100));
+        state.step(at(100), true);
         for now in [0, u64::MAX, 5, 5, u64::MAX - 1, 1] {
             state.worked(UserId(0), u64::MAX);
-            assert!((1..8).contains(&state.step(now, true)));
+            assert!((1..8).contains(&state.step(Time::from_ns(now), true)));
         }
     }
 }

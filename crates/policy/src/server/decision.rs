@@ -3,9 +3,8 @@
 use dimmer_processor::units::LicenseLevel;
 
 use super::evidence::{Density, LEVELS};
+use super::loops::Loop;
 use super::settings::{Prices, Settings};
-use super::thresholds::Thresholds;
-use super::trials::Trials;
 use super::{ClientId, SiteId};
 use crate::cost::CallCost;
 
@@ -94,17 +93,10 @@ pub(super) struct Decided {
     pub(super) density: Option<Density>,
     pub(super) stayed: Option<Stayed>,
     pub(super) group: usize,
-    /// Whether the trials may move it.
+    /// Whether the loop may move it.
     pub(super) is_candidate: bool,
     pub(super) action: Action,
     pub(super) reason: Reason,
-}
-
-/// The state of the loop.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum State {
-    Thresholds(Thresholds),
-    Trials(Trials),
 }
 
 /// The inputs of a decision.
@@ -122,43 +114,20 @@ impl Decide<'_> {
         &self,
         (client, site): (ClientId, Option<SiteId>),
         unit: &mut Decided,
-        state: &mut State,
+        policy_loop: &mut dyn Loop,
     ) -> Option<(Change, Action)> {
         let hindered = self.hindrance(unit);
-        if let State::Trials(trials) = state
-            && unit.is_candidate != hindered.is_none()
-        {
+        if unit.is_candidate != hindered.is_none() {
             unit.is_candidate = hindered.is_none();
-            trials.candidate(unit.group, unit.is_candidate);
+            policy_loop.candidate(unit.group, unit.is_candidate);
         }
-        if let (None, State::Trials(trials), Some(gain)) =
-            (hindered, &mut *state, self.expected(unit))
-        {
-            trials.expect(unit.group, gain);
-        }
-        let density = unit.density.unwrap_or_default();
-        let (action, reason) = match (hindered, &*state) {
-            (Some(reason), _) => (Action::Stay, reason),
-            (None, State::Thresholds(state)) => {
-                density.above(state.thresholds()).map_or((Action::Stay, Reason::Sparse), |level| {
-                    (Action::Move, Reason::Dense(level))
-                })
+        let (action, reason) = if let Some(reason) = hindered {
+            (Action::Stay, reason)
+        } else {
+            if let Some(gain) = self.expected(unit) {
+                policy_loop.expect(unit.group, gain);
             }
-            (None, State::Trials(trials)) => {
-                let is_moved = trials.is_moved(unit.group);
-                let reason = if trials.is_tried(unit.group) {
-                    Reason::Tried
-                } else if trials.is_known_better(unit.group) {
-                    Reason::Worth
-                } else if is_moved {
-                    Reason::Expected
-                } else if trials.gain(unit.group).is_none() {
-                    Reason::Untried
-                } else {
-                    Reason::NotWorth
-                };
-                (if is_moved { Action::Move } else { Action::Stay }, reason)
-            }
+            policy_loop.decide(unit.group, &unit.density.unwrap_or_default())
         };
         let was = unit.action;
         if (was, unit.reason) == (action, reason) {
@@ -180,9 +149,10 @@ impl Decide<'_> {
             return Some(Reason::NoCore);
         }
         let is_dearer = self.prices(level).is_some_and(|(ns, costs)| costs.most_ns() <= ns);
-        match is_dearer {
-            true => Some(Reason::HandOverDearer),
-            false => self.is_denied.then_some(Reason::OthersShare),
+        if is_dearer {
+            Some(Reason::HandOverDearer)
+        } else {
+            self.is_denied.then_some(Reason::OthersShare)
         }
     }
 

@@ -7,11 +7,20 @@
 
 use dimmer_processor::units::LicenseLevel;
 
-use super::thresholds;
-
 /// Number of license levels above L0 that are distinguished. Processors known today have up to
-/// three.
+/// three. Levels above the last one count as the last one ([`place_of`]).
 pub const LEVELS: usize = 4;
+
+/// The place of a level among the [`LEVELS`] that are distinguished; `None` for L0. All levels
+/// above the last one that is distinguished have its place: their code is at least as wide.
+#[must_use]
+pub fn place_of(level: LicenseLevel) -> Option<usize> {
+    let above_l0 = usize::try_from(level.index()).unwrap_or(usize::MAX).checked_sub(1)?;
+    Some(above_l0.min(LEVELS - 1))
+}
+
+/// The share of wide-vector code (0 to 1) up to which code counts as scalar. A guess.
+pub const NEGLIGIBLE: f64 = 0.01;
 
 /// Evidence about the code that ran in a window, best first.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -57,8 +66,8 @@ impl Evidence {
             Self::Clock(ratio) => mixture(ratio, clocks),
             Self::Class(level) => {
                 let mut density = Density::default();
-                if let Some(index) = (level.index() as usize).checked_sub(1) {
-                    density.0[index.min(LEVELS - 1)] = 1.0;
+                if let Some(place) = place_of(level) {
+                    density.0[place] = 1.0;
                 }
                 Some(density)
             }
@@ -82,7 +91,7 @@ impl Evidence {
             (Self::Class(_) | Self::None, Self::LicenseCycles { all: 1.., .. }) => process,
             (Self::Class(level), Self::PackedArithmetic { .. }) => {
                 let density = process.density(&[]).unwrap_or_default();
-                let found = density.above(&[thresholds::Settings::PAPER.lowest; LEVELS]);
+                let found = density.above(&[NEGLIGIBLE; LEVELS]);
                 Self::Class(found.map_or(level, |found| found.max(level)))
             }
             _ => self,
@@ -209,6 +218,12 @@ mod tests {
         assert_eq!(Evidence::Clock(0.5).density(&[]), None);
         // A level that lowers nothing, as some models have.
         assert_eq!(Evidence::Clock(0.9).density(&[1.0, 0.9]), Some(Density([0.0, 1.0, 0.0, 0.0])));
+    }
+
+    #[test]
+    fn levels_above_the_last_that_is_distinguished_count_as_that_one() {
+        let places = [0, 1, 2, 4, 5, u32::MAX].map(|level| place_of(LicenseLevel::new(level)));
+        assert_eq!(places, [None, Some(0), Some(1), Some(3), Some(3), Some(3)]);
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! The settings of a policy server: the loop and its constants, the unit of a decision, and the
 //! measure of performance.
 
-use super::evidence::LEVELS;
+use dimmer_processor::units::Nanos;
+
+use super::cores;
+use super::loops::{Chosen, thresholds, trials};
 use super::performance::{Metric, Mixing};
-use super::{cores, thresholds, trials};
 use crate::cost::CallCost;
-use crate::license::Time;
 
 /// The unit of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,15 +15,6 @@ pub enum Unit {
     Client,
     /// Each region of a client (the paper's future work, §7.1).
     Site,
-}
-
-/// The feedback loop.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Loop {
-    /// The paper's loop.
-    Thresholds(thresholds::Settings),
-    /// The loop of trials.
-    Trials(trials::Settings),
 }
 
 /// What a call costs where it is, and what moving it costs: from the probe, through the processor's
@@ -38,8 +30,8 @@ pub struct Prices {
 /// How a server decides.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// The feedback loop.
-    pub decides: Loop,
+    /// The loop that decides, with its constants.
+    pub decides: Chosen,
     /// The unit of a decision.
     pub unit: Unit,
     /// The measure of a client's performance.
@@ -60,7 +52,7 @@ impl Settings {
     #[must_use]
     pub fn paper(cores: usize) -> Self {
         Self {
-            decides: Loop::Thresholds(thresholds::Settings::PAPER),
+            decides: Chosen::new(thresholds::Settings::PAPER),
             unit: Unit::Client,
             metric: Metric::CallRate,
             mixing: Mixing::Sum,
@@ -76,28 +68,13 @@ impl Settings {
     #[must_use]
     pub fn usual(cores: usize) -> Self {
         Self {
-            decides: Loop::Trials(trials::Settings::USUAL),
+            decides: Chosen::new(trials::Settings::USUAL),
             unit: Unit::Site,
             mixing: Mixing::Fair,
             // A trial that leaves all calls where they are needs the core back. Otherwise it would
             // find that moving costs no core.
-            cores: cores::Settings { unused_ns: 0, ..cores::Settings::of(cores) },
+            cores: cores::Settings { unused: Nanos::ZERO, ..cores::Settings::of(cores) },
             ..Self::paper(cores)
-        }
-    }
-
-    /// Shares of wide-vector code up to this are negligible.
-    pub(super) fn lowest(&self) -> [f64; LEVELS] {
-        match &self.decides {
-            Loop::Thresholds(settings) => [settings.lowest; LEVELS],
-            Loop::Trials(_) => [thresholds::Settings::PAPER.lowest; LEVELS],
-        }
-    }
-
-    pub(super) const fn window_ns(&self) -> Time {
-        match &self.decides {
-            Loop::Thresholds(settings) => settings.window_ns,
-            Loop::Trials(settings) => settings.window_ns,
         }
     }
 }

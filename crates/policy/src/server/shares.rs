@@ -34,7 +34,7 @@ const UNKNOWN_WINDOWS: u32 = 2;
 
 /// At most this much of a user's gain counts against another's loss. Without a bound, a user who
 /// lies would make up for all losses. A guess: the largest change that is no jump of the load,
-/// [`super::trials::Settings::least_jump`].
+/// [`super::loops::trials::Settings::least_jump`].
 const MOST_GAIN: f64 = 0.05;
 
 /// Time that has to be left for nothing to be taken, as a number of hardware threads. A guess.

@@ -20,6 +20,7 @@ use super::{
     Rule, Shape, Sourced, Transition, Upper,
 };
 use crate::class::InstructionClass;
+use crate::text::line_of;
 
 /// One problem in a model file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,10 +75,6 @@ impl Model {
         problems.sort_by_key(|problem| problem.line);
         if problems.is_empty() { Ok(model) } else { Err(refused(problems)) }
     }
-}
-
-fn line_of(text: &str, offset: usize) -> usize {
-    1 + text.bytes().take(offset).filter(|byte| *byte == b'\n').count()
 }
 
 type Table<'t> = DeTable<'t>;

@@ -107,7 +107,7 @@ fn compared(governor: Governor, own: &[Outcome], hardware: &[Outcome]) -> Compar
         sum as f64 / own.len().max(1) as f64
     };
     let (changes, interrupts) = (mean(|core| core.changes), mean(|core| core.interrupts));
-    let below_us = mean(|core| core.below) / 1e6;
+    let below_us = mean(|core| core.below.ps()) / 1e6;
     let ratio = Measured::new(&ratios);
     let (joules, energy_ratio) = (Measured::new(&energies), Measured::new(&energy_ratios));
     Compared {
@@ -125,7 +125,7 @@ fn compared(governor: Governor, own: &[Outcome], hardware: &[Outcome]) -> Compar
 
 /// Instructions per nanosecond; `None` if it did not run.
 fn rate(phase: &PhaseOutcome) -> Option<f64> {
-    let ns = phase.time as f64 / 1000.0;
+    let ns = phase.time.ns();
     (phase.instructions > 0.0).then(|| phase.instructions / ns)
 }
 
@@ -157,7 +157,7 @@ fn speed(own: &Outcome, other: &Outcome) -> f64 {
     let (mut took, mut would_take) = (0.0, 0.0);
     for (own, other) in phases(own).zip(phases(other)) {
         if let Some(rate) = rate(other) {
-            took += own.time as f64 / 1000.0;
+            took += own.time.ns();
             would_take += own.instructions / rate;
         }
     }
@@ -182,7 +182,7 @@ fn energy_for_the_same(own: &Outcome, other: &Outcome) -> Option<f64> {
     for (own, other) in phases(own).zip(phases(other)) {
         if let Some(rate) = rate(other) {
             done += own.instructions / rate;
-            took += other.time as f64 / 1000.0;
+            took += other.time.ns();
         }
     }
     Some(joules(own)? / (joules(other)? * (done / took)))

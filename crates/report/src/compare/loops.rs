@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use dimmer_probe::stats::Samples;
 use dimmer_processor::model::Model;
 use dimmer_sim::scenario::{Outcome, Scenario, ThreadOutcome};
-use dimmer_sim::{Course, Moving};
+use dimmer_sim::{Course, Moment, Moving};
 use serde::Serialize;
 
 use super::{Measured, Study};
@@ -67,8 +67,8 @@ struct Done {
     is_serving: bool,
     requests: f64,
     instructions: f64,
-    /// When its last thread finished, or the run ended (ps).
-    until: u64,
+    /// When its last thread finished, or the run ended.
+    until: Moment,
     /// The longest 99th percentile of its threads' requests (ns).
     p99: u64,
 }
@@ -77,7 +77,7 @@ impl Done {
     /// Work per second.
     fn rate(&self) -> f64 {
         let counted = if self.is_serving { self.requests } else { self.instructions };
-        counted / (self.until as f64 / 1e12)
+        counted / (self.until.since_start().as_f64() / 1e12)
     }
 }
 
@@ -125,9 +125,9 @@ fn compared(moving: Moving, own: &[Run], none: &[Run]) -> Compared {
         let (calls, moved) = (sum(|thread| thread.calls), sum(|thread| thread.moved));
         (calls > 0).then(|| moved as f64 / calls as f64)
     });
-    let cores = own
-        .iter()
-        .map(|(outcome, course)| course.mean(0, outcome.end, |served| served.cores as f64));
+    let cores = own.iter().map(|(outcome, course)| {
+        course.mean(Moment::START, outcome.end, |served| served.cores as f64)
+    });
     Compared {
         name: moving.name(),
         programs: programs.collect(),

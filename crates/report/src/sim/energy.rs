@@ -32,7 +32,8 @@ struct AtPState<'a> {
 
 /// Average power from 0 to `end`; 0 if that is no time.
 fn mean_watts(joules: f64, end: Moment) -> f64 {
-    if end > 0 { joules / (end as f64 * US * 1e-6) } else { 0.0 }
+    let ps = end.since_start().as_f64();
+    if ps > 0.0 { joules / (ps * US * 1e-6) } else { 0.0 }
 }
 
 impl Package {
@@ -46,7 +47,7 @@ impl<'a> Core<'a> {
     pub(super) fn new(energy: &CoreEnergy, model: &'a Model, end: Moment) -> Self {
         let pstates = model.pstates.iter().zip(&energy.pstates).map(|(state, at)| AtPState {
             name: &state.name,
-            time_us: at.time as f64 * US,
+            time_us: at.time.as_f64() * US,
             joules: at.joules,
         });
         let (joules, pstates) = (energy.joules, pstates.collect());

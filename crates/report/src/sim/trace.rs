@@ -79,7 +79,7 @@ impl Trace {
         let mut tracks = Tracks::new();
         let whole = tracks.describe(None, &scenario.name);
         let is_whole = if outcome.is_partial { "partial: interrupted" } else { "complete" };
-        tracks.slice(whole, (0, outcome.end), is_whole.to_owned());
+        tracks.slice(whole, (Moment::START, outcome.end), is_whole.to_owned());
         for core in 0..outcome.cores.len() {
             let group = tracks.describe(Some(whole), &format!("core {core}"));
             self.levels(&mut tracks, (group, core), model, outcome.end);
@@ -109,7 +109,7 @@ impl Trace {
         let first = State { level: LicenseLevel::new(0), is_throttled: false, is_still: false };
         let states = self.states.iter().filter(|(_, of, _)| *of == core);
         let states = states.map(|(now, _, state)| (*now, *state));
-        let states = std::iter::once((0, first)).chain(states);
+        let states = std::iter::once((Moment::START, first)).chain(states);
         let track = tracks.describe(Some(group), "license level");
         tracks.slices(track, states.map(|(now, state)| (now, Some(told(state)))), end);
         let mut decisions = self.decisions.iter().filter(|(_, of, _)| *of == core).peekable();

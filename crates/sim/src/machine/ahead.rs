@@ -11,11 +11,11 @@
 use dimmer_policy::license::oracle::{Gap, Prices};
 use dimmer_processor::units::LicenseLevel;
 
-use super::{L0, Machine, Observer, Thread, software};
+use super::{L0, Machine, Observer, Thread};
 use crate::core::Running;
 use crate::program::{Extent, Program, Segment, Step};
-use crate::sched::{SLICE, Scheduler};
-use crate::{Moment, PS, Random};
+use crate::sched::Scheduler as _;
+use crate::{Moment, Picos, Random};
 
 /// Maximum number of steps to look ahead on each CPU: more than any scenario's gap has.
 const LOOK_AHEAD: usize = 1000;
@@ -108,14 +108,14 @@ impl<O: Observer> Machine<O> {
             let other = threads.iter().enumerate().filter_map(waits).fold(f64::MAX, f64::min);
             let thread = &mut threads[this];
             *now = now.max(thread.ready);
-            let slice_ends = other.max(*now) + SLICE as f64 / PS as f64;
+            let slice_ends = other.max(*now) + self.scheduler.turn().ns();
             turn = Some((this, turn_ends.min(slice_ends)));
             let Some(code) = &mut thread.code else {
-                let then = self.now.saturating_add(software::picos(*now));
+                let then = self.now + Picos::from_ns(*now);
                 match thread.program.next(then, &mut thread.chance) {
                     Step::Run(segment) => thread.code = Some(self.code(&segment, *now)),
                     Step::Sleep(span) => {
-                        thread.ready = *now + span as f64 / PS as f64;
+                        thread.ready = *now + span.ns();
                         turn = None;
                     }
                     Step::End => {
@@ -177,7 +177,7 @@ impl<O: Observer> Machine<O> {
     fn ready_in(&self, index: usize) -> Option<f64> {
         let thread = &self.threads[index];
         match (thread.waits_for, thread.wakes) {
-            (Some(lock), _) => self.locks.get(lock)?.before(index).try_fold(0.0, |now, holder| {
+            (Some(lock), _) => self.locks.before(lock, index).try_fold(0.0, |now, holder| {
                 let waits = &self.threads[holder];
                 let begins = if waits.waits_for == Some(lock) { now } else { self.begins(holder)? };
                 self.gives_back(holder, lock, begins.max(now))
@@ -202,7 +202,7 @@ impl<O: Observer> Machine<O> {
         let running = self.cores.iter().find_map(|core| {
             let running = core.slots.iter().flatten().find(|running| running.thread == index)?;
             // `left` is counted up to the core's last advance.
-            let left = running.left - running.rate * (self.now - core.since) as f64;
+            let left = running.left - running.rate * (self.now - core.since).as_f64();
             Some(Running { left: left.max(0.0), ..*running })
         });
         let code = running.or(thread.interrupted).map(|running| self.rest(&running));
@@ -213,10 +213,10 @@ impl<O: Observer> Machine<O> {
         };
         let mut now = code.map_or(begins, |code| after(begins, code));
         for _ in 0..LOOK_AHEAD {
-            let then = self.now.saturating_add(software::picos(now));
+            let then = self.now + Picos::from_ns(now);
             match program.next(then, &mut chance) {
                 Step::Run(segment) => now = after(now, self.code(&segment, now)),
-                Step::Sleep(span) => now += span as f64 / PS as f64,
+                Step::Sleep(span) => now += span.ns(),
                 Step::Unlock(of) if of == lock => return Some(now),
                 Step::End => return None,
                 Step::Lock(_) | Step::Unlock(_) | Step::Call(_) | Step::Ask(_) => {}
@@ -229,7 +229,7 @@ impl<O: Observer> Machine<O> {
     /// The rest of code that has started.
     fn rest(&self, running: &Running) -> Code {
         let extent = match running.segment.extent {
-            Extent::Time(_) => Extent::Time(running.ends.saturating_sub(self.now)),
+            Extent::Time(_) => Extent::Time(running.ends - self.now),
             Extent::Instructions(_) => Extent::Instructions(running.left),
         };
         self.code(&Segment { extent, ..running.segment }, 0.0)
@@ -237,12 +237,12 @@ impl<O: Observer> Machine<O> {
 
     /// Code that starts at `now`.
     fn code(&self, segment: &Segment, now: f64) -> Code {
-        let scaled_ns = 1.0 / (segment.ipc * self.clocks.ghz(L0, self.active));
+        let scaled_ns = 1.0 / (segment.ipc * self.processor.ghz(L0, self.active));
         let each_ns = scaled_ns + segment.memory_ns;
         Code {
-            level: self.rules.level_of(&segment.demand()),
+            level: self.processor.rules().level_of(&segment.demand()),
             left: match segment.extent {
-                Extent::Time(span) => Left::Until(now + span as f64 / PS as f64),
+                Extent::Time(span) => Left::Until(now + span.ns()),
                 Extent::Instructions(n) => Left::Work(n * each_ns),
             },
             scaled: scaled_ns / each_ns,
@@ -254,7 +254,7 @@ impl<O: Observer> Machine<O> {
         if moment == Moment::MAX {
             return f64::MAX;
         }
-        moment.saturating_sub(self.now) as f64 / PS as f64
+        (moment - self.now).ns()
     }
 }
 

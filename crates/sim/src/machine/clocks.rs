@@ -6,7 +6,7 @@ use super::{L0, Machine, Observer};
 use crate::governor::Software;
 use crate::points::Change;
 use crate::queue::Target;
-use crate::{Moment, PS, SimError};
+use crate::{Moment, Picos, SimError};
 
 impl<O: Observer> Machine<O> {
     /// Sets the clock from the levels in force and from the limit of the core's frequency domain.
@@ -14,11 +14,8 @@ impl<O: Observer> Machine<O> {
         let this = &mut self.cores[core];
         let level = this.order().level;
         this.ghz = match this.software {
-            Software::Absent => self.clocks.ghz(level, self.active),
-            _ => {
-                let residual = self.residual.ghz(level, self.active);
-                residual.min(self.clocks.ghz(this.set, self.active))
-            }
+            Software::Absent => self.processor.ghz(level, self.active),
+            _ => self.processor.governed_ghz(level, this.set, self.active),
         };
         if let Some(points) = &self.points {
             this.ghz = this.ghz.min(points.ghz(core));
@@ -34,14 +31,12 @@ impl<O: Observer> Machine<O> {
     pub(super) fn ask(&mut self, core: usize, wish: usize) -> Result<(), SimError> {
         let Some(points) = &mut self.points else { return Ok(()) };
         let Change { request, total } = points.ask(core, wish)?;
-        let call = super::software::picos(self.settings.costs.call_ns);
+        let call = Picos::from_ns(self.settings.costs.call_ns);
         let kept = request.unwrap_or(call);
         let this = &mut self.cores[core];
-        let begin = this.stolen_until.max(self.now);
-        this.stolen_until = begin.saturating_add(kept);
+        let (begin, kept_until) = this.delays.steal(self.now, kept);
         this.totals.interrupts += 1;
-        let done = begin.saturating_add(total.unwrap_or(kept));
-        let kept_until = this.stolen_until;
+        let done = begin + total.unwrap_or(kept);
         self.observer.asks(begin, kept_until, core, wish);
         self.rule(core, Some((kept_until, done)));
         Ok(())
@@ -50,9 +45,9 @@ impl<O: Observer> Machine<O> {
     /// Sets the P-states in force in the core's package. Call it when other cores execute than
     /// before, or when a core requests another P-state. The caller looks at the core itself.
     pub(super) fn rule(&mut self, core: usize, asked: Option<(Moment, Moment)>) {
-        let Self { points, cores, clocks, active, now, .. } = self;
+        let Self { points, cores, processor, active, now, .. } = self;
         let Some(points) = points else { return };
-        let fastest = clocks.ghz(L0, *active);
+        let fastest = processor.ghz(L0, *active);
         // A thread that requests a P-state runs, though it is between two segments.
         let is_active =
             |other: usize| (other == core && asked.is_some()) || cores[other].is_active();
@@ -94,7 +89,7 @@ impl<O: Observer> Machine<O> {
     /// The cost of a change of the level by software, if the model gives the cost of changing
     /// between the clocks of the two levels.
     pub(super) fn change(&self, from: LicenseLevel, to: LicenseLevel) -> Option<Change> {
-        let ghz = |level| self.clocks.ghz(level, self.active);
+        let ghz = |level| self.processor.ghz(level, self.active);
         self.points.as_ref()?.change(ghz(from), ghz(to))
     }
 
@@ -102,7 +97,7 @@ impl<O: Observer> Machine<O> {
     /// request for the other clock, or if there is none, the assumed cost.
     pub(super) fn call_ns(&self, from: LicenseLevel, to: LicenseLevel) -> f64 {
         let request = self.change(from, to).and_then(|change| change.request);
-        request.map_or(self.settings.costs.call_ns, |request| request as f64 / PS as f64)
+        request.map_or(self.settings.costs.call_ns, Picos::ns)
     }
 
     /// Handles a change of the level by a governor in software. The core stands still, or, if the
@@ -110,12 +105,15 @@ impl<O: Observer> Machine<O> {
     /// there at once.
     pub(super) fn changes_level(&mut self, core: usize, from: LicenseLevel, to: LicenseLevel) {
         let Some(change) = self.change(from, to) else {
-            self.cores[core].still_until = self.now.saturating_add(self.stall);
+            let stall = self.processor.stall();
+            self.cores[core].delays.stand_still(self.now, stall);
             return;
         };
-        let span = change.total.unwrap_or(0).saturating_sub(change.request.unwrap_or(0));
-        let [slow, fastest] = [from, L0].map(|level| self.clocks.ghz(level, self.active));
-        let Some(points) = self.points.as_mut().filter(|_| to < from && span > 0) else { return };
+        let span = change.total.unwrap_or(Picos::ZERO) - change.request.unwrap_or(Picos::ZERO);
+        let [slow, fastest] = [from, L0].map(|level| self.processor.ghz(level, self.active));
+        let Some(points) = self.points.as_mut().filter(|_| to < from && span > Picos::ZERO) else {
+            return;
+        };
         points.rise(self.now, core, slow, span, fastest);
         let domain = points.domain(core);
         if points.has_changed(domain) {
@@ -127,8 +125,8 @@ impl<O: Observer> Machine<O> {
     pub(super) fn both_ways_ns(&self, level: LicenseLevel) -> f64 {
         let one_way = |from, to| {
             let total = self.change(from, to).and_then(|change| change.total);
-            let assumed = self.stall as f64 / PS as f64 + self.settings.costs.call_ns;
-            total.map_or(assumed, |total| total as f64 / PS as f64)
+            let assumed = self.processor.stall().ns() + self.settings.costs.call_ns;
+            total.map_or(assumed, Picos::ns)
         };
         one_way(L0, level) + one_way(level, L0)
     }

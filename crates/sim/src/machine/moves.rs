@@ -7,8 +7,8 @@
 
 use dimmer_processor::model::Model;
 
-use super::{index, software};
-use crate::Moment;
+use super::index;
+use crate::Picos;
 
 /// Bytes of a cache line, on all processors that models describe.
 const LINE: u64 = 64;
@@ -17,7 +17,7 @@ const LINE: u64 = 64;
 #[derive(Clone, Debug)]
 pub(super) struct Moves {
     /// The kernel's work (ps).
-    kernel: Moment,
+    kernel: Picos,
     /// A cache line within a cluster, within a package, and between packages (ns).
     lines: [f64; 3],
     /// Cache lines in a core's second-level cache.
@@ -40,7 +40,7 @@ impl Moves {
             std::iter::repeat_n(Some(number), index(cluster.cores.value))
         });
         Self {
-            kernel: software::picos(price("thread by the kernel")),
+            kernel: Picos::from_ns(price("thread by the kernel")),
             lines: [
                 price("cache-line within a cluster"),
                 price("cache-line within a package"),
@@ -52,19 +52,22 @@ impl Moves {
         }
     }
 
-    /// The cost for a core to take over a thread (ps) that has this much data in the caches of
+    /// The cost for a core to take over a thread that has this much data in the caches of
     /// another core, or of this one.
-    pub(super) fn take_over(&self, from: usize, to: usize, cached_kib: u64) -> Moment {
+    pub(super) fn take_over(&self, from: usize, to: usize, cached_kib: u64) -> Picos {
         let cluster = |core: usize| self.clusters.get(core % self.of_package).copied().flatten();
         let [within_cluster, within_package, between_packages] = self.lines;
-        let line_ns = match () {
-            () if from == to => 0.0,
-            () if from / self.of_package != to / self.of_package => between_packages,
-            () if cluster(from).is_some() && cluster(from) == cluster(to) => within_cluster,
-            () => within_package,
+        let line_ns = if from == to {
+            0.0
+        } else if from / self.of_package != to / self.of_package {
+            between_packages
+        } else if cluster(from).is_some() && cluster(from) == cluster(to) {
+            within_cluster
+        } else {
+            within_package
         };
         let lines = cached_kib.saturating_mul(1024 / LINE).min(self.most_lines);
-        self.kernel.saturating_add(software::picos(lines as f64 * line_ns))
+        self.kernel + Picos::from_ns(lines as f64 * line_ns)
     }
 }
 
@@ -75,7 +78,6 @@ mod tests {
     use dimmer_processor::model::builtin;
 
     use super::*;
-    use crate::PS;
 
     fn moves(name: &str) -> Moves {
         Moves::new(&Model::parse(Path::new(name), builtin(name).unwrap()).unwrap())
@@ -85,19 +87,19 @@ mod tests {
     #[test]
     fn lines_cost_by_where_they_are() {
         let fx = moves("fx-8120");
-        assert_eq!(fx.take_over(0, 0, 64), 6_682 * PS);
-        assert_eq!(fx.take_over(2, 3, 0), 6_682 * PS);
-        assert_eq!(fx.take_over(2, 3, 64), (6_682 + 1024 * 45) * PS + 1024 * PS / 2);
-        assert_eq!(fx.take_over(1, 2, 64), (6_682 + 1024 * 240) * PS);
+        assert_eq!(fx.take_over(0, 0, 64), Picos::from_ns(6_682.0));
+        assert_eq!(fx.take_over(2, 3, 0), Picos::from_ns(6_682.0));
+        assert_eq!(fx.take_over(2, 3, 64), Picos::from_ns(6_682.0 + 1024.0 * 45.5));
+        assert_eq!(fx.take_over(1, 2, 64), Picos::from_ns(6_682.0 + 1024.0 * 240.0));
         // Of 4 MiB, half was never in the second-level cache.
         assert_eq!(fx.take_over(1, 2, 4096), fx.take_over(1, 2, 2048));
     }
 
     #[test]
     fn what_a_model_does_not_know_costs_nothing() {
-        assert_eq!(moves("i9-7940x").take_over(0, 1, 1024), 0);
+        assert_eq!(moves("i9-7940x").take_over(0, 1, 1024), Picos::ZERO);
         // This model lacks the kernel's work, but has the price of lines.
-        assert_eq!(moves("xeon-gold-6130").take_over(0, 1, 256), 194_560 * PS);
-        assert_eq!(moves("xeon-gold-6130").take_over(0, 16, 256), 0);
+        assert_eq!(moves("xeon-gold-6130").take_over(0, 1, 256), Picos::from_ns(194_560.0));
+        assert_eq!(moves("xeon-gold-6130").take_over(0, 16, 256), Picos::ZERO);
     }
 }

@@ -9,23 +9,23 @@
 
 use dimmer_policy::server::cores::Cores;
 use dimmer_policy::server::decision::Action;
-use dimmer_policy::server::evidence::{Evidence, LEVELS};
+use dimmer_policy::server::evidence::{Evidence, LEVELS, place_of};
 use dimmer_policy::server::{ClientId, ProgramId, Server, SiteId, UserId, Window};
+use dimmer_processor::units::{LicenseLevel, Time};
 
-use super::software::picos;
 use super::{Machine, index};
 use crate::observer::Served;
 use crate::queue::Target;
 use crate::region_moves::{Decider, RegionMoves};
 use crate::sched::Scheduler as _;
-use crate::{Moment, Observer, PS, SimError};
+use crate::{Moment, Observer, Picos, SimError};
 
 /// The component that decides about regions, and its current decision.
 #[derive(Debug)]
 pub(super) struct Regions {
     decides: Decides,
-    /// The cost of a hand-over one way (ps).
-    hand_over: Moment,
+    /// The cost of a hand-over one way.
+    hand_over: Picos,
     update_calls: u64,
     is_last_extra: bool,
     /// The number of dedicated cores, and the number decided on.
@@ -49,6 +49,9 @@ enum Decides {
 struct Tally {
     told: Moment,
     window: Window,
+    /// The time within regions, and on dedicated cores.
+    in_region: Picos,
+    moved: Picos,
     cycles: [u64; LEVELS],
     all: u64,
     is_moved: bool,
@@ -73,14 +76,14 @@ pub(super) struct Calls {
 
 impl Calls {
     /// Counts the time that the thread ran at this level.
-    pub(super) fn ran(&mut self, level: usize, span: Moment) {
+    pub(super) fn ran(&mut self, level: LicenseLevel, span: Picos) {
         if let Some(tally) = self.sites.get_mut(self.site).filter(|_| self.depth > 0) {
-            tally.all += span;
-            if let Some(at) = level.checked_sub(1).and_then(|level| tally.cycles.get_mut(level)) {
-                *at += span;
+            tally.all += span.ps();
+            if let Some(place) = place_of(level) {
+                tally.cycles[place] += span.ps();
             }
             if self.away.is_some() {
-                tally.window.moved_ns += span;
+                tally.moved += span;
             }
         }
     }
@@ -90,13 +93,13 @@ impl Regions {
     pub(super) fn new(region_moves: &RegionMoves) -> Self {
         let decides = match &region_moves.decider {
             Decider::Server(settings) => {
-                Decides::Server(Box::new(Server::new(settings.clone(), 0)))
+                Decides::Server(Box::new(Server::new(settings.clone(), Time::START)))
             }
-            Decider::Always(settings) => Decides::Always(Cores::new(*settings, 0)),
+            Decider::Always(settings) => Decides::Always(Cores::new(*settings, Time::START)),
         };
         Self {
             decides,
-            hand_over: picos(region_moves.hand_over_ns),
+            hand_over: Picos::from_ns(region_moves.hand_over_ns),
             update_calls: region_moves.update_calls.max(1),
             is_last_extra: region_moves.is_last_extra,
             dedicated: 0,
@@ -109,22 +112,23 @@ impl Regions {
 
     /// Steps the component that decides. Returns its decision if that has changed.
     fn step(&mut self, now: Moment) -> Option<Served> {
-        let now_ns = now / PS;
+        let time = now.time();
         let (wanted, wakes, moved, threshold) = match &mut self.decides {
             Decides::Server(server) => {
-                let cores = server.step(now_ns).cores;
+                let cores = server.step(time).cores;
                 let threshold = server.thresholds().map(|thresholds| thresholds[LEVELS - 1]);
                 (cores, server.next_wakeup(), server.moved(), threshold)
             }
             Decides::Always(cores) => {
-                let wanted = cores.step(now_ns, self.clients > 0);
+                let wanted = cores.step(time, self.clients > 0);
                 (wanted, cores.next_wakeup(), self.clients, None)
             }
         };
         self.wanted = wanted;
-        let wakes = wakes.map_or(Moment::MAX, |ns| ns.saturating_mul(PS));
+        let wakes = wakes.map_or(Moment::MAX, Time::moment);
         // Cores are dedicated and given back at once, but not while a thread takes its steps.
-        self.due = if wanted == self.dedicated { wakes.max(now + PS) } else { now };
+        self.due =
+            if wanted == self.dedicated { wakes.max(now + Picos::from_ps(1000)) } else { now };
         // No wake-up is needed when all clients have ended.
         if self.clients == 0 && wanted == self.dedicated {
             self.due = Moment::MAX;
@@ -194,16 +198,16 @@ impl<O: Observer> Machine<O> {
         }
         let home = calls.away.take();
         let Some(tally) = calls.sites.get_mut(calls.site) else { return false };
-        let way_back = if home.is_some() { regions.hand_over } else { 0 };
+        let way_back = if home.is_some() { regions.hand_over } else { Picos::ZERO };
         tally.window.calls += 1;
-        tally.window.in_region_ns += self.now + way_back - calls.began;
+        tally.in_region += self.now + way_back - calls.began;
         tally.window.moved_calls += u64::from(home.is_some());
         let is_due = tally.window.calls >= regions.update_calls;
         let totals = &mut self.threads[thread].totals;
         totals.calls += 1;
         totals.moved += u64::from(home.is_some());
         if let Some(home) = home {
-            let back = self.now.saturating_add(regions.hand_over);
+            let back = self.now + regions.hand_over;
             self.threads[thread].wakes = Some(back);
             self.scheduler.comes_home(thread, home);
             self.queue.set(Target::Thread(thread), Some(back));
@@ -225,9 +229,9 @@ impl<O: Observer> Machine<O> {
             Tally { told: self.now, is_moved: tally.is_moved, ..Tally::default() },
         );
         let window = Window {
-            span_ns: (self.now - told.told) / PS,
-            in_region_ns: told.window.in_region_ns / PS,
-            moved_ns: told.window.moved_ns / PS,
+            span_ns: (self.now - told.told).nanos().ns(),
+            in_region_ns: told.in_region.nanos().ns(),
+            moved_ns: told.moved.nanos().ns(),
             evidence: Evidence::LicenseCycles { all: told.all, at: told.cycles },
             ..told.window
         };
@@ -350,15 +354,15 @@ impl<O: Observer> Machine<O> {
         self.scheduler.ready(thread, this.pinned)
     }
 
-    /// The cost for a core to take over a thread (ps), which came from another CPU if it ran
+    /// The cost for a core to take over a thread, which came from another CPU if it ran
     /// before.
-    pub(super) fn taking_over(&mut self, thread: usize, from: Option<usize>, to: usize) -> Moment {
+    pub(super) fn taking_over(&mut self, thread: usize, from: Option<usize>, to: usize) -> Picos {
         let this = &mut self.threads[thread];
         if std::mem::take(&mut this.calls.is_handed_over) {
-            return self.regions.as_ref().map_or(0, |regions| regions.hand_over);
+            return self.regions.as_ref().map_or(Picos::ZERO, |regions| regions.hand_over);
         }
         let cached = this.cached_kib;
-        from.map_or(0, |from| self.moves.take_over(self.place(from).0, to, cached))
+        from.map_or(Picos::ZERO, |from| self.moves.take_over(self.place(from).0, to, cached))
     }
 
     fn cpus(&self) -> usize {

@@ -1,6 +1,6 @@
 //! Settings of a machine.
 
-use crate::{Costs, Governor, RegionMoves};
+use crate::{Costs, Governor, RegionMoves, Scheduling};
 
 /// Settings of a machine.
 #[derive(Clone, Debug)]
@@ -16,6 +16,8 @@ pub struct Settings {
     /// enters the deepest state that pays for the time for which it turns out to be idle; a kernel
     /// can only guess that time.
     pub idle_states: bool,
+    /// What decides which thread runs where.
+    pub scheduler: Scheduling,
     /// What decides about levels.
     pub governor: Governor,
     /// The costs of the governor.
@@ -35,6 +37,7 @@ impl Default for Settings {
             threads_per_core: 1,
             smt_share: 1.0,
             idle_states: false,
+            scheduler: Scheduling::Fair,
             governor: Governor::Hardware,
             costs: Costs::default(),
             pstate: None,

@@ -5,13 +5,13 @@ use dimmer_policy::license::oracle::{self, Prices};
 use dimmer_policy::license::predictive::{Decision, Region};
 use dimmer_policy::license::{Change, Demand};
 use dimmer_processor::class::InstructionClass;
-use dimmer_processor::units::LicenseLevel;
+use dimmer_processor::units::{LicenseLevel, nearest};
 
 use super::{L0, Machine, Observer};
+use crate::Picos;
 use crate::core::{Act, Running};
 use crate::governor::Software;
 use crate::program::License;
-use crate::{Moment, PS};
 
 impl<O: Observer> Machine<O> {
     pub(super) fn call(&mut self, core: usize, call: License) {
@@ -28,24 +28,24 @@ impl<O: Observer> Machine<O> {
     /// Takes time from the core for the governor in software, which does `act`, if any, at the end.
     pub(super) fn steal(&mut self, core: usize, ns: f64, act: Option<Act>) {
         let this = &mut self.cores[core];
-        this.stolen_until = this.stolen_until.max(self.now).saturating_add(picos(ns));
+        this.delays.steal(self.now, Picos::from_ns(ns));
         this.act = act.or(this.act);
         this.totals.interrupts += 1;
     }
 
     /// Performs an act of the governor in software.
     pub(super) fn act(&mut self, core: usize, act: Act) {
-        let (now_ns, this) = (self.now / PS, &mut self.cores[core]);
+        let (time, this) = (self.now.time(), &mut self.cores[core]);
         let level = match (act, &mut this.software) {
             (Act::Set(level), _) => level,
             (Act::Interrupt, Software::AvxFreq(avxfreq)) => {
-                avxfreq.interrupt(now_ns);
+                avxfreq.interrupt(time);
                 avxfreq.level()
             }
             (Act::Look, Software::AvxFreq(avxfreq)) => {
                 let counted =
-                    Counted { operations: whole(this.operations), cycles: whole(this.cycles) };
-                avxfreq.look(now_ns, counted);
+                    Counted { operations: nearest(this.operations), cycles: nearest(this.cycles) };
+                avxfreq.look(time, counted);
                 avxfreq.level()
             }
             _ => return,
@@ -88,11 +88,14 @@ impl<O: Observer> Machine<O> {
             return;
         }
         let this = &self.cores[core];
-        let change =
-            Change { asked: this.asked, had: self.rules.level_of(before), held: this.wanted() };
+        let change = Change {
+            asked: this.asked,
+            had: self.processor.rules().level_of(before),
+            held: this.wanted(),
+        };
         let Change { asked, had, held } = change;
         let prices = self.prices(held.max(asked).max(had));
-        let heard = (self.region(core, asked), this.scaled / PS as f64);
+        let heard = (self.region(core, asked), this.scaled / 1000.0);
         let decision = match &mut self.cores[core].software {
             Software::Absent | Software::User(_) | Software::AvxFreq(_) => return,
             Software::Oracle => {
@@ -100,7 +103,8 @@ impl<O: Observer> Machine<O> {
                 level.map_or(Decision::Keep, Decision::Set)
             }
             Software::Predictive(predictive) => {
-                predictive.runs(self.now / PS, &change, heard, &prices, self.hold_ns)
+                let time = self.now.time();
+                predictive.runs(time, &change, heard, &prices, self.processor.hold())
             }
         };
         let this = &mut self.cores[core];
@@ -116,15 +120,17 @@ impl<O: Observer> Machine<O> {
                 let call_ns = self.call_ns(from, level);
                 self.steal(core, call_ns, Some(Act::Set(level)));
             }
-            Decision::ReleaseAfter(hold_ns) => {
-                this.release = Some(self.now.saturating_add(hold_ns.saturating_mul(PS)));
+            Decision::ReleaseAfter(hold) => {
+                this.release = Some(self.now + hold.picos());
             }
         }
     }
 
     /// The thread and code on the core that ask for this level.
     fn region(&self, core: usize, asked: LicenseLevel) -> Region {
-        let asks = |running: &&Running| self.rules.level_of(&running.segment.demand()) == asked;
+        let asks = |running: &&Running| {
+            self.processor.rules().level_of(&running.segment.demand()) == asked
+        };
         let running = self.cores[core].slots.iter().flatten().find(asks);
         running.map_or_else(Region::default, |running| Region {
             thread: running.thread,
@@ -134,25 +140,7 @@ impl<O: Observer> Machine<O> {
 
     /// The cost of changes between L0 and this level.
     fn prices(&self, level: LicenseLevel) -> Prices {
-        let ratio = self.clocks.ghz(level, self.active) / self.clocks.ghz(L0, self.active);
-        Prices { changes_ns: self.both_ways_ns(level), slower: (1.0 - ratio).max(0.0) }
+        let slower = self.processor.slower(level, self.active);
+        Prices { changes_ns: self.both_ways_ns(level), slower }
     }
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "costs are small and not negative; others saturate"
-)]
-pub(super) fn picos(ns: f64) -> Moment {
-    (ns * PS as f64).round() as Moment
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "counts are not negative; others saturate"
-)]
-fn whole(count: f64) -> u64 {
-    count.round() as u64
 }

@@ -5,7 +5,7 @@ use hdrhistogram::Histogram;
 use super::regions::Calls;
 use crate::core::Running;
 use crate::program::Program;
-use crate::{Moment, PS, Random};
+use crate::{Moment, Picos, Random};
 
 /// What a thread has done, by the counters of its segments.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -15,7 +15,7 @@ pub struct ThreadTotals {
     /// Instructions, by counter.
     pub instructions: Vec<f64>,
     /// Time on a core, including standing still and interrupts (ps), by counter.
-    pub time: Vec<Moment>,
+    pub time: Vec<Picos>,
     /// When it finished (ps).
     pub finished: Option<Moment>,
     /// Calls of marked regions, if anything decides about them; `moved` counts those of them
@@ -32,13 +32,13 @@ impl ThreadTotals {
     /// The longest latency that is recorded as such (ns).
     const LONGEST_NS: u64 = 3_600_000_000_000;
 
-    pub(super) fn served(&mut self, latency: Moment) {
+    pub(super) fn served(&mut self, latency: Picos) {
         let new = || Histogram::new_with_max(Self::LONGEST_NS, 3).ok().map(Box::new);
         if self.latencies.is_none() {
             self.latencies = new();
         }
         if let Some(latencies) = &mut self.latencies {
-            latencies.saturating_record(latency / PS);
+            latencies.saturating_record(latency.nanos().ns());
         }
     }
 }

@@ -7,7 +7,7 @@ use dimmer_processor::model::Upper;
 use serde::Deserialize;
 
 use super::{Scenario, Thread};
-use crate::{Arrivals, Extent, Moment, PS, Segment, Step};
+use crate::{Arrivals, Extent, Moment, Picos, Segment, Step};
 
 /// Instructions per cycle: from far below what any code has to more than any core retires.
 const PER_CYCLE: (f64, f64) = (1e-6, 64.0);
@@ -168,6 +168,7 @@ impl Document {
         }
         let cpus = usize::try_from(cores * threads_per_core).unwrap_or(usize::MAX);
         let end = self.end_us.map(|us| span(us, "`end_us`")).transpose()?;
+        let end = end.map(|end| Moment::START + end);
         let hand_over = self.hand_over_us.map(|us| span(us, "`hand_over_us`")).transpose()?;
         let (mut pstates, mut regions) = (Vec::new(), Vec::new());
         let mut threads = Vec::new();
@@ -208,7 +209,7 @@ impl Document {
             pstate: self.pstate,
             pstates,
             end,
-            hand_over_ns: hand_over.map(|ps| ps as f64 / PS as f64),
+            hand_over_ns: hand_over.map(Picos::ns),
             threads,
         })
     }
@@ -245,7 +246,8 @@ impl ThreadDocument {
     fn check(self, mut names: Names<'_>, cpus: usize, has_end: bool) -> Result<Thread, String> {
         let Self { name, cpu, cached_kib, begin_us, times, requests, every_us, steps, .. } = self;
         let begin = begin_us.map(|us| span(us, "`begin_us`")).transpose();
-        let begin = begin.map_err(|error| format!("thread `{name}`: {error}"))?.unwrap_or(0);
+        let begin = begin.map_err(|error| format!("thread `{name}`: {error}"))?.unwrap_or_default();
+        let begin = Moment::START + begin;
         let every = every_us.map(|us| span(us, "`every_us`")).transpose();
         let every = every.map_err(|error| format!("thread `{name}`: {error}"))?;
         let requests = match (requests, every) {
@@ -285,7 +287,7 @@ impl ThreadDocument {
         });
         let steps: Vec<(Step, Option<String>)> = steps.collect::<Result<_, _>>()?;
         let takes_time = |(step, _): &(Step, Option<String>)| match step {
-            Step::Sleep(span) => *span > 0,
+            Step::Sleep(span) => *span > Picos::ZERO,
             Step::Run(_) => true,
             _ => false,
         };
@@ -312,20 +314,20 @@ impl Thread {
     /// The maximum number of steps, at the highest clock that a model may have.
     fn steps_taken(&self, end: Option<Moment>) -> f64 {
         let step = |(step, _): &(Step, Option<String>)| match step {
-            Step::Sleep(span) => *span as f64,
+            Step::Sleep(span) => span.as_f64(),
             Step::Run(segment) => match segment.extent {
-                Extent::Time(span) => span as f64,
+                Extent::Time(span) => span.as_f64(),
                 Extent::Instructions(n) => {
-                    n * (SHORTEST_CYCLE_NS / segment.ipc + segment.memory_ns) * PS as f64
+                    n * (SHORTEST_CYCLE_NS / segment.ipc + segment.memory_ns) * 1000.0
                 }
             },
             _ => 0.0,
         };
         let round = match self.requests {
-            Some(Arrivals::Open { every, .. }) => every as f64,
+            Some(Arrivals::Open { every, .. }) => every.as_f64(),
             _ => self.steps.iter().map(step).sum(),
         };
-        let left = end.map(|end| end.saturating_sub(self.begin) as f64);
+        let left = end.map(|end| (end - self.begin).as_f64());
         let rounds = left.map_or(f64::INFINITY, |left| (left / round).ceil());
         rounds.min(self.times as f64) * self.steps.len() as f64
     }
@@ -437,16 +439,11 @@ where
     fits.ok_or_else(|| format!("`{key}` is {found}, expected {low} to {high}"))
 }
 
-/// Microseconds as picoseconds.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "what is below 0 or too long saturates, and is refused then"
-)]
-fn span(us: f64, key: &str) -> Result<Moment, String> {
-    let ps = (us * 1000.0 * PS as f64).round() as Moment;
-    if ps > 0 && us <= LONGEST_US {
-        Ok(ps)
+/// A span of microseconds.
+fn span(us: f64, key: &str) -> Result<Picos, String> {
+    let span = Picos::rounded(us * 1e6);
+    if span > Picos::ZERO && us <= LONGEST_US {
+        Ok(span)
     } else {
         Err(format!("{key} is {us}, expected a number from 0.000001 to {LONGEST_US}"))
     }

@@ -3,6 +3,8 @@
 
 use std::cell::Cell;
 
+use dimmer_policy::server::loops;
+
 use super::*;
 
 /// A model with every number that the format has.
@@ -236,7 +238,7 @@ fn check(model: &str, scenario: &str, key: &str, extreme: &str) {
 #[track_caller]
 fn runs(model: &Model, scenario: &Scenario, what: &str) {
     for governor in [Governor::Hardware, Governor::AvxFreq, Governor::Predictive] {
-        for mechanism in [Moving::None, Moving::Trials] {
+        for mechanism in [Moving::None, Moving::Loop(loops::USUAL)] {
             let asked = Cell::new(0);
             let stops = || {
                 asked.set(asked.get() + 1);

@@ -3,7 +3,7 @@
 use hdrhistogram::Histogram;
 
 use super::Thread;
-use crate::{Energy, Machine, Moment, NoEnergy, Observer, Totals};
+use crate::{Energy, Machine, Moment, NoEnergy, Observer, Picos, Totals};
 
 /// The outcome of a scenario.
 #[derive(Clone, Debug, PartialEq)]
@@ -84,7 +84,7 @@ pub struct PhaseOutcome {
     /// Instructions executed.
     pub instructions: f64,
     /// Time on a core (ps).
-    pub time: Moment,
+    pub time: Picos,
 }
 
 impl Outcome {
@@ -97,7 +97,7 @@ impl Outcome {
         let threads = threads.iter().zip(machine.threads()).map(|(thread, totals)| {
             let phases = thread.steps.iter().enumerate().filter_map(|(index, (_, run))| {
                 let instructions = totals.instructions.get(index).copied().unwrap_or(0.0);
-                let time = totals.time.get(index).copied().unwrap_or(0);
+                let time = totals.time.get(index).copied().unwrap_or_default();
                 Some(PhaseOutcome { code: run.clone()?, instructions, time })
             });
             ThreadOutcome {

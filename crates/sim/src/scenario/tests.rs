@@ -1,7 +1,9 @@
 //! Scenarios that run, and files that are not valid scenarios.
 
 use super::*;
-use crate::PS;
+use crate::{Moment, Picos};
+
+const PS: Picos = Picos::from_ps(1000);
 
 const GOOD: &str = r#"
 schema = "dimmer/scenario/1"
@@ -40,7 +42,7 @@ fn a_scenario_runs() {
     let (mut machine, end) = scenario.machine(&model, Governor::Hardware, 1, ()).unwrap();
     assert!(!machine.run(end).unwrap());
     let totals = machine.threads().next().unwrap();
-    assert_eq!(totals.finished, Some(45_000 * PS));
+    assert_eq!(totals.finished, Some(Moment::START + 45_000 * PS));
     assert!((totals.instructions[0] - 3.0 * 43_000.0).abs() < 1.0);
     let (outcome, ()) = scenario.run(&model, Governor::Hardware, 1, (), &|| false).unwrap();
     let phases = &outcome.threads[0].phases;
@@ -164,9 +166,9 @@ fn who_takes_a_thread_over_fetches_what_it_has_in_caches() {
         let cores = run.unwrap().0.cores;
         [cores[0].delayed, cores[1].delayed]
     };
-    assert_eq!(delayed("xeon-gold-6130", "cached_kib = 256"), [0, 194_560 * PS]);
-    assert_eq!(delayed("xeon-gold-6130", ""), [0, 0]);
-    assert_eq!(delayed("i9-7940x", "cached_kib = 256"), [0, 0]);
+    assert_eq!(delayed("xeon-gold-6130", "cached_kib = 256"), [Picos::ZERO, 194_560 * PS]);
+    assert_eq!(delayed("xeon-gold-6130", ""), [Picos::ZERO; 2]);
+    assert_eq!(delayed("i9-7940x", "cached_kib = 256"), [Picos::ZERO; 2]);
 }
 
 /// A server of 10 us a request: alone, and at 90 % of its capacity, where requests queue up if they

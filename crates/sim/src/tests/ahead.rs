@@ -9,7 +9,7 @@ fn siblings() -> Machine<Levels> {
     machine(Settings { governor, threads_per_core: 2, ..Settings::default() })
 }
 
-fn for_us(code: fn(Extent) -> Segment, us: Moment) -> Step {
+fn for_us(code: fn(Extent) -> Segment, us: u64) -> Step {
     Step::Run(code(Extent::Time(us * US)))
 }
 
@@ -20,7 +20,7 @@ fn spawn(machine: &mut Machine<Levels>, cpu: usize, steps: &[Step], times: u64) 
 
 /// How often the level changes within 20 ms.
 fn changes(mut machine: Machine<Levels>) -> u64 {
-    machine.run(20 * MS).unwrap();
+    machine.run(at(20 * MS)).unwrap();
     machine.cores().next().unwrap().changes
 }
 
@@ -37,7 +37,7 @@ fn a_level_is_kept_while_its_thread_sleeps_and_given_back_for_what_it_does_then(
 
 #[test]
 fn a_level_is_kept_for_a_thread_that_wakes_up_soon() {
-    let changes = |sleeps: Moment| {
+    let changes = |sleeps: u64| {
         let mut machine = siblings();
         spawn(&mut machine, 0, &[for_us(heavy, 100), for_us(scalar, 10_000)], 1);
         spawn(&mut machine, 1, &[Step::Sleep(sleeps * US), for_us(heavy, 100)], 1);
@@ -49,7 +49,7 @@ fn a_level_is_kept_for_a_thread_that_wakes_up_soon() {
 
 #[test]
 fn a_level_is_kept_for_a_thread_that_gets_a_lock_soon() {
-    let changes = |holds: Moment| {
+    let changes = |holds: u64| {
         let mut machine = siblings();
         let first = [Step::Lock(0), for_us(heavy, 100), for_us(scalar, holds), Step::Unlock(0)];
         spawn(&mut machine, 0, &[&first[..], &[for_us(scalar, 10_000)]].concat(), 1);
@@ -64,7 +64,7 @@ fn a_level_is_kept_for_a_thread_that_gets_a_lock_soon() {
 /// The scalar thread has its turn for a moment; the wide one waits for its own.
 #[test]
 fn a_level_is_kept_for_a_thread_whose_turn_comes_soon() {
-    let changes = |runs: Moment| {
+    let changes = |runs: u64| {
         let mut machine = siblings();
         spawn(&mut machine, 0, &[for_us(heavy, 100_000)], 1);
         spawn(&mut machine, 0, &[Step::Sleep(3 * MS), for_us(scalar, runs)], 3);

@@ -28,11 +28,11 @@ fn close(found: f64, expected: f64) {
 /// it rises evenly (§4.4).
 #[test]
 fn a_request_keeps_the_core_and_then_the_clock_ramps() {
-    let run = |us: Moment| {
+    let run = |us: u64| {
         let mut machine = starting("fx-8120", 8, Some("P6"));
         let code = Step::Run(scalar(Extent::Time(us * US)));
         machine.spawn("a", Box::new(Script::once([Step::Ask(0), code])), Some(0));
-        machine.run(us * US).unwrap();
+        machine.run(at(us * US)).unwrap();
         assert_eq!(machine.cores().next().unwrap().stolen, 471 * PS);
         cycles(&machine, 0)
     };
@@ -49,7 +49,7 @@ fn going_down_keeps_the_core_for_nearly_all_of_the_time() {
     let mut machine = starting("fx-8120", 8, Some("P2"));
     let code = Step::Run(scalar(Extent::Time(100 * US)));
     machine.spawn("a", Box::new(Script::once([Step::Ask(SLOW), code])), Some(0));
-    machine.run(100 * US).unwrap();
+    machine.run(at(100 * US)).unwrap();
     close(cycles(&machine, 0), 424.0 * (3.1 + 1.4) / 2.0 + (100_000.0 - 7445.0) * 1.4);
 }
 
@@ -65,7 +65,7 @@ fn boosting_pays_from_where_the_paper_says() {
         let steps = [Step::Ask(0), code, Step::Ask(2), end];
         machine.spawn("a", Box::new(Script::once(steps)), Some(0));
         machine.run(Moment::MAX).unwrap();
-        machine.threads().next().unwrap().finished.unwrap() as f64 / 1e3
+        machine.threads().next().unwrap().finished.unwrap().since_start().as_f64() / 1e3
     };
     let gain = |cycles: f64| cycles / 3.1 - boosted_ns(cycles);
     let (mut low, mut high) = (1e5, 1e6);
@@ -88,7 +88,7 @@ fn cores_of_a_module_share_the_fastest_request() {
         let steps = ask.chain([Step::Run(scalar(span))]);
         machine.spawn("a", Box::new(Script::once(steps)), Some(core));
     }
-    machine.run(MS).unwrap();
+    machine.run(at(MS)).unwrap();
     let [first, sibling, other] = [0, 1, 2].map(|thread| cycles(&machine, thread) / 1e6);
     assert!((first / 3.1 - 1.0).abs() < 1e-6, "{first}");
     assert!((0.99..1.0).contains(&(sibling / 3.1)), "{sibling}");
@@ -102,7 +102,7 @@ fn who_waits_does_not_count() {
     let code = |span| Step::Run(scalar(Extent::Time(span)));
     machine.spawn("fast", Box::new(Script::once([code(MS)])), Some(0));
     machine.spawn("slow", Box::new(Script::once([Step::Ask(SLOW), code(2 * MS)])), Some(1));
-    machine.run(2 * MS).unwrap();
+    machine.run(at(2 * MS)).unwrap();
     let slow = cycles(&machine, 1) / 1e6;
     assert!((0.99..1.01).contains(&(slow / (3.1 + 1.4))), "{slow}");
 }
@@ -116,7 +116,7 @@ fn a_package_shares_one_clock() {
     machine.spawn("slow", Box::new(Script::once([code(2 * MS)])), Some(0));
     let steps = [Step::Sleep(MS), Step::Ask(1), code(MS / 2)];
     machine.spawn("fast", Box::new(Script::once(steps)), Some(1));
-    machine.run(2 * MS).unwrap();
+    machine.run(at(2 * MS)).unwrap();
     assert_eq!(machine.cores().nth(1).unwrap().stolen, 13_073 * PS);
     // The other one runs on at 0.8 GHz during the request. Then it runs at 3.4 GHz until the fast
     // one has finished, and slows down for 17 288 ns (P34 to P8).
@@ -134,7 +134,7 @@ fn what_the_model_does_not_tell_is_refused() {
     let mut machine = starting("fx-8120", 8, Some("P3"));
     machine.spawn("a", Box::new(Script::once([Step::Ask(5)])), None);
     assert_eq!(
-        machine.run(MS).unwrap_err().to_string(),
+        machine.run(at(MS)).unwrap_err().to_string(),
         "the model of AMD FX-8120 has no `[[transition]]` from P3 to P5, which a thread asks for"
     );
     let settings =
@@ -159,9 +159,9 @@ fn clocks(asks: &[(usize, Option<usize>)]) -> Vec<f64> {
         let steps = by.into_iter().chain([Step::Run(scalar(Extent::Time(MS)))]);
         machine.spawn("a", Box::new(Script::once(steps)), Some(*core));
     }
-    machine.run(MS / 2).unwrap();
+    machine.run(at(MS / 2)).unwrap();
     let before = rate(&machine);
-    machine.run(MS / 2 + 100 * US).unwrap();
+    machine.run(at(MS / 2 + 100 * US)).unwrap();
     let after = rate(&machine);
     after
         .iter()
@@ -238,7 +238,7 @@ total_ns = { value = 20_500, source = "s" }
         ];
         let program = Script::new(steps, 1).under(Governor::User);
         machine.spawn("a", Box::new(program), None);
-        machine.run(300 * US).unwrap();
+        machine.run(at(300 * US)).unwrap();
         (machine.cores().next().unwrap().stolen, cycles(&machine, 0))
     };
     // Calls at the start, before the wide code and after it: each is assumed to take 1 us.

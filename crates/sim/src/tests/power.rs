@@ -61,7 +61,7 @@ fn energy_is_power_times_time() {
         let code = Step::Run(scalar(Extent::Time(span)));
         machine.spawn("a", Box::new(Script::once([code])), Some(core));
     }
-    machine.run(2 * MS).unwrap();
+    machine.run(at(2 * MS)).unwrap();
     let energy = machine.energy().unwrap();
     close(energy.packages[0].waiting_joules, 40.0 * 2e-3);
     close(energy.packages[0].joules, 40.0 * 2e-3 + 10.0 * 1.5e-3);
@@ -79,7 +79,7 @@ fn each_package_counts_its_own() {
     let mut machine = Machine::new(&made_up(&text), settings, ()).unwrap();
     let code = Step::Run(scalar(Extent::Time(MS)));
     machine.spawn("a", Box::new(Script::once([code])), Some(5));
-    machine.run(MS).unwrap();
+    machine.run(at(MS)).unwrap();
     let joules: Vec<f64> =
         machine.energy().unwrap().packages.iter().map(|package| package.joules).collect();
     close(joules[0], 0.04);
@@ -93,12 +93,12 @@ fn energy_that_the_model_does_not_tell_is_none() {
     let text = builtin("i7-4770").unwrap();
     let model = Model::parse(std::path::Path::new("i7-4770"), text).unwrap();
     let mut machine = Machine::new(&model, Settings::default(), ()).unwrap();
-    machine.run(MS).unwrap();
+    machine.run(at(MS)).unwrap();
     // Paper 002 table 3: waiting takes 25 W at P39.
     close(machine.energy().unwrap().packages[0].joules, 0.025);
     let code = Step::Run(scalar(Extent::Time(MS)));
     machine.spawn("a", Box::new(Script::once([code])), None);
-    machine.run(2 * MS).unwrap();
+    machine.run(at(2 * MS)).unwrap();
     assert_eq!(
         machine.energy().unwrap_err().to_string(),
         "no `[[power]]` of the model of Intel Core i7-4770 has 1 `busy_cores` at 3.90 GHz or more, which the energy needs"

@@ -1,6 +1,6 @@
 //! Marked regions on dedicated cores.
 
-use dimmer_policy::server::cores;
+use dimmer_policy::server::{cores, loops};
 
 use super::*;
 
@@ -21,10 +21,6 @@ fn always(cores: usize) -> Settings {
     }
 }
 
-fn steps(times: u64, steps: &[Step]) -> Box<Script> {
-    Box::new(Script::new(steps.iter().map(|step| (*step, LicenseLevel::new(0))).collect(), times))
-}
-
 /// Bursts of 20 us of 512-bit code, marked, each after a millisecond of scalar code.
 fn bursts(times: u64) -> Box<Script> {
     let scalar = scalar(Extent::Instructions(4.3e6));
@@ -39,12 +35,12 @@ fn what_is_moved_leaves_its_core_at_the_clock() {
     machine.run(Moment::MAX).unwrap();
     let totals = machine.threads().nth(thread).unwrap();
     assert_eq!((totals.calls, totals.moved), (100, 99), "the first comes before the core");
-    let levels: Vec<Vec<Moment>> = machine.cores().map(|core| core.level.clone()).collect();
+    let levels: Vec<Vec<Picos>> = machine.cores().map(|core| core.level.clone()).collect();
     // Core 0 executed only the first burst, and holds its level for some hundred microseconds.
-    assert!(levels[0][2] > 0 && levels[0][2] < MS, "{levels:?}");
+    assert!(levels[0][2] > Picos::ZERO && levels[0][2] < MS, "{levels:?}");
     // On core 3 the bursts are over before L2 is granted.
     assert!(
-        levels[1..3].iter().all(|idle| *idle == [0; 3]) && levels[3][1] > 99 * US,
+        levels[1..3].iter().all(|idle| *idle == [Picos::ZERO; 3]) && levels[3][1] > 99 * US,
         "{levels:?}"
     );
 }
@@ -63,7 +59,7 @@ fn a_hand_over_takes_what_it_takes_each_way() {
     };
     let (stays, none) = time(Settings { cores: 4, ..Settings::default() });
     let (moved, number) = time(always(4));
-    assert_eq!((stays, none, number), (10 * MS, 0, 999));
+    assert_eq!((stays, none, number), (at(10 * MS), 0, 999));
     assert_eq!(moved - stays, 999 * 1000 * PS);
 }
 
@@ -84,7 +80,7 @@ fn what_is_within_a_region_stays_where_that_is() {
     machine.run(Moment::MAX).unwrap();
     let totals = machine.threads().nth(thread).unwrap();
     assert_eq!((totals.calls, totals.moved), (100, 99), "one call each");
-    assert_eq!(totals.finished, Some(3 * MS + 99 * 1000 * PS));
+    assert_eq!(totals.finished, Some(at(3 * MS + 99 * 1000 * PS)));
 }
 
 #[test]
@@ -97,7 +93,7 @@ fn a_dedicated_core_runs_nothing_else_and_threads_find_another() {
     machine.spawn("a", bursts(20), None);
     machine.run(Moment::MAX).unwrap();
     assert!(machine.threads().all(|thread| thread.finished.is_some()));
-    let busy: Vec<Moment> = machine.cores().map(|core| core.level[0]).collect();
+    let busy: Vec<Picos> = machine.cores().map(|core| core.level[0]).collect();
     // Both other threads and the scalar part now run on core 0: 10 ms for each of the two, and
     // 20 ms for the scalar part.
     assert!(busy[1] < 3 * MS && busy[0] > 35 * MS, "{busy:?}");
@@ -118,7 +114,7 @@ fn moved_regions_share_the_dedicated_core() {
     }
     machine.run(Moment::MAX).unwrap();
     let last = machine.threads().filter_map(|thread| thread.finished).max().unwrap();
-    assert!((147 * MS / 10..16 * MS).contains(&last), "{last}");
+    assert!((at(147 * MS / 10)..at(16 * MS)).contains(&last), "{last:?}");
 }
 
 #[test]
@@ -156,13 +152,13 @@ fn served(
         let thread = machine.spawn("a", bursts(u64::MAX), None);
         machine.belongs(thread, 7);
     }
-    machine.run(seconds * 1000 * MS).unwrap();
+    machine.run(at(seconds * 1000 * MS)).unwrap();
     (machine.threads().cloned().collect(), machine.into_observer())
 }
 
 #[test]
 fn the_server_decides_in_simulated_time_and_always_the_same() {
-    for mechanism in [Moving::Thresholds, Moving::Trials] {
+    for mechanism in loops::LOOPS.map(Moving::Loop) {
         let (threads, decided) = served(3, mechanism, 3, 4);
         let (calls, moved): (u64, u64) =
             threads.iter().fold((0, 0), |sum, thread| (sum.0 + thread.calls, sum.1 + thread.moved));
@@ -207,16 +203,22 @@ fn an_extra_core_takes_nothing_from_others() {
 
 #[test]
 fn a_hand_over_that_nobody_knows_is_an_error() {
-    let error = RegionMoves::new(Moving::Trials, &model(), 4, None).unwrap_err();
+    let error = RegionMoves::new(Moving::Loop(loops::USUAL), &model(), 4, None).unwrap_err();
     assert!(error.to_string().contains("handing regions over"), "{error}");
     assert_eq!(RegionMoves::new(Moving::None, &model(), 4, None), Ok(None));
 }
 
 #[test]
 fn a_course_has_its_mean() {
-    let at = |cores| Served { cores, ..Served::default() };
-    let course = Course(vec![(10, at(1)), (20, at(3)), (40, at(0))]);
-    let mean = |from, to| course.mean(from, to, |served| served.cores as f64);
+    let serves = |cores| Served { cores, ..Served::default() };
+    let course = Course(
+        [(10, 1), (20, 3), (40, 0)].map(|(ps, cores)| (Moment::from_ps(ps), serves(cores))).into(),
+    );
+    let moment = Moment::from_ps;
+    let mean = |from, to| course.mean(moment(from), moment(to), |served| served.cores as f64);
     assert_eq!((mean(0, 40), mean(15, 25), mean(20, 20).is_nan()), (1.75, 2.0, true));
-    assert_eq!((course.at(9).cores, course.at(20).cores, course.at(99).cores), (0, 3, 0));
+    assert_eq!(
+        (course.at(moment(9)).cores, course.at(moment(20)).cores, course.at(moment(99)).cores),
+        (0, 3, 0)
+    );
 }

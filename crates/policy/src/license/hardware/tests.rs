@@ -41,12 +41,12 @@ fn newer() -> Rules {
         ask.grant_ns = Some((1600.0, 0.0));
     }
     rules.is_in_turn = false;
-    rules.stall_ns = 0;
-    rules.release_stall_ns = 1400;
+    rules.stall = Nanos::ZERO;
+    rules.release_stall = Nanos::from_ns(1400);
     rules.hold_ns = 2500.0;
     rules.extended = None;
-    rules.slot_ns = 0;
-    rules.recurrence = Some(Recurrence { below_ns: 240_000, after_ns: 5_000_000 });
+    rules.slot = Nanos::ZERO;
+    rules.recurrence = Some(Recurrence { below: Nanos::from_us(240), after: Nanos::from_ms(5) });
     rules
 }
 
@@ -70,7 +70,14 @@ struct Bench<C> {
 impl<C: Chance> Bench<C> {
     fn new(rules: Rules, chance: C) -> Self {
         let core = Hardware::default();
-        Self { rules, control: PowerControl::default(), chance, core, now: 0, seen: Vec::new() }
+        Self {
+            rules,
+            control: PowerControl::default(),
+            chance,
+            core,
+            now: Time::START,
+            seen: Vec::new(),
+        }
     }
 
     fn note(&mut self) {
@@ -81,14 +88,15 @@ impl<C: Chance> Bench<C> {
     }
 
     /// Runs this code for `ns`, with `per_ns` instructions each nanosecond.
-    fn run(&mut self, demand: Demand, ns: Time, per_ns: f64) -> &mut Self {
-        let end = self.now + ns;
+    fn run(&mut self, demand: Demand, ns: u64, per_ns: f64) -> &mut Self {
+        let end = self.now + Nanos::from_ns(ns);
         let begin = self.now;
         let Self { rules, control, chance, core, .. } = self;
         core.runs(begin, demand, rules, control, chance);
         self.note();
         loop {
-            let count = self.core.counts().map(|count| begin + span(count as f64 / per_ns));
+            let count =
+                self.core.counts().map(|count| begin + Nanos::rounded(count as f64 / per_ns));
             let wake = self.core.next_wakeup();
             let next = count.into_iter().chain(wake).min().map(|next| next.max(self.now));
             let Some(next) = next.filter(|next| *next < end) else { break };
@@ -105,13 +113,13 @@ impl<C: Chance> Bench<C> {
         self
     }
 
-    /// Each change of level, as (time, level).
-    fn levels(&self) -> Vec<(Time, u32)> {
-        let mut levels: Vec<(Time, u32)> = Vec::new();
+    /// Each change of level, as (time in ns, level).
+    fn levels(&self) -> Vec<(u64, u32)> {
+        let mut levels: Vec<(u64, u32)> = Vec::new();
         for (time, order) in &self.seen {
             let level = order.level.index();
             if levels.last().is_none_or(|(_, last)| *last != level) {
-                levels.push((*time, level));
+                levels.push((time.ns(), level));
             }
         }
         levels
@@ -127,14 +135,14 @@ fn heavy_512_goes_by_way_of_l1_and_comes_back_in_one_step() {
     let up = 1_000_000;
     let down = up + 200_000 + 674_000;
     assert_eq!(bench.levels(), [(0, 0), (up + 24_590, 1), (up + 51_430, 2), (down, 0)]);
-    let throttled: Vec<Time> = bench
+    let throttled: Vec<u64> = bench
         .seen
         .iter()
         .filter(|(_, order)| order.is_throttled)
-        .map(|(time, _)| *time - up)
+        .map(|(time, _)| time.ns() - up)
         .collect();
     assert_eq!(throttled, [0], "from the first instruction to the standstill before L1");
-    let still = bench.seen.iter().filter(|(_, order)| order.is_still).map(|(time, _)| *time);
+    let still = bench.seen.iter().filter(|(_, order)| order.is_still).map(|(time, _)| time.ns());
     let begins = [up + 14_590, up + 41_430, down - 10_000];
     assert_eq!(still.collect::<Vec<_>>(), begins);
 }
@@ -185,7 +193,7 @@ fn releases_are_extended_after_512_bit_code_at_l1_alone() {
         let mut bench = Bench::new(skylake(), Any(7));
         let mut holds = Vec::new();
         for _ in 0..1000 {
-            let begin = bench.now;
+            let begin = bench.now.ns();
             bench.run(demand, 200_000, 1.8).run(Demand::SCALAR, 3_000_000, 1.0);
             let back = bench.levels().last().unwrap().0;
             holds.push(back - begin - 200_000);
@@ -216,7 +224,7 @@ fn bursts_that_recur_keep_the_level() {
     bench.seen.clear();
     bench.run(Demand::SCALAR, 1_000_000, 1.0).run(DENSE_512, 5_000, 1.8);
     bench.run(Demand::SCALAR, 1_000_000, 1.0);
-    let back: Vec<Time> =
+    let back: Vec<u64> =
         bench.levels().iter().filter(|(_, level)| *level == 0).map(|(time, _)| *time).collect();
     assert_eq!(back, [9_905_000 + 240_000 + 1400, 11_005_000 + 2500 + 1400]);
 }
@@ -224,7 +232,7 @@ fn bursts_that_recur_keep_the_level() {
 #[test]
 fn wishes_made_while_others_are_served_wait_for_the_next_slot() {
     let (rules, mut control) = (skylake(), PowerControl::default());
-    let mut served = |now| control.ask(now, &rules, &mut Median);
+    let mut served = |now| control.ask(Time::from_ns(now), &rules, &mut Median).ns();
     assert_eq!((served(1_000), served(1_000)), (1_000, 1_000), "together with the first");
     assert_eq!((served(2_000), served(3_000)), (26_000, 26_000));
     assert_eq!((served(26_500), served(200_000)), (51_000, 200_000));
@@ -236,19 +244,19 @@ fn a_slot_is_as_slow_as_its_slowest_wish() {
     let (mut rules, mut chance) = (skylake(), Any(7));
     rules.missed_share = 0.0;
     let mut granted = |cores: usize| {
-        let mut dues: Vec<Time> = (0..1000)
+        let mut dues: Vec<u64> = (0..1000)
             .map(|_| {
                 let (mut control, mut cores) =
                     (PowerControl::default(), vec![Hardware::default(); cores]);
                 for core in &mut cores {
-                    core.runs(0, DENSE_512, &rules, &mut control, &mut chance);
+                    core.runs(Time::START, DENSE_512, &rules, &mut control, &mut chance);
                 }
                 for core in &mut cores {
-                    core.wake(1, &rules, &mut control, &mut chance);
+                    core.wake(Time::from_ns(1), &rules, &mut control, &mut chance);
                 }
                 assert!(cores.iter().all(|core| *core == cores[0]), "{cores:?}");
                 assert!(control.slots.is_empty(), "{control:?}");
-                cores[0].next_wakeup().unwrap() + rules.stall_ns
+                (cores[0].next_wakeup().unwrap() + rules.stall).ns()
             })
             .collect();
         dues.sort_unstable();
@@ -275,7 +283,9 @@ fn releases_are_extended_less_often_beside_a_core_at_a_level() {
             ..Hardware::default()
         };
         let control = PowerControl { raised, ..PowerControl::default() };
-        (0..1000).filter(|_| core.hold(0, &rules, &control, &mut chance) > 700_000).count()
+        (0..1000)
+            .filter(|_| core.hold(Time::START, &rules, &control, &mut chance).ns() > 700_000)
+            .count()
     };
     let (alone, beside) = (extended(1), extended(2));
     assert!((250..350).contains(&alone) && (30..80).contains(&beside), "{alone}, {beside}");

@@ -149,20 +149,23 @@ impl Track {
 
 /// Rounds to the nearest nanosecond.
 fn nanoseconds(moment: Moment) -> u64 {
-    const PICOSECONDS: u64 = 1000;
-    moment / PICOSECONDS + u64::from(moment % PICOSECONDS >= PICOSECONDS / 2)
+    moment.time().ns() + u64::from(moment.ps() % 1000 >= 500)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn at(ps: u64) -> Moment {
+        Moment::from_ps(ps)
+    }
+
     #[test]
     fn moments_are_rounded_to_the_nearest_and_keep_their_order() {
         for (moment, expected) in [(0, 0), (499, 0), (500, 1), (1499, 1), (1500, 2)] {
-            assert_eq!(nanoseconds(moment), expected, "{moment}");
+            assert_eq!(nanoseconds(at(moment)), expected, "{moment}");
         }
-        assert_eq!(nanoseconds(u64::MAX), u64::MAX / 1000 + 1);
+        assert_eq!(nanoseconds(Moment::MAX), u64::MAX / 1000 + 1);
     }
 
     #[test]
@@ -170,8 +173,8 @@ mod tests {
         let mut tracks = Tracks::new();
         let track = tracks.describe(None, "one");
         let states = [(0, Some("a")), (5_100, Some("short")), (5_300, Some("b")), (9_000, None)];
-        let states = states.map(|(begin, name)| (begin, name.map(str::to_owned)));
-        tracks.slices(track, states, 20_000);
+        let states = states.map(|(begin, name)| (at(begin), name.map(str::to_owned)));
+        tracks.slices(track, states, at(20_000));
         let trace = Trace::decode(tracks.into_bytes().as_slice()).unwrap();
         let events = trace.packet.iter().filter_map(|packet| {
             let event = packet.track_event.as_ref()?;
@@ -195,9 +198,9 @@ mod tests {
         let mut tracks = Tracks::new();
         let group = tracks.describe(None, "a");
         let counter = tracks.describe_counter(group, "b", "MHz");
-        tracks.slice(group, (0, 300_000), "s".to_owned());
-        tracks.instant(group, 2_000, "i");
-        tracks.count(counter, 1_000, 4300.0);
+        tracks.slice(group, (at(0), at(300_000)), "s".to_owned());
+        tracks.instant(group, at(2_000), "i");
+        tracks.count(counter, at(1_000), 4300.0);
         let expected = [
             "0a0a50016801da0303d00306",
             "0a1250016802e2030b0801120161580360017802",
@@ -216,8 +219,9 @@ mod tests {
     fn what_would_last_beyond_the_end_ends_there() {
         let mut tracks = Tracks::new();
         let track = tracks.describe(None, "one");
-        let states = [(0, Some("a".to_owned())), (30_000, None), (40_000, Some("b".to_owned()))];
-        tracks.slices(track, states, 20_000);
+        let states = [(0, Some("a")), (30_000, None), (40_000, Some("b"))];
+        let states = states.map(|(begin, name)| (at(begin), name.map(str::to_owned)));
+        tracks.slices(track, states, at(20_000));
         let trace = Trace::decode(tracks.into_bytes().as_slice()).unwrap();
         let ends: Vec<u64> = trace.packet.iter().filter_map(|packet| packet.timestamp).collect();
         assert_eq!(ends, [0, 20]);

@@ -21,7 +21,7 @@ fn run(
     let window = |_| {
         let now = performance(trials) + noise();
         trials.pass(1);
-        trials.window(Trend::Changed(now - before));
+        trials.change_side(Trend::Changed(now - before));
         before = now;
         (0..gains.len()).map(|group| trials.is_moved(group)).collect()
     };
@@ -107,12 +107,12 @@ fn trials_take_no_more_than_they_may() {
     let (mut noise, mut spent, windows) = (chance(3), 0.0, 2000);
     for _ in 0..windows {
         if trials.is_moved(0) && trials.is_tried(0) {
-            let ns = TAKES * Settings::USUAL.window_ns as f64;
+            let ns = TAKES * Settings::USUAL.window.as_f64();
             trials.spend(0, ns / 2.0, ns / 2.0);
             spent += TAKES;
         }
         trials.pass(1);
-        trials.window(Trend::Changed((0.3 * noise()).clamp(-0.9, 0.9)));
+        trials.change_side(Trend::Changed((0.3 * noise()).clamp(-0.9, 0.9)));
     }
     let share = spent / f64::from(windows);
     assert!(share > 0.0 && share <= Settings::USUAL.most_spent + TAKES / 1000.0, "{share}");
@@ -130,7 +130,7 @@ fn trials_take_no_more_than_they_may() {
     trials.candidate(0, true);
     trials.pass(u64::MAX);
     assert_eq!(trials.groups[0].spent_ns.to_bits(), owed.to_bits());
-    trials.window(Trend::Unknown);
+    trials.change_side(Trend::Unknown);
     // What is paid is gone, however much was spent at once.
     trials.pass(u64::MAX);
     trials.spend(7, 1.0, 1.0);
@@ -148,7 +148,7 @@ fn a_change_of_habits_is_followed_within_bounds() {
     let until = moved.iter().rposition(|moved| moved[0]).unwrap_or(0);
     assert!(until < 500, "{until}");
     // After a jump, the group is tried again at once.
-    trials.window(Trend::Changed(0.2));
+    trials.change_side(Trend::Changed(0.2));
     let moved = run(&mut trials, &[0.1], 10, || 0.0);
     assert!(moved[9][0], "{trials:?}");
 }
@@ -173,14 +173,14 @@ fn expected(gain: f64) -> (Trials, Vec<bool>) {
     trials.expect(0, 0.1);
     assert!(trials.is_moved(0) && !trials.is_tried(0) && !trials.is_known_better(0));
     // The group came in the middle of the first window, so the second is the first to compare with.
-    assert_eq!(trials.window(Trend::Unknown), None);
-    assert_eq!(trials.window(Trend::First), Some(0));
+    assert_eq!(trials.change_side(Trend::Unknown), None);
+    assert_eq!(trials.change_side(Trend::First), Some(0));
     assert!(trials.is_tried(0));
     let mut before = gain;
     let window = |_| {
         let now = if trials.is_moved(0) { gain } else { 0.0 };
         trials.pass(1);
-        trials.window(Trend::Changed(now - before));
+        trials.change_side(Trend::Changed(now - before));
         before = now;
         trials.is_moved(0)
     };
@@ -209,13 +209,13 @@ fn an_expectation_is_of_something_worthwhile_and_for_what_is_new() {
     trials.expect(1, f64::NAN);
     assert!(!trials.is_moved(0) && !trials.is_moved(1));
     // Not during the trial of another group.
-    trials.window(Trend::Unknown);
-    assert_eq!(trials.window(Trend::First), Some(0));
+    trials.change_side(Trend::Unknown);
+    assert_eq!(trials.change_side(Trend::First), Some(0));
     trials.expect(1, 0.5);
     assert!(!trials.is_moved(1));
     // Not if something is known about the group.
-    trials.window(Trend::Changed(-0.1));
-    trials.window(Trend::Unknown);
+    trials.change_side(Trend::Changed(-0.1));
+    trials.change_side(Trend::Unknown);
     trials.expect(0, 0.5);
     assert!(!trials.is_moved(0));
     trials.expect(1, 0.5);
@@ -224,16 +224,16 @@ fn an_expectation_is_of_something_worthwhile_and_for_what_is_new() {
 
 #[test]
 fn what_is_expected_and_too_dear_stays_until_that_is_paid() {
-    let window = Settings::USUAL.window_ns as f64;
+    let window = Settings::USUAL.window.as_f64();
     let mut trials = of(1);
     trials.expect(0, 0.1);
     trials.spend(0, 0.09 * window, 0.0);
-    assert!(!trials.is_dear());
+    assert!(!trials.ends_early());
     trials.spend(0, 0.02 * window, 0.0);
-    assert!(trials.is_dear());
-    assert_eq!(trials.window(Trend::Unknown), Some(0));
-    assert!(!trials.is_dear() && !trials.is_moved(0));
-    trials.window(Trend::First);
+    assert!(trials.ends_early());
+    assert_eq!(trials.change_side(Trend::Unknown), Some(0));
+    assert!(!trials.ends_early() && !trials.is_moved(0));
+    trials.change_side(Trend::First);
     trials.expect(0, 0.1);
     assert!(!trials.is_moved(0));
     // A group that goes and comes again still has to pay.
@@ -242,7 +242,7 @@ fn what_is_expected_and_too_dear_stays_until_that_is_paid() {
     trials.candidate(0, true);
     trials.expect(0, 0.1);
     assert!(!trials.is_moved(0));
-    trials.window(Trend::Unknown);
+    trials.change_side(Trend::Unknown);
     trials.pass(u64::MAX);
     trials.expect(0, 0.1);
     assert!(trials.is_moved(0));
@@ -254,9 +254,9 @@ fn any_trend_is_taken() {
     for trend in
         [f64::NAN, f64::INFINITY, -1e308, 1e308, 0.0, f64::MIN_POSITIVE].iter().cycle().take(300)
     {
-        trials.window(Trend::Changed(*trend));
-        trials.window(Trend::First);
-        trials.window(Trend::Unknown);
+        trials.change_side(Trend::Changed(*trend));
+        trials.change_side(Trend::First);
+        trials.change_side(Trend::Unknown);
     }
     // The loop recovers from all of it.
     let moved = run(&mut trials, &[0.1, -0.1, 0.1], 3000, || 0.0);
@@ -281,15 +281,15 @@ fn what_is_expected_and_loses_is_not_moved_for_long_however_much_chance_there_is
 fn where_no_window_can_be_compared_nothing_is_tried_again_and_again() {
     // Processes come and go; each is there for one whole window only.
     let mut trials = of(1);
-    trials.window(Trend::Unknown);
-    let firsts: Vec<_> = (0..10).map(|_| trials.window(Trend::First)).collect();
+    trials.change_side(Trend::Unknown);
+    let firsts: Vec<_> = (0..10).map(|_| trials.change_side(Trend::First)).collect();
     assert_eq!(firsts[..2], [Some(0); 2]);
     assert!(!trials.is_moved(0) && firsts[2..].iter().all(Option::is_none), "{firsts:?}");
     // A process that stays makes up for it, and one that has just come may stay.
     let mut other = trials.clone();
-    assert_eq!(trials.window(Trend::Changed(0.0)), Some(0));
+    assert_eq!(trials.change_side(Trend::Changed(0.0)), Some(0));
     other.candidate(1, true);
-    assert_eq!(other.window(Trend::First), Some(0));
+    assert_eq!(other.change_side(Trend::First), Some(0));
 }
 
 #[test]
@@ -301,10 +301,10 @@ fn what_is_expected_and_cannot_be_tried_is_paid_for() {
             trials.expect(0, 0.1);
             if trials.is_moved(0) {
                 moved += 1;
-                trials.spend(0, 0.0, 0.05 * Settings::USUAL.window_ns as f64);
+                trials.spend(0, 0.0, 0.05 * Settings::USUAL.window.as_f64());
             }
             trials.pass(1);
-            trials.window(trend);
+            trials.change_side(trend);
         }
         // Each such window takes a twentieth of its time, and half a percent of the time is
         // allowed.
@@ -319,16 +319,16 @@ fn a_window_in_whose_midst_a_group_begins_to_be_moved_tells_nothing_of_others() 
     run(&mut trials, &[-0.1, 0.1], 50, || 0.0);
     let known = trials.clone();
     trials.candidate(2, true);
-    trials.window(Trend::Changed(0.0));
+    trials.change_side(Trend::Changed(0.0));
     // As large as a jump, in two parts.
     trials.expect(2, 0.3);
-    assert_eq!(trials.window(Trend::Changed(0.2)), None);
+    assert_eq!(trials.change_side(Trend::Changed(0.2)), None);
     trials.expect(0, 0.3);
-    assert_eq!(trials.window(Trend::Changed(0.1)), Some(2));
+    assert_eq!(trials.change_side(Trend::Changed(0.1)), Some(2));
     for group in [0, 1] {
         assert_eq!(trials.groups[group], known.groups[group]);
     }
-    trials.window(Trend::Changed(-0.3));
+    trials.change_side(Trend::Changed(-0.3));
     assert!(trials.gain(2).is_some_and(|gain| (gain - 0.3).abs() < 1e-9));
 }
 
@@ -340,10 +340,25 @@ fn a_window_that_ends_early_tells_nothing_of_others() {
     let known = trials.groups[0];
     trials.candidate(1, true);
     trials.expect(1, 0.3);
-    (0..2).for_each(|_| _ = trials.window(Trend::Unknown));
-    trials.spend(1, Settings::USUAL.window_ns as f64, 0.0);
-    assert!(trials.is_dear());
-    trials.window(Trend::Changed(-0.5));
+    (0..2).for_each(|_| _ = trials.change_side(Trend::Unknown));
+    trials.spend(1, Settings::USUAL.window.as_f64(), 0.0);
+    assert!(trials.ends_early());
+    trials.change_side(Trend::Changed(-0.5));
     assert!(!trials.is_moved(1));
     assert_eq!(trials.groups[0], known);
+}
+
+#[test]
+fn one_users_many_regions_leave_others_their_turns() {
+    let mut trials = Trials::new(Settings::USUAL);
+    for group in 0..100 {
+        trials.own(group, UserId(u32::from(group == 99)));
+        trials.candidate(group, true);
+    }
+    let mut tried = Vec::new();
+    for _ in 0..10 {
+        trials.pass(1);
+        tried.extend(trials.change_side(Trend::Changed(0.0)));
+    }
+    assert!(tried[..4].contains(&99), "{tried:?}");
 }

@@ -28,19 +28,32 @@
 
 use std::collections::BTreeMap;
 
-use super::UserId;
-use super::performance::Trend;
-use crate::license::Time;
+use dimmer_processor::units::{Nanos, Time};
+
+use super::{Constant, Constants, Definition, Loop, WindowEnd};
+use crate::server::UserId;
+use crate::server::decision::{Action, Reason};
+use crate::server::evidence::Density;
+use crate::server::performance::Trend;
+use crate::server::settings;
 use crate::ways::WORTHWHILE;
+
+/// The loop as configurations name it.
+pub static DEFINITION: Definition = Definition {
+    name: "trials",
+    summary: "trials of each region of a program, with and without moving",
+    constants: || Box::new(Settings::USUAL),
+    settings: |cores, prices| settings::Settings { prices, ..settings::Settings::usual(cores) },
+};
 
 /// The constants of the loop.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
-    /// How long performance is measured after a change has settled (ns).
-    pub window_ns: Time,
-    /// How long a change takes to settle (ns): decisions have to arrive and queues to empty.
+    /// How long performance is measured after a change has settled.
+    pub window: Nanos,
+    /// How long a change takes to settle: decisions have to arrive and queues to empty.
     /// Performance is not measured meanwhile.
-    pub settle_ns: Time,
+    pub settle: Nanos,
     /// The part of a sample's weight that is left after a window.
     pub discount: f64,
     /// ξ of UCB.
@@ -67,8 +80,8 @@ impl Settings {
     pub const USUAL: Self = Self {
         // Guesses: several hundred updates of a client that reports every 100 calls of some
         // microseconds.
-        window_ns: 1_000_000_000,
-        settle_ns: 200_000_000,
+        window: Nanos::from_ms(1000),
+        settle: Nanos::from_ms(200),
         // Half the weight after a minute; a guess, as programs' habits change.
         discount: 0.99,
         // Garivier and Moulines 2011, §4: the smallest value for which the bound on regret holds.
@@ -85,6 +98,36 @@ impl Settings {
         // Trials that take as much as is worthwhile give back nothing; half of it is a guess.
         most_spent: WORTHWHILE / 2.0,
     };
+}
+
+impl Constants for Settings {
+    fn definition(&self) -> &'static Definition {
+        &DEFINITION
+    }
+
+    fn copy(&self) -> Box<dyn Constants> {
+        Box::new(*self)
+    }
+
+    fn list(&mut self) -> Vec<Constant<'_>> {
+        const PART: (f64, f64) = (0.0, 1.0);
+        vec![
+            Constant::time("window_ms", &mut self.window, 1.0),
+            Constant::time("settle_ms", &mut self.settle, 0.0),
+            Constant::number("discount", &mut self.discount, PART),
+            Constant::number("exploration", &mut self.exploration, (0.0, 100.0)),
+            Constant::number("enough", &mut self.enough, (0.0, 1000.0)),
+            Constant::number("least_noise", &mut self.least_noise, PART),
+            Constant::number("least_gain", &mut self.least_gain, PART),
+            Constant::number("jump", &mut self.jump, (0.0, 1000.0)),
+            Constant::number("least_jump", &mut self.least_jump, PART),
+            Constant::number("most_spent", &mut self.most_spent, PART),
+        ]
+    }
+
+    fn start(&self, _now: Time) -> Box<dyn Loop> {
+        Box::new(Trials::new(*self))
+    }
 }
 
 /// A trial ends early when its calls have lasted longer than at home by this part of a window: the
@@ -116,7 +159,7 @@ struct Group {
     user: UserId,
 }
 
-/// The state of the loop. The caller numbers groups from 0, without large holes.
+/// The state of the loop.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trials {
     settings: Settings,
@@ -154,11 +197,6 @@ impl Trials {
         }
     }
 
-    /// Records that a group belongs to this user.
-    pub fn own(&mut self, group: usize, user: UserId) {
-        self.with(group).user = user;
-    }
-
     /// Returns a group. It is a new one if it was not known.
     fn with(&mut self, group: usize) -> &mut Group {
         if group >= self.groups.len() {
@@ -168,84 +206,18 @@ impl Trials {
     }
 
     /// Whether a group's calls are moved now.
-    #[must_use]
-    pub fn is_moved(&self, group: usize) -> bool {
+    fn is_moved(&self, group: usize) -> bool {
         self.groups.get(group).is_some_and(|group| group.is_moved)
     }
 
     /// The gain of moving a group, in parts of performance, as far as known.
-    #[must_use]
-    pub fn gain(&self, group: usize) -> Option<f64> {
+    fn gain(&self, group: usize) -> Option<f64> {
         self.groups.get(group).filter(|group| group.weight > 0.0).map(|group| group.gain)
     }
 
-    /// Whether the present trial has taken so much already that the window has to end.
-    #[must_use]
-    pub const fn is_dear(&self) -> bool {
-        self.dear.is_some()
-    }
-
     /// Whether a group is on its present side for a trial.
-    #[must_use]
-    pub fn is_tried(&self, group: usize) -> bool {
+    fn is_tried(&self, group: usize) -> bool {
         self.groups.get(group).is_some_and(|group| group.is_moved != self.is_better(group))
-    }
-
-    /// Records that windows have passed: samples lose weight, and groups with members pay for
-    /// trials.
-    pub fn pass(&mut self, windows: u64) {
-        // A larger number has the same effect: nothing is left.
-        let windows = i32::try_from(windows).unwrap_or(i32::MAX);
-        let left = self.settings.discount.powi(windows);
-        let paid = self.settings.most_spent * self.settings.window_ns as f64 * f64::from(windows);
-        for group in &mut self.groups {
-            group.weight *= left;
-            // Time in which no member runs pays for nothing. Otherwise programs that come often for
-            // a short while would be tried each time. The window includes the time before the
-            // members came, if there was no client to end it.
-            if group.candidates > 0 && !group.is_new {
-                group.spent_ns = (group.spent_ns - paid).max(0.0);
-            }
-        }
-    }
-
-    /// Records that moved calls of one member lasted `longer_ns` longer than at home, and that the
-    /// dedicated core worked for `worked_ns`. Together this is the price of a trial, unless moving
-    /// is known to be better.
-    pub fn spend(&mut self, group: usize, longer_ns: f64, worked_ns: f64) {
-        // Calls that are still moved after the end of a trial belong to it, too.
-        let is_open = |known: &Group| self.known(known) != Some(true) && !self.is_agreed(known);
-        let is_open = self.groups.get(group).is_some_and(is_open);
-        if let Some(known) =
-            self.groups.get_mut(group).filter(|_| is_open && (longer_ns + worked_ns).is_finite())
-        {
-            let each = |ns: f64| ns.max(0.0) / known.candidates.max(1) as f64;
-            known.longer_ns += each(longer_ns);
-            known.spent_ns += each(longer_ns + worked_ns);
-            if known.is_moved && known.longer_ns > DEAR * self.settings.window_ns as f64 {
-                self.dear = Some(group);
-            }
-        }
-    }
-
-    /// The last member of a group has gone. When a member comes again, the group starts on its
-    /// better side.
-    pub fn rest(&mut self, group: usize) {
-        let Some(mut known) = self.groups.get(group).copied() else { return };
-        // A group that was never sampled has to be expected again, when that is paid for.
-        known.is_expected &= known.weight > 0.0;
-        known.is_moved = self.is_better(&known);
-        self.groups[group] = known;
-        // The change of performance when the group goes is no evidence about it.
-        self.leave_out(group);
-    }
-
-    /// Uses a number again, for a group about which nothing is known.
-    pub fn forget(&mut self, group: usize) {
-        if let Some(known) = self.groups.get_mut(group) {
-            *known = Group::default();
-        }
-        self.leave_out(group);
     }
 
     fn leave_out(&mut self, group: usize) {
@@ -253,42 +225,13 @@ impl Trials {
         self.dear = self.dear.filter(|dear| *dear != group);
     }
 
-    /// Moving a group is expected to bring `gain`, in parts of performance. The group is moved from
-    /// now on if that is worthwhile, nothing is known about the group, nothing is tried, and its
-    /// trials are paid for.
-    pub fn expect(&mut self, group: usize, gain: f64) {
-        // Nor in the window after one in which another group was first moved: with one such start
-        // after the other, no windows could ever be compared.
-        let is_idle = self.changed.is_none() && self.unlike != 1;
-        if let Some(known) = self.groups.get_mut(group)
-            && is_idle
-            && (known.weight <= 0.0 && known.spent_ns <= 0.0 && !known.is_moved)
-            && gain > self.settings.least_gain
-        {
-            (known.is_moved, known.is_expected) = (true, true);
-            // The present window, and the first one in which the group is moved from start to end.
-            self.unlike = 2;
-        }
-    }
-
-    /// Adds or removes a member of a group that may be moved.
-    pub fn candidate(&mut self, group: usize, is_one: bool) {
-        let Group { candidates, is_new, .. } = self.with(group);
-        let comes = is_one && *candidates == 0;
-        *is_new |= comes;
-        *candidates =
-            if is_one { candidates.saturating_add(1) } else { candidates.saturating_sub(1) };
-        // The windows of the new member may be comparable.
-        self.is_blind &= !comes;
-    }
-
-    /// Ends a window that [`Self::pass`] has counted. `trend` is the change of performance since
+    /// Ends a window that [`Loop::pass`] has counted. `trend` is the change of performance since
     /// the window before. Returns the group that changes sides, if any does. No group is tried if
     /// the next window could not be compared with this one.
     ///
     /// # Cost
     /// Linear in groups.
-    pub fn window(&mut self, trend: Trend) -> Option<usize> {
+    fn change_side(&mut self, trend: Trend) -> Option<usize> {
         let change = trend.change().filter(|change| change.is_finite());
         let dear = self.dear.take();
         // A window that ends early for a group that had not changed sides belongs to no trial.
@@ -401,8 +344,7 @@ impl Trials {
     }
 
     /// Whether a group is known to do better when it is moved, beyond chance.
-    #[must_use]
-    pub fn is_known_better(&self, group: usize) -> bool {
+    fn is_known_better(&self, group: usize) -> bool {
         self.known_of(group) == Some(true)
     }
 
@@ -431,6 +373,128 @@ impl Trials {
     fn unknown(&self, group: &Group) -> f64 {
         let samples = 1.0 / (1.0 - self.settings.discount);
         2.0 * self.noise() * (self.settings.exploration * samples.ln() / group.weight).sqrt()
+    }
+}
+
+impl Loop for Trials {
+    fn copy(&self) -> Box<dyn Loop> {
+        Box::new(self.clone())
+    }
+
+    fn window_length(&self) -> Nanos {
+        self.settings.window
+    }
+
+    fn decide(&self, group: usize, _density: &Density) -> (Action, Reason) {
+        let is_moved = self.is_moved(group);
+        let reason = if self.is_tried(group) {
+            Reason::Tried
+        } else if self.is_known_better(group) {
+            Reason::Worth
+        } else if is_moved {
+            Reason::Expected
+        } else if self.gain(group).is_none() {
+            Reason::Untried
+        } else {
+            Reason::NotWorth
+        };
+        (if is_moved { Action::Move } else { Action::Stay }, reason)
+    }
+
+    fn window(&mut self, WindowEnd { trend, .. }: WindowEnd) -> bool {
+        self.change_side(trend).is_some()
+    }
+
+    fn settling(&self) -> Option<Nanos> {
+        Some(self.settings.settle)
+    }
+
+    /// Whether the present trial has taken so much already that the window has to end.
+    fn ends_early(&self) -> bool {
+        self.dear.is_some()
+    }
+
+    /// Samples lose weight, and groups with members pay for trials.
+    fn pass(&mut self, windows: u64) {
+        // A larger number has the same effect: nothing is left.
+        let windows = i32::try_from(windows).unwrap_or(i32::MAX);
+        let left = self.settings.discount.powi(windows);
+        let paid = self.settings.most_spent * self.settings.window.as_f64() * f64::from(windows);
+        for group in &mut self.groups {
+            group.weight *= left;
+            // Time in which no member runs pays for nothing. Otherwise programs that come often for
+            // a short while would be tried each time. The window includes the time before the
+            // members came, if there was no client to end it.
+            if group.candidates > 0 && !group.is_new {
+                group.spent_ns = (group.spent_ns - paid).max(0.0);
+            }
+        }
+    }
+
+    fn own(&mut self, group: usize, user: UserId) {
+        self.with(group).user = user;
+    }
+
+    fn candidate(&mut self, group: usize, is_one: bool) {
+        let Group { candidates, is_new, .. } = self.with(group);
+        let comes = is_one && *candidates == 0;
+        *is_new |= comes;
+        *candidates =
+            if is_one { candidates.saturating_add(1) } else { candidates.saturating_sub(1) };
+        // The windows of the new member may be comparable.
+        self.is_blind &= !comes;
+    }
+
+    /// The group is moved from now on if that is worthwhile, nothing is known about the group,
+    /// nothing is tried, and its trials are paid for.
+    fn expect(&mut self, group: usize, gain: f64) {
+        // Nor in the window after one in which another group was first moved: with one such start
+        // after the other, no windows could ever be compared.
+        let is_idle = self.changed.is_none() && self.unlike != 1;
+        if let Some(known) = self.groups.get_mut(group)
+            && is_idle
+            && (known.weight <= 0.0 && known.spent_ns <= 0.0 && !known.is_moved)
+            && gain > self.settings.least_gain
+        {
+            (known.is_moved, known.is_expected) = (true, true);
+            // The present window, and the first one in which the group is moved from start to end.
+            self.unlike = 2;
+        }
+    }
+
+    /// Together this is the price of a trial, unless moving is known to be better.
+    fn spend(&mut self, group: usize, longer_ns: f64, worked_ns: f64) {
+        // Calls that are still moved after the end of a trial belong to it, too.
+        let is_open = |known: &Group| self.known(known) != Some(true) && !self.is_agreed(known);
+        let is_open = self.groups.get(group).is_some_and(is_open);
+        if let Some(known) =
+            self.groups.get_mut(group).filter(|_| is_open && (longer_ns + worked_ns).is_finite())
+        {
+            let each = |ns: f64| ns.max(0.0) / known.candidates.max(1) as f64;
+            known.longer_ns += each(longer_ns);
+            known.spent_ns += each(longer_ns + worked_ns);
+            if known.is_moved && known.longer_ns > DEAR * self.settings.window.as_f64() {
+                self.dear = Some(group);
+            }
+        }
+    }
+
+    /// When a member comes again, the group starts on its better side.
+    fn rest(&mut self, group: usize) {
+        let Some(mut known) = self.groups.get(group).copied() else { return };
+        // A group that was never sampled has to be expected again, when that is paid for.
+        known.is_expected &= known.weight > 0.0;
+        known.is_moved = self.is_better(&known);
+        self.groups[group] = known;
+        // The change of performance when the group goes is no evidence about it.
+        self.leave_out(group);
+    }
+
+    fn forget(&mut self, group: usize) {
+        if let Some(known) = self.groups.get_mut(group) {
+            *known = Group::default();
+        }
+        self.leave_out(group);
     }
 }
 

@@ -17,14 +17,26 @@
 //! Where the paper leaves a value open, the value is a guess here, and the setting's comment marks
 //! it.
 
-use super::evidence::LEVELS;
-use crate::license::Time;
+use dimmer_processor::units::{Nanos, Time};
+
+use super::{Constant, Constants, Definition, Loop, WindowEnd};
+use crate::server::decision::{Action, Reason};
+use crate::server::evidence::{Density, LEVELS, NEGLIGIBLE};
+use crate::server::settings;
+
+/// The loop as configurations name it.
+pub static DEFINITION: Definition = Definition {
+    name: "thresholds",
+    summary: "thresholds of density that follow performance, as in paper 001",
+    constants: || Box::new(Settings::PAPER),
+    settings: |cores, _| settings::Settings::paper(cores),
+};
 
 /// The constants of the loop.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
-    /// The length of a window (ns).
-    pub window_ns: Time,
+    /// The length of a window.
+    pub window: Nanos,
     /// Performance counts as changed if it differs from the window before by more than this, in
     /// parts of it.
     pub least_trend: f64,
@@ -33,12 +45,12 @@ pub struct Settings {
     pub factor: f64,
     /// By how much thresholds move per window, at the start and at least.
     pub least_rate: f64,
-    /// The exciter fires if the number of offloaded clients has not changed for this long (ns).
-    pub exciter_ns: Time,
+    /// The exciter fires if the number of offloaded clients has not changed for this long.
+    pub exciter: Nanos,
     /// The exciter adds this to the rate.
     pub excitement: f64,
-    /// The threshold of each level at the start.
-    pub begin: [f64; LEVELS],
+    /// The thresholds at the start.
+    pub begin: f64,
     /// The lowest threshold. Code with a lower density counts as scalar.
     pub lowest: f64,
     /// The highest threshold.
@@ -51,7 +63,7 @@ impl Settings {
         // §6.2.3 varies "window size" from 100 to 800 without a unit. Milliseconds are a guess: in
         // seconds, no window would end within the five minutes of an experiment, and a change takes
         // "a few seconds" to have its full effect (§6.2.1).
-        window_ns: 100_000_000,
+        window: Nanos::from_ms(100),
         // §4.2.3 has an interval [-ε, ε] of no trend. ε is a guess, as are four of the next five
         // values.
         least_trend: 0.01,
@@ -59,17 +71,46 @@ impl Settings {
         factor: 2.0,
         least_rate: 0.01,
         // §6.2.1: "After 100 seconds the exciter triggers".
-        exciter_ns: 100_000_000_000,
+        exciter: Nanos::from_ms(100_000),
         // §6.2.1: "nearly all clients stopping to offload" at once, so about the whole range of
         // densities.
         excitement: 0.5,
         // §6.2.1: "The initial threshold of our policy is very low, thus all clients offload
         // immediately".
-        begin: [0.01; LEVELS],
-        lowest: 0.01,
+        begin: NEGLIGIBLE,
+        lowest: NEGLIGIBLE,
         // All cycles: no code is denser, so nothing is offloaded.
         highest: 1.0,
     };
+}
+
+impl Constants for Settings {
+    fn definition(&self) -> &'static Definition {
+        &DEFINITION
+    }
+
+    fn copy(&self) -> Box<dyn Constants> {
+        Box::new(*self)
+    }
+
+    fn list(&mut self) -> Vec<Constant<'_>> {
+        let (lowest, highest) = (self.lowest, self.highest);
+        vec![
+            Constant::time("window_ms", &mut self.window, 1.0),
+            Constant::number("least_trend", &mut self.least_trend, (0.0, 1.0)),
+            Constant::number("factor", &mut self.factor, (1.0, 1000.0)),
+            Constant::number("least_rate", &mut self.least_rate, (0.0, 1.0)),
+            Constant::time("exciter_ms", &mut self.exciter, 1.0),
+            Constant::number("excitement", &mut self.excitement, (0.0, 1.0)),
+            Constant::number("begin", &mut self.begin, (lowest, highest)),
+            Constant::number("lowest", &mut self.lowest, (0.0, 1.0)),
+            Constant::number("highest", &mut self.highest, (lowest, 1.0)),
+        ]
+    }
+
+    fn start(&self, now: Time) -> Box<dyn Loop> {
+        Box::new(Thresholds::new(*self, now))
+    }
 }
 
 /// The state of the loop.
@@ -91,51 +132,13 @@ impl Thresholds {
     pub fn new(settings: Settings, now: Time) -> Self {
         let mut begun = Self {
             settings,
-            now: settings.begin,
+            now: [settings.begin; LEVELS],
             is_upwards: false,
             rate: settings.least_rate,
             moved: (0, now),
         };
         begun.grow(0.0);
         begun
-    }
-
-    /// The thresholds of L1, L2, ...
-    #[must_use]
-    pub const fn thresholds(&self) -> &[f64; LEVELS] {
-        &self.now
-    }
-
-    /// Ends a window. Returns whether thresholds changed.
-    ///
-    /// * `trend`: the change of performance since the window before, in parts of it; `None` if that
-    ///   is not known;
-    /// * `moved`: number of clients (or sites) that are offloaded.
-    pub fn window(&mut self, now: Time, trend: Option<f64>, moved: usize) -> bool {
-        let Settings { least_trend, factor, least_rate, exciter_ns, excitement, .. } =
-            self.settings;
-        match trend {
-            Some(trend) if trend > least_trend => self.rate *= factor,
-            Some(trend) if trend < -least_trend => {
-                self.is_upwards = !self.is_upwards;
-                self.rate /= factor;
-            }
-            _ => {}
-        }
-        let (before, since) = self.moved;
-        if before != moved || now < since {
-            self.moved = (moved, now);
-        } else if now - since >= exciter_ns {
-            self.moved = (moved, now);
-            self.rate += excitement;
-            // If all thresholds are at the bound that they are pressed against, a higher rate alone
-            // would excite nothing.
-            if self.is_at_bound() {
-                self.is_upwards = !self.is_upwards;
-            }
-        }
-        self.rate = self.rate.clamp(least_rate, self.range().max(least_rate));
-        self.grow(if self.is_upwards { self.rate } else { -self.rate })
     }
 
     fn range(&self) -> f64 {
@@ -157,25 +160,90 @@ impl Thresholds {
     }
 }
 
+impl Loop for Thresholds {
+    fn copy(&self) -> Box<dyn Loop> {
+        Box::new(self.clone())
+    }
+
+    fn window_length(&self) -> Nanos {
+        self.settings.window
+    }
+
+    fn decide(&self, _group: usize, density: &Density) -> (Action, Reason) {
+        let above = density.above(&self.now);
+        above.map_or((Action::Stay, Reason::Sparse), |level| (Action::Move, Reason::Dense(level)))
+    }
+
+    fn window(&mut self, WindowEnd { now, trend, moved }: WindowEnd) -> bool {
+        let Settings { least_trend, factor, least_rate, exciter, excitement, .. } = self.settings;
+        match trend.change() {
+            Some(trend) if trend > least_trend => self.rate *= factor,
+            Some(trend) if trend < -least_trend => {
+                self.is_upwards = !self.is_upwards;
+                self.rate /= factor;
+            }
+            _ => {}
+        }
+        let (before, since) = self.moved;
+        if before != moved || now < since {
+            self.moved = (moved, now);
+        } else if now - since >= exciter {
+            self.moved = (moved, now);
+            self.rate += excitement;
+            // If all thresholds are at the bound that they are pressed against, a higher rate alone
+            // would excite nothing.
+            if self.is_at_bound() {
+                self.is_upwards = !self.is_upwards;
+            }
+        }
+        self.rate = self.rate.clamp(least_rate, self.range().max(least_rate));
+        self.grow(if self.is_upwards { self.rate } else { -self.rate })
+    }
+
+    fn negligible(&self) -> f64 {
+        self.settings.lowest
+    }
+
+    // The paper counts the window in which a client comes.
+    fn skips_first_window(&self) -> bool {
+        false
+    }
+
+    // The paper does not distinguish where calls ran (§7.1).
+    fn counts_moved_calls(&self) -> bool {
+        true
+    }
+
+    fn thresholds(&self) -> Option<&[f64; LEVELS]> {
+        Some(&self.now)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::performance::Trend;
 
-    const SECOND: Time = 1_000_000_000;
-    const WINDOW: Time = Settings::PAPER.window_ns;
+    const SECOND: u64 = 1_000_000_000;
+    const WINDOW: u64 = Settings::PAPER.window.ns();
+
+    fn window(thresholds: &mut Thresholds, now: u64, trend: f64, moved: usize) {
+        let now = Time::from_ns(now);
+        thresholds.window(WindowEnd { now, trend: Trend::Changed(trend), moved });
+    }
 
     /// Runs the loop on a load of one density. Offloading changes its performance by `gain`.
     /// Returns the times at which the load was offloaded or came back.
-    fn switches(gain: f64, density: f64, seconds: u64) -> Vec<Time> {
-        let mut thresholds = Thresholds::new(Settings::PAPER, 0);
+    fn switches(gain: f64, density: f64, seconds: u64) -> Vec<u64> {
+        let mut thresholds = Thresholds::new(Settings::PAPER, Time::START);
         let (mut was, mut before, mut switches) = (false, 1.0, Vec::new());
         for now in (WINDOW..=seconds * SECOND).step_by(100_000_000) {
-            let is = density > thresholds.thresholds()[1];
+            let is = density > thresholds.now[1];
             if is != was {
                 switches.push(now);
             }
             let performance = if is { 1.0 + gain } else { 1.0 };
-            thresholds.window(now, Some(performance / before - 1.0), usize::from(is));
+            window(&mut thresholds, now, performance / before - 1.0, usize::from(is));
             (was, before) = (is, performance);
         }
         switches
@@ -212,14 +280,14 @@ mod tests {
 
     #[test]
     fn a_clock_that_jumps_and_trends_that_are_none_stay_within_bounds() {
-        let mut thresholds = Thresholds::new(Settings::PAPER, 5);
+        let mut thresholds = Thresholds::new(Settings::PAPER, Time::from_ns(5));
         let trends = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, 1e300, -1e300];
         for (index, now) in
             [0, u64::MAX, 3, SECOND, 0, 2 * SECOND].iter().cycle().take(600).enumerate()
         {
-            thresholds.window(*now, Some(trends[index % 5 + index % 2]), index % 3);
+            window(&mut thresholds, *now, trends[index % 5 + index % 2], index % 3);
             let is_within = |threshold: &f64| (0.01..=1.0).contains(threshold);
-            assert!(thresholds.thresholds().iter().all(is_within), "{thresholds:?}");
+            assert!(thresholds.now.iter().all(is_within), "{thresholds:?}");
             assert!((0.01..=1.0).contains(&thresholds.rate));
         }
     }

@@ -1,0 +1,167 @@
+//! The machine's processor: what its model says of rules, clocks and delays, ready to be used. It
+//! does not change while the machine runs.
+
+use dimmer_policy::license::hardware::Rules;
+use dimmer_processor::model::Model;
+use dimmer_processor::units::{LicenseLevel, Nanos};
+
+use super::{L0, Settings};
+use crate::core::Factors;
+use crate::governor::Governor;
+use crate::{Clocks, Picos, SimError};
+
+/// A processor model, as the machine uses it.
+#[derive(Debug)]
+pub(super) struct Processor {
+    rules: Rules,
+    clocks: Clocks,
+    /// Clocks of the processor's own levels while a governor in software decides.
+    residual: Clocks,
+    /// Whether the processor decides alone.
+    is_alone: bool,
+    /// What throttling leaves of the rate of independent and of dependent instructions.
+    throttle: [f64; 2],
+    /// The share of the core's throughput that each of several busy hardware threads gets.
+    smt_share: f64,
+    stall: Picos,
+    hold: Nanos,
+    /// Idle states as (idle time from which the state pays, wake-up time), by rising idle time;
+    /// empty if idle states are off.
+    idle_states: Vec<(Picos, Picos)>,
+}
+
+impl Processor {
+    /// The processor of this model.
+    ///
+    /// # Errors
+    /// If the model lacks what it needs.
+    pub(super) fn new(model: &Model, settings: &Settings) -> Result<Self, SimError> {
+        let clocks = Clocks::new(model, settings.cores)?;
+        let request = &model.request;
+        let throttle = request.throttle_factor.as_ref().map(|factor| factor.value);
+        let chained = request.chained_throttle_factor.as_ref().map(|factor| factor.value);
+        let span = |ns: Option<u64>| Nanos::from_ns(ns.unwrap_or(0));
+        Ok(Self {
+            rules: Rules::new(model)?,
+            residual: clocks.reduced(model),
+            clocks,
+            is_alone: settings.governor == Governor::Hardware,
+            throttle: [throttle, chained.or(throttle)].map(|factor| factor.unwrap_or(1.0)),
+            smt_share: settings.smt_share,
+            stall: span(request.stall_ns.as_ref().map(|stall| stall.value)).picos(),
+            hold: span(model.release.hold_ns.as_ref().map(|hold| hold.value)),
+            idle_states: if settings.idle_states { idle_states(model) } else { Vec::new() },
+        })
+    }
+
+    /// Which code asks for which level, and how.
+    pub(super) fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// Number of levels, L0 included.
+    pub(super) fn levels(&self) -> usize {
+        self.clocks.levels()
+    }
+
+    /// The clock of a level (GHz) while this many cores are active.
+    pub(super) fn ghz(&self, level: LicenseLevel, active: u32) -> f64 {
+        self.clocks.ghz(level, active)
+    }
+
+    /// The clock (GHz) while the processor is at `own` and a governor in software has set `set`.
+    pub(super) fn governed_ghz(&self, own: LicenseLevel, set: LicenseLevel, active: u32) -> f64 {
+        self.residual.ghz(own, active).min(self.clocks.ghz(set, active))
+    }
+
+    /// By how much lower a level's clock is than that of L0, as a part of it.
+    pub(super) fn slower(&self, level: LicenseLevel, active: u32) -> f64 {
+        let ratio = self.clocks.ghz(level, active) / self.clocks.ghz(L0, active);
+        (1.0 - ratio).max(0.0)
+    }
+
+    /// Whether any clock differs between two numbers of active cores.
+    pub(super) fn differs(&self, active: u32, other: u32) -> bool {
+        self.clocks.differ(active, other)
+    }
+
+    /// What the rate of instructions depends on beside the clock.
+    pub(super) fn factors(&self) -> Factors<'_> {
+        let [throttle, chained_throttle] = self.throttle;
+        let clocks = if self.is_alone { &self.clocks } else { &self.residual };
+        Factors {
+            rules: &self.rules,
+            throttle,
+            chained_throttle,
+            smt_share: self.smt_share,
+            clocks,
+        }
+    }
+
+    /// How long the core stands still when software changes the clock.
+    pub(super) fn stall(&self) -> Picos {
+        self.stall
+    }
+
+    /// How long the processor holds a level.
+    pub(super) fn hold(&self) -> Nanos {
+        self.hold
+    }
+
+    /// How long a core takes to wake up that was idle for so long.
+    pub(super) fn wake_up(&self, idle: Picos) -> Picos {
+        let deepest = self.idle_states.iter().rev().find(|(pays_from, _)| *pays_from <= idle);
+        deepest.map_or(Picos::ZERO, |(_, wakes)| *wakes)
+    }
+}
+
+/// The model's idle states as (time from which they pay, wake-up time), by rising time.
+fn idle_states(model: &Model) -> Vec<(Picos, Picos)> {
+    let states = model.cstates.iter().map(|state| {
+        let pays_from = state.residency_ns.as_ref().unwrap_or(&state.exit_ns).value;
+        [pays_from, state.exit_ns.value].map(|ns| Nanos::from_ns(ns).picos())
+    });
+    let mut states: Vec<(Picos, Picos)> =
+        states.map(|[pays_from, wakes]| (pays_from, wakes)).collect();
+    states.sort_unstable();
+    states
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use dimmer_processor::model::builtin;
+
+    use super::*;
+
+    fn processor(name: &str, settings: &Settings) -> Processor {
+        let model = Model::parse(Path::new(name), builtin(name).unwrap()).unwrap();
+        Processor::new(&model, settings).unwrap()
+    }
+
+    #[test]
+    fn a_governor_in_software_sits_on_reduced_clocks() {
+        let [l1, l2] = [1, 2].map(LicenseLevel::new);
+        let processor = processor("i9-7940x", &Settings::default());
+        assert!(processor.ghz(L0, 1) > processor.ghz(l1, 1));
+        assert!(processor.ghz(l1, 1) > processor.ghz(l2, 1));
+        assert!(processor.governed_ghz(l2, L0, 1) > processor.ghz(l2, 1));
+        assert!(processor.governed_ghz(l2, l2, 1) <= processor.ghz(l2, 1));
+        assert_eq!((processor.slower(L0, 1), processor.levels()), (0.0, 3));
+        let ratio = processor.ghz(l2, 1) / processor.ghz(L0, 1);
+        assert!((processor.slower(l2, 1) - (1.0 - ratio)).abs() < 1e-12);
+    }
+
+    #[test]
+    fn the_deepest_idle_state_that_pays_is_woken_from() {
+        let off = processor("i9-7940x", &Settings::default());
+        assert_eq!(off.wake_up(Picos::MAX), Picos::ZERO);
+        let settings = Settings { idle_states: true, ..Settings::default() };
+        let on = processor("i9-7940x", &settings);
+        assert_eq!(on.wake_up(Picos::ZERO), Picos::ZERO);
+        let wakes: Vec<Picos> =
+            [1e3, 1e4, 1e5, 1e6].map(|ns| on.wake_up(Picos::from_ns(ns))).into();
+        assert!(wakes.is_sorted() && wakes[3] > wakes[0], "{wakes:?}");
+    }
+}

@@ -1,0 +1,154 @@
+//! A fair scheduler in the manner of Linux's.
+//!
+//! Each CPU has a queue ordered by the run time of its threads. A thread that becomes ready goes to
+//! the CPU that it ran on before if that is idle, otherwise to an idle one, otherwise to the
+//! shortest queue. A CPU without work takes a thread from the longest queue. Dedicated CPUs neither
+//! take threads from others nor give any.
+
+use std::collections::BTreeSet;
+
+use super::{CpuIndex, Scheduler, ThreadId};
+use crate::Picos;
+
+/// How long a thread runs before a waiting thread gets its turn: Linux's `base_slice_ns` with
+/// two CPUs, 0.75 ms × (1 + log2 2) (kernel/sched/fair.c).
+const SLICE: Picos = Picos::from_ps(1_500_000_000);
+
+/// The fair scheduler.
+#[derive(Clone, Debug)]
+pub(crate) struct Fair {
+    /// Hardware threads of a core; CPUs are numbered core by core.
+    threads_per_core: usize,
+    queues: Vec<BTreeSet<(Picos, ThreadId)>>,
+    running: Vec<Option<ThreadId>>,
+    /// The run time of each thread. A thread that has slept gets at least a minimum, so that it
+    /// does not overtake the others.
+    ran: Vec<Picos>,
+    last_cpu: Vec<Option<CpuIndex>>,
+    home: Vec<Option<CpuIndex>>,
+    pinned: Vec<bool>,
+    /// CPUs that are reserved for moved regions.
+    dedicated: Vec<bool>,
+}
+
+impl Fair {
+    pub(crate) fn new(cpus: usize, threads_per_core: usize) -> Self {
+        let (queues, running) = (vec![BTreeSet::new(); cpus], vec![None; cpus]);
+        let (ran, last_cpu, home, pinned) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let dedicated = vec![false; cpus];
+        Self { threads_per_core, queues, running, ran, last_cpu, home, pinned, dedicated }
+    }
+
+    fn load(&self, cpu: CpuIndex) -> usize {
+        self.queues[cpu].len() + usize::from(self.running[cpu].is_some())
+    }
+
+    /// The CPU with the least to do; among equals, one whose core has the least to do.
+    fn choose(&self, thread: ThreadId, is_migrated: bool) -> CpuIndex {
+        let of_core = |cpu: CpuIndex| -> usize {
+            let first = cpu - cpu % self.threads_per_core;
+            (first..first + self.threads_per_core).map(|sibling| self.load(sibling)).sum()
+        };
+        let is_for = |cpu: &CpuIndex| self.dedicated[*cpu] == is_migrated;
+        let last = self.last_cpu[thread].filter(|last| is_for(last) && of_core(*last) == 0);
+        let key = |cpu: &CpuIndex| (self.load(*cpu), of_core(*cpu), *cpu);
+        last.or_else(|| (0..self.queues.len()).filter(is_for).min_by_key(key)).unwrap_or(0)
+    }
+
+    /// The thread waits on this CPU.
+    fn queue(&mut self, thread: ThreadId, cpu: CpuIndex) {
+        // A thread that has slept does not catch up with those that have not.
+        if let Some(least) = self.least(cpu) {
+            self.ran[thread] = self.ran[thread].max(least - SLICE);
+        }
+        self.queues[cpu].insert((self.ran[thread], thread));
+        self.home[thread] = Some(cpu);
+    }
+
+    /// The least run time of the threads on this CPU that can run.
+    fn least(&self, cpu: CpuIndex) -> Option<Picos> {
+        let first = self.queues[cpu].first().map(|(ran, _)| *ran);
+        let running = self.running[cpu].map(|thread| self.ran[thread]);
+        first.into_iter().chain(running).min()
+    }
+}
+
+impl Scheduler for Fair {
+    fn ready(&mut self, thread: ThreadId, pinned: Option<CpuIndex>) -> CpuIndex {
+        if self.ran.len() <= thread {
+            self.ran.resize(thread + 1, Picos::ZERO);
+            self.last_cpu.resize(thread + 1, None);
+            self.home.resize(thread + 1, None);
+            self.pinned.resize(thread + 1, false);
+        }
+        let pinned = pinned.filter(|cpu| !self.dedicated[*cpu]);
+        self.pinned[thread] = pinned.is_some();
+        let cpu = pinned.unwrap_or_else(|| self.choose(thread, false));
+        self.queue(thread, cpu);
+        cpu
+    }
+
+    fn preempted(&mut self, thread: ThreadId, cpu: CpuIndex) {
+        self.queues[cpu].insert((self.ran[thread], thread));
+    }
+
+    fn next(&mut self, cpu: CpuIndex) -> Option<(ThreadId, Option<CpuIndex>)> {
+        self.running[cpu] = None;
+        let own = self.queues[cpu].pop_first();
+        let taken = own.or_else(|| {
+            let movable = |other: CpuIndex| {
+                self.queues[other].iter().copied().find(|(_, thread)| !self.pinned[*thread])
+            };
+            if self.dedicated[cpu] {
+                return None;
+            }
+            let others = (0..self.queues.len()).filter(|other| *other != cpu);
+            let with_some = others.filter(|other| movable(*other).is_some());
+            let longest =
+                with_some.max_by_key(|other| (self.queues[*other].len(), usize::MAX - other))?;
+            let taken = movable(longest)?;
+            self.queues[longest].remove(&taken);
+            Some(taken)
+        });
+        let (_, thread) = taken?;
+        self.running[cpu] = Some(thread);
+        self.home[thread] = Some(cpu);
+        let before = self.last_cpu[thread].replace(cpu);
+        Some((thread, before.filter(|before| *before != cpu)))
+    }
+
+    fn ran(&mut self, thread: ThreadId, span: Picos) {
+        self.ran[thread] += span;
+    }
+
+    fn home(&self, thread: ThreadId) -> Option<CpuIndex> {
+        self.home.get(thread).copied().flatten()
+    }
+
+    fn slice(&self, cpu: CpuIndex) -> Option<Picos> {
+        (!self.queues[cpu].is_empty()).then_some(SLICE)
+    }
+
+    fn ready_away(&mut self, thread: ThreadId) -> CpuIndex {
+        self.pinned[thread] = true;
+        let cpu = self.choose(thread, true);
+        self.queue(thread, cpu);
+        cpu
+    }
+
+    fn comes_home(&mut self, thread: ThreadId, home: CpuIndex) {
+        self.last_cpu[thread] = Some(home);
+    }
+
+    fn dedicate(&mut self, cpu: CpuIndex, is_dedicated: bool) {
+        self.dedicated[cpu] = is_dedicated;
+    }
+
+    fn clear(&mut self, cpu: CpuIndex) -> Vec<ThreadId> {
+        std::mem::take(&mut self.queues[cpu]).into_iter().map(|(_, thread)| thread).collect()
+    }
+
+    fn turn(&self) -> Picos {
+        SLICE
+    }
+}
