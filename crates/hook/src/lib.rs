@@ -13,35 +13,42 @@
 mod arena;
 mod delegate;
 mod entry;
+mod error;
 mod file;
+mod frame;
 mod hooks;
+mod leaf;
 mod ledger;
 mod migrate;
+mod mover;
 mod objects;
+mod overhead;
 mod plan;
 mod process;
 mod registers;
 mod rows;
+mod site;
 mod slots;
 mod swap;
+mod thread_block;
 mod trial;
 
-pub use delegate::{LeafCall, LeafEnd};
-pub use hooks::{HookError, Hooks, replace_code};
+pub use error::{CannotMove, HookError};
+pub use hooks::{Hooks, replace_code};
+pub use leaf::{LeafCall, LeafEnd};
 pub use ledger::{
     Head, Ledger, LedgerError, Look, Names, NoRoom, Object, Orders, OwnLedger, SiteEntry, Thread,
     TimedCall,
 };
-pub use migrate::{
-    CannotMove, Mover, SIGNALS_ARE_RIGHT, allow_migration, cut_migration_short, inhibit_migration,
-};
+pub use mover::{Mover, SIGNALS_ARE_RIGHT, cut_migration_short};
 pub use objects::{Loaded, Objects};
+pub use overhead::Overhead;
 pub use plan::{Counts, PlannedEntry, is_own_ground, keep_plan, kept_counts, needed, prepare_plan};
 pub use process::only_count;
 pub use rows::is_stub;
-pub use slots::{expect_process, expect_thread, is_restricted, restrict};
-pub use swap::{MIGRATED, forget_thread, thread_offset};
-pub use trial::{OWN_FILE, Overhead, Round, Trip};
+pub use slots::{expect_process, expect_thread, forget_thread, is_restricted, restrict};
+pub use thread_block::{MIGRATED, allow_migration, inhibit_migration, thread_offset};
+pub use trial::{OWN_FILE, Round, Trip};
 
 /// The environment variable that names the directory to make the ledger in.
 pub const DIRECTORY: &str = "DIMMER_LEDGERS";

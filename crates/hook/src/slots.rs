@@ -11,6 +11,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 use crate::ledger::{LedgerError, NoRoom, OwnLedger, SLOTS, Slot};
+use crate::{process, thread_block};
 
 /// The most slots that are reserved and not claimed: threads and processes that start at once,
 /// before the first of them calls a hooked function.
@@ -59,6 +60,7 @@ pub(crate) static POOL: Pool = Pool {
 pub(crate) const NEXT: usize = offset_of!(Pool, next);
 pub(crate) const HAD: usize = offset_of!(Pool, had);
 pub(crate) const PLACES: usize = offset_of!(Pool, places);
+pub(crate) const PLACE_BYTES: usize = size_of::<AtomicPtr<u8>>();
 
 /// Unlocks the pool when dropped.
 struct Locked;
@@ -91,8 +93,6 @@ pub fn expect_thread() {
 
 /// Reserves a slot, if possible, for a child that the caller is about to fork. The child looks
 /// there first ([`forget_thread`]).
-///
-/// [`forget_thread`]: crate::forget_thread
 pub fn expect_process() {
     POOL.of_child.store(expect().unwrap_or(0), Ordering::Relaxed);
 }
@@ -131,9 +131,17 @@ pub(crate) fn unrestricted() -> Result<(), LedgerError> {
     if is_restricted { Err(LedgerError::NoRoom(NoRoom::Restricted)) } else { Ok(()) }
 }
 
+/// For the child of a fork: makes the calling thread claim a slot of its own at its next hooked
+/// call. Otherwise it would go on in its parent's slot.
+pub fn forget_thread() {
+    go_on_in_child();
+    process::begin_child();
+    thread_block::forget();
+}
+
 /// For the child of a fork: drops the lock, since the thread that held it is not in this process.
 /// The child claims its own place next; earlier places are for children that were forked before.
-pub(crate) fn go_on_in_child() {
+fn go_on_in_child() {
     POOL.is_locked.store(false, Ordering::Relaxed);
     if let Some(own) = POOL.of_child.swap(0, Ordering::Relaxed).checked_sub(1) {
         POOL.next.store(own, Ordering::Relaxed);

@@ -7,11 +7,13 @@ use std::time::Instant;
 
 use dimmer_scan::Leaf;
 
-use crate::hooks::{HookError, Hooks};
+use crate::error::HookError;
+use crate::hooks::Hooks;
 use crate::ledger::{Ledger, Thread};
+use crate::overhead::Overhead;
 use crate::plan::PlannedEntry;
 use crate::slots;
-use crate::swap;
+use crate::thread_block::{counters, time_next};
 
 // On pages of their own, which are not executable while the entry is patched.
 global_asm!(
@@ -81,27 +83,6 @@ const CALLS: u32 = 200;
 /// A period so long that none of the calls here is timed. The countdown of one and a half periods
 /// has 31 bits.
 const NEVER: u32 = 1 << 30;
-
-/// What timing adds to the measured times (ticks).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Overhead {
-    /// Added to each call.
-    pub inside: u64,
-    /// Added to the gap between two timed calls.
-    pub between: u64,
-    /// Time to count a thousand calls that are not timed.
-    pub counting_1000: u64,
-}
-
-impl Overhead {
-    /// The part of a thread's time that hooks took (ticks), for `calls` calls of which `timed` were
-    /// timed.
-    #[must_use]
-    pub fn of(&self, calls: u64, timed: u64) -> f64 {
-        let timing = self.inside.saturating_add(self.between) as f64 * timed as f64;
-        timing + self.counting_1000 as f64 / 1000.0 * calls.saturating_sub(timed) as f64
-    }
-}
 
 impl Hooks {
     /// Measures what timing adds to times, and notes it in the ledger. Takes some 50 us.
@@ -210,7 +191,7 @@ impl Hooks {
 
 /// The calling thread's part of the ledger, after its first hooked call.
 fn own_thread(ledger: &Ledger) -> Option<Thread<'_>> {
-    ledger.thread(slots::number_of(swap::counters())?)
+    ledger.thread(slots::number_of(counters())?)
 }
 
 /// Calls that are timed in a row. The ring of records has room for them.
@@ -241,7 +222,7 @@ pub struct Trip {
 /// Applies the period from the next call on.
 fn restart(thread: &Thread<'_>) {
     thread.drain(drop);
-    swap::time_next();
+    time_next();
     call_hooked(2);
     thread.drain(drop);
 }

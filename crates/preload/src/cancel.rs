@@ -184,7 +184,7 @@ unsafe fn tell(thread: u64) {
 
 /// Address of the id of the kernel thread that runs a thread while it is migrated.
 fn carrier_of(thread: u64) -> *mut u32 {
-    word_of(thread, thread_offset() + MIGRATED)
+    word_of(thread, thread_offset().wrapping_add_unsigned(MIGRATED as u64))
 }
 
 /// Address of the flag that a thread has disabled cancellation.
