@@ -1,12 +1,14 @@
 //! The rules of ARCHITECTURE.md and CONTRIBUTING.md that a program can check.
 //!
-//! [`sources`] checks the Rust files, [`edges`] the dependencies, [`documents`] the documentation,
-//! and [`words`] the words that all of them use. What the compiler or clippy can check is left to
-//! them. Each rule has a test that shows it failing on a made-up tree: a checker that never fails
-//! checks nothing.
+//! [`sources`] checks the Rust files, [`cycles`] their imports, [`edges`] the dependencies,
+//! [`documents`] the documentation, and [`words`] the words that all of them use. What the compiler
+//! or clippy can check is left to them. Each rule has a test that shows it failing on a made-up
+//! tree: a checker that never fails checks nothing.
 
+mod cycles;
 mod documents;
 mod edges;
+mod product;
 mod sources;
 mod words;
 
@@ -27,11 +29,13 @@ pub(crate) fn run(root: &Path) -> Result<()> {
 
 fn problems(root: &Path) -> Result<Vec<Problem>> {
     let metadata = tree::metadata(root, &["--locked"])?;
-    let mut problems = sources::check(&tree::rust_files(root)?);
+    let sources = tree::rust_files(root)?;
+    let mut problems = sources::check(&sources);
+    problems.extend(cycles::check(&sources));
     problems.extend(edges::check(&metadata)?);
     problems.extend(documents::check(root, &metadata)?);
     problems.extend(header::check(root, &metadata)?);
-    let mut files = tree::rust_files(root)?;
+    let mut files = sources;
     files.extend(tree::documents(root)?);
     files.extend(tree::files_below(root, &["models", "scenarios"], "toml")?);
     problems.extend(words::check(&files));

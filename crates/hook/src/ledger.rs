@@ -8,11 +8,11 @@
 //! | at | what | mapped by the process |
 //! |---|---|---|
 //! | 0 | head: magic number, version, numbers of slots, sites and objects, overhead | always |
-//! | [`OBJECTS_AT`](layout::OBJECTS_AT) | hooked files, 32 bytes each: base address, places of path and problem | no |
-//! | [`TEXTS_AT`](layout::TEXTS_AT) | paths and problems | no |
-//! | [`SITES_AT`](layout::SITES_AT) | hooked functions, 8 bytes each: file number above 48 bits of address | no |
-//! | [`DECISIONS_AT`](layout::DECISIONS_AT) | 4 bytes for each function: whether its calls move | if calls can move |
-//! | [`SLOTS_AT`](layout::SLOTS_AT) | slots of [`SLOT_BYTES`], one for a thread | each when it is reserved |
+//! | `OBJECTS_AT` | hooked files, 32 bytes each: base address, places of path and problem | no |
+//! | `TEXTS_AT` | paths and problems | no |
+//! | `SITES_AT` | hooked functions, 8 bytes each: file number above 48 bits of address | no |
+//! | `DECISIONS_AT` | 4 bytes for each function: whether its calls move | if calls can move |
+//! | `SLOTS_AT` | slots of [`SLOT_BYTES`], one for a thread | each when it is reserved |
 //!
 //! A slot:
 //!
@@ -22,7 +22,7 @@
 //! | [`PERIOD`] | calls from one timed pair to the next, on average | the observer |
 //! | [`CLAIMED`] | not zero: a thread has it | the thread |
 //! | [`DROPPED`], [`MOVED`] | calls that could not be timed; calls that moved | the thread |
-//! | [`ROOM`](layout::ROOM) | the number of sites that have a counter here | the process |
+//! | `ROOM` | the number of sites that have a counter here | the process |
 //! | [`HEAD`], [`TAIL`] | records put into the ring; records read | the thread; the observer |
 //! | [`RING`] | [`RECORDS`] timed calls | the thread |
 //! | [`COUNTERS`] | calls of each site, modulo 2³² | the thread |

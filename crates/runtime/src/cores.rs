@@ -7,46 +7,21 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use dimmer_host::affinity::{self, AffinityError};
-use dimmer_host::cpusets::CpusetError;
-use dimmer_host::root::{Root, format_cpu_list};
+use dimmer_host::affinity;
+use dimmer_host::root::Root;
 use dimmer_processor::units::CpuId;
 
-use crate::cancel::Uncancelled;
 use crate::job::{self, Large, Small};
 use crate::lane::{DELEGATE, IDLE};
-use crate::migrate::{CannotMigrate, Migration};
 use crate::placement::{self, Placement};
-use crate::signals;
+use crate::shared::Shared;
 use crate::slot::{self, HandOver};
 use crate::spawn::spawn;
-use crate::word::{Patience, Word};
-use crate::worker::{Shared, Worker};
-use crate::{end, exclusion, fork, monitor_wait};
-
-/// Why dedicated cores are not available.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StartError {
-    /// No core was named.
-    #[error("no core was named to move work to")]
-    NoCores,
-    /// A core was named twice.
-    #[error("cpu {0} is named twice")]
-    Twice(CpuId),
-    /// The named cores are all that the process may run on.
-    #[error(
-        "no core would be left for the program itself: this process may run on no others than {}",
-        format_cpu_list(.0)
-    )]
-    NoneLeft(Vec<CpuId>),
-    /// A core does not exist, is offline, or is not allowed.
-    #[error(transparent)]
-    Affinity(#[from] AffinityError),
-    /// The core belongs to a cpuset, and the worker cannot enter it.
-    #[error("no worker gets onto the dedicated core")]
-    Entrance(#[from] CpusetError),
-}
+use crate::start_error::StartError;
+use crate::uncancelled::Uncancelled;
+use crate::wait::{self, Patience, Word};
+use crate::worker::Worker;
+use crate::{end, exclusion, fork, signals};
 
 /// Dedicated cores with a worker on each. Dropping it ends the workers.
 ///
@@ -62,7 +37,7 @@ pub struct Cores {
     root: Root,
     /// The file that lets workers onto the cores, if other threads may not run there.
     entrance: Option<String>,
-    pub(crate) patience: Patience,
+    patience: Patience,
     forks: u32,
     has_complained: AtomicBool,
 }
@@ -132,7 +107,7 @@ impl Cores {
         }
         end::prepare();
         fork::count();
-        monitor_wait::choose();
+        wait::choose();
         signals::may_fence_all();
         let seat = |cpu: &CpuId| Seat { cpu: *cpu, worker: OnceLock::new() };
         Ok(Self {
@@ -192,6 +167,11 @@ impl Cores {
         let workers: Vec<u32> =
             self.seats.iter().filter_map(|seat| seat.worker.get()?.shared.thread()).collect();
         exclusion::keep_off(&self.root, &dedicated, &workers);
+    }
+
+    /// How long a thread that waits for its work spins.
+    pub(crate) fn patience(&self) -> Patience {
+        self.patience
     }
 
     /// Whether the list of cores is `cpus`.
@@ -283,30 +263,6 @@ impl Cores {
             }
         };
         Pending { cores: self, lane, outcome, not_send: PhantomData }
-    }
-
-    /// Runs the body of one call on a dedicated core, with the caller's own stack and thread-local
-    /// storage, and comes back. The closure need not be [`Send`], since it runs on the same thread.
-    /// If the thread cannot migrate, the closure runs here.
-    ///
-    /// Costs two system calls, for signals, besides two hand-offs.
-    pub fn migrate<T>(&self, work: impl FnOnce() -> T) -> T {
-        let Ok(mut migration) = self.begin_migration() else { return work() };
-        let core = migration.usual();
-        let _away = migration.go(core);
-        work()
-    }
-
-    /// Starts a stretch of execution in which the calling thread may migrate to the dedicated cores
-    /// and back.
-    ///
-    /// # Errors
-    /// [`CannotMigrate`].
-    pub fn begin_migration(&self) -> Result<Migration<'_>, CannotMigrate> {
-        if self.is_inherited() {
-            return Err(CannotMigrate::NoWorker);
-        }
-        Migration::begin(self, self.patience)
     }
 
     /// The worker with the index `core`, if the core is in use and the worker has not ended and is

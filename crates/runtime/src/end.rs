@@ -8,7 +8,16 @@
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::{call_migration, migrate, slot};
+use crate::from_above::FromAbove;
+
+/// What a thread's end has to undo, in this order: first the thread comes home.
+pub(crate) static AT_END: FromAbove<3> = FromAbove::new();
+/// Place in [`AT_END`]: a thread that is away for a call or a region comes home.
+pub(crate) const COMES_HOME: usize = 0;
+/// Place in [`AT_END`]: its data for migrations is freed.
+pub(crate) const FREES_MIGRATION: usize = 1;
+/// Place in [`AT_END`]: its slot is given back.
+pub(crate) const GIVES_BACK_SLOT: usize = 2;
 
 /// The key plus 1; 0 before [`prepare`], and if no key is available.
 static KEY: AtomicU32 = AtomicU32::new(0);
@@ -48,7 +57,5 @@ pub(crate) fn watch() -> bool {
 
 /// The cleanup at a thread's end.
 extern "C" fn at_end(_: *mut c_void) {
-    call_migration::come_home();
-    migrate::give_back();
-    slot::give_back();
+    AT_END.call();
 }

@@ -8,8 +8,8 @@
 use std::cell::{Cell, UnsafeCell};
 use std::mem::MaybeUninit;
 
-use crate::switch::Context;
-use crate::word::Word;
+use crate::arch::Context;
+use crate::wait::Word;
 
 /// There is no request, or the request is complete.
 pub(crate) const IDLE: u32 = 0;
@@ -20,7 +20,7 @@ pub(crate) const MIGRATE: u32 = 2;
 /// The call is complete, and the payload holds its panic.
 pub(crate) const PANICKED: u32 = 3;
 
-/// The owner takes its request back; see [`crate::worker::Shared::give_back`].
+/// The owner takes its request back; see [`crate::shared::Shared::give_back`].
 pub(crate) const WITHDRAWN: u32 = 5;
 
 /// Like [`DELEGATE`], for code without fault handlers of its own; see [`crate::delegate`].
@@ -28,6 +28,12 @@ pub(crate) const DELEGATE_LEAF: u32 = 6;
 
 /// Work is in the lane, and [`DELEGATE_LEAF`] is about to request it.
 pub(crate) const READY: u32 = 7;
+
+/// Whether a lane's word requests work.
+#[inline]
+pub(crate) const fn is_asked(word: u32) -> bool {
+    matches!(word, DELEGATE | MIGRATE | DELEGATE_LEAF)
+}
 
 /// Data in the line itself, which need not be fetched separately.
 pub(crate) type ClosureBytes = MaybeUninit<[u64; 6]>;

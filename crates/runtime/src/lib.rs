@@ -19,22 +19,23 @@
 //! prepared ([`prepare()`]) and the cores were started ([`dedicated`]). Neither happens in a signal
 //! handler or in the middle of this crate's own code (`handler`, `thread`).
 
+mod adding;
+mod arch;
 mod call_migration;
+mod can_migrate;
 mod cancel;
-mod clock;
+mod carry;
 mod cores;
 mod delegate;
-mod doorbell;
 mod end;
 mod errno;
 mod exclusion;
 mod fork;
-mod futex;
+mod from_above;
 mod handler;
 mod job;
 mod lane;
 mod migrate;
-mod monitor_wait;
 mod placement;
 mod prepare;
 mod region;
@@ -42,13 +43,15 @@ mod sample;
 mod sanitizer;
 mod served;
 mod settings;
+mod shared;
 mod signals;
 mod slot;
 mod spawn;
 mod stack;
-mod switch;
+mod start_error;
 mod thread;
-mod word;
+mod uncancelled;
+mod wait;
 mod worker;
 
 pub use dimmer_host::root::Root;
@@ -56,14 +59,16 @@ pub use dimmer_processor::units::CpuId;
 pub use dimmer_protocol::ticks_per_ns;
 
 pub use call_migration::dedicated;
-pub use cores::{Cores, Pending, StartError};
-pub use migrate::{CannotMigrate, Migrated, Migration, check as check_migration};
+pub use can_migrate::{CannotMigrate, check as check_migration};
+pub use cores::{Cores, Pending};
+pub use migrate::{Migrated, Migration};
 pub use prepare::prepare;
 pub use region::{Entered, Region, Site, SiteStatistics, sites};
 pub use served::metric;
 pub use settings::{
     CORES, Decision, ENTRANCE, POLICY, Settings, SettingsError, of_process as settings,
 };
+pub use start_error::StartError;
 pub use worker::WORKERS;
 
 /// For code that moves calls of unmodified programs: a thread leaves home where a function starts,

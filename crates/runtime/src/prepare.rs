@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use dimmer_protocol::ticks_per_ns;
 
-use crate::cancel::{self, Uncancelled};
-use crate::{end, handler, served, settings};
+use crate::uncancelled::Uncancelled;
+use crate::{end, handler, served, settings, signals};
 
 /// The progress of the preparation.
 static STATE: AtomicU8 = AtomicU8::new(NOT_YET);
@@ -35,7 +35,7 @@ pub fn prepare() -> bool {
             // Measured once.
             let _ = ticks_per_ns();
         }
-        cancel::hear();
+        signals::hear_cancellation();
         served::prepare();
         STATE.store(DONE, Ordering::Release);
     }

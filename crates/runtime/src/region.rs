@@ -8,12 +8,13 @@
 use std::borrow::Cow;
 use std::ffi::c_char;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use dimmer_protocol::{NAME_BYTES, ticks, ticks_per_ns};
 
+use crate::adding::Adding;
+use crate::arch::chain;
 use crate::call_migration::{self, dedicated};
-use crate::clock::chain;
 use crate::errno::KeepErrno;
 use crate::settings::{self, Decision, Settings};
 use crate::thread::Inside;
@@ -80,34 +81,6 @@ const MOST: usize = 1 << 14;
 /// owner of [`Adding`].
 static SITES: [AtomicPtr<Site>; MOST] = [const { AtomicPtr::new(std::ptr::null_mut()) }; MOST];
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-
-/// Whether a thread is adding sites.
-static IS_ADDING: AtomicBool = AtomicBool::new(false);
-
-/// Held by the thread that adds sites, or changes the memory in which they are published. No thread
-/// waits for it on the way into a region.
-#[derive(Debug)]
-pub(crate) struct Adding(());
-
-impl Adding {
-    /// `None` if it is held already, perhaps by the code that this signal handler has interrupted.
-    pub(crate) fn begin() -> Option<Self> {
-        let is_free = !IS_ADDING.swap(true, Ordering::Acquire);
-        is_free.then_some(Self(()))
-    }
-}
-
-impl Drop for Adding {
-    fn drop(&mut self) {
-        IS_ADDING.store(false, Ordering::Release);
-    }
-}
-
-/// For a child of fork(2): the thread that was adding sites has stayed with the parent, or goes on
-/// adding them in the child.
-pub(crate) fn forget_others() {
-    IS_ADDING.store(false, Ordering::Release);
-}
 
 /// How a region was entered, for its exit. All zero: the exit has nothing to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -177,7 +150,7 @@ impl Site {
     }
 
     /// Whether the site has that name. Allocates nothing.
-    pub(crate) fn is_called(&self, name: &[u8]) -> bool {
+    fn is_called(&self, name: &[u8]) -> bool {
         if self.name_length > 0 {
             return name == self.own_name();
         }
@@ -307,6 +280,7 @@ impl Site {
     }
 
     fn register(&'static self, _: &Adding) {
+        settings::name_entered_by(entered);
         if known().all(|site| !std::ptr::eq(site, self)) {
             let count = COUNT.load(Ordering::Relaxed);
             if let Some(place) = SITES.get(count) {
@@ -342,7 +316,9 @@ impl Site {
             return word;
         }
         let now = ticks();
-        served::tend(inside, now);
+        if served::tend(inside, now) {
+            call_migration::follow(inside, served::dedicated(now));
+        }
         let moved = match self.served_word() {
             dimmer_protocol::DELEGATE => DELEGATE,
             dimmer_protocol::MIGRATE => MIGRATE,
@@ -362,7 +338,7 @@ impl Site {
             return STAY;
         };
         self.register(&adding);
-        let word = match settings.decision(self) {
+        let word = match settings.decision(|name| self.is_called(name)) {
             Some(decision) => Self::word_of(decision),
             // Without room for another served site, this one stays permanently.
             None if !self.is_served(&adding) => STAY,
@@ -512,6 +488,11 @@ fn known() -> impl Iterator<Item = &'static Site> {
     let places = SITES.iter().take(count).map(|place| place.load(Ordering::Acquire));
     // SAFETY: null, or a site, which is never freed.
     places.filter_map(|site| unsafe { site.as_ref() })
+}
+
+/// The names of all sites that were entered, or decided for.
+fn entered() -> Vec<String> {
+    known().map(Site::name).collect()
 }
 
 /// All sites that were entered, or decided for, so far; at most 16384.

@@ -15,10 +15,10 @@ use dimmer_processor::units::CpuId;
 use dimmer_protocol::{Hello, LeasePage, Reservation, Table, Welcome};
 use rustix::fs::FileType;
 
-use crate::cancel::Uncancelled;
-use crate::region::Adding;
+use crate::adding::Adding;
+use crate::fork::{self, IN_CHILD, LEAVES_SERVER};
 use crate::thread::Inside;
-use crate::{call_migration, fork};
+use crate::uncancelled::Uncancelled;
 
 /// Interval between two checks of the connection, in ticks: about 30 to 150 ms.
 const LOOK: u64 = 1 << 27;
@@ -78,6 +78,7 @@ fn found_out() -> Option<&'static Known> {
     const LONGEST: usize = 108;
     let find_out = || {
         fork::count();
+        IN_CHILD.set::<LEAVES_SERVER>(leave_to_parent);
         let hello = Hello::Serve { name: program() }.to_bytes();
         let mut sockets = dimmer_protocol::candidates();
         sockets.retain(|path| path.as_os_str().len() < LONGEST);
@@ -140,21 +141,22 @@ pub(crate) fn dedicated(now: u64) -> usize {
 }
 
 /// Checks the connection, if it is time to. Costs two loads if not; otherwise some system calls,
-/// none of which waits.
+/// none of which waits. Returns whether it has checked it: other cores may be dedicated then.
 #[inline]
-pub(crate) fn tend(inside: &Inside, now: u64) {
+pub(crate) fn tend(_: &Inside, now: u64) -> bool {
     // If the clocks of the processors differ, or the machine has slept, `now` may be far behind.
     if NEXT_LOOK.load(Ordering::Relaxed).wrapping_sub(now).wrapping_sub(1) >= LOOK << MOST_REFUSED {
-        tend_now(inside, now);
+        return tend_now(now);
     }
+    false
 }
 
 #[cold]
-fn tend_now(inside: &Inside, now: u64) {
+fn tend_now(now: u64) -> bool {
     let refused = REFUSED.load(Ordering::Relaxed).min(MOST_REFUSED);
     NEXT_LOOK.store(now.wrapping_add(LOOK << refused), Ordering::Relaxed);
     let _uncancelled = Uncancelled::begin();
-    let Some(known) = known() else { return };
+    let Some(known) = known() else { return false };
     let generation = u64::from(fork::forks()) << PHASE_BITS;
     let before = PHASE.load(Ordering::Acquire);
     // A parent's unfinished check does not concern its child.
@@ -165,7 +167,7 @@ fn tend_now(inside: &Inside, now: u64) {
             .compare_exchange(before, generation | BUSY, Ordering::Acquire, Ordering::Relaxed)
             .is_err()
     {
-        return;
+        return false;
     }
     let next = match phase {
         ALONE => ask(known),
@@ -173,7 +175,7 @@ fn tend_now(inside: &Inside, now: u64) {
         _ => look(known, now),
     };
     PHASE.store(generation | next, Ordering::Release);
-    call_migration::follow(inside, dedicated(now));
+    true
 }
 
 /// Connects to the first server that accepts. Returns the next state.
@@ -275,7 +277,7 @@ fn disconnect() {
 
 /// For a child of fork(2): its parent's connection and decisions do not apply to it.
 /// Async-signal-safe.
-pub(crate) fn leave_to_parent() {
+fn leave_to_parent() {
     disconnect();
     if let Some(known) = known() {
         // Without memory for it, the child continues to use the decisions of its parent's server,

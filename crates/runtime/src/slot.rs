@@ -1,9 +1,10 @@
 //! Slots: which lane of every worker belongs to the calling thread. Also where that thread is.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 
-use crate::end;
-use crate::thread;
+use crate::arch::of_thread;
+use crate::end::{self, AT_END, GIVES_BACK_SLOT};
 
 /// Maximum number of threads that have lanes at the same time. Work of further threads is not
 /// moved.
@@ -27,6 +28,22 @@ pub(crate) enum Place {
     Worker,
 }
 
+/// A thread's own.
+#[derive(Debug)]
+struct Own {
+    place: Cell<Place>,
+    /// Whether it is taking a slot.
+    is_taking: Cell<bool>,
+    /// Its slot plus 1; 0 without a slot.
+    slot: Cell<u32>,
+    /// The slot plus 1 of a thread that has ended while it was still away or busy.
+    left: Cell<u32>,
+}
+
+of_thread! {
+    fn of_thread() -> Own, "dimmer_runtime_slot";
+}
+
 /// The slot that is stored as `number`, which is the slot plus 1.
 fn kept(number: u32) -> Option<usize> {
     number.checked_sub(1).map(|slot| slot as usize)
@@ -36,11 +53,12 @@ fn kept(number: u32) -> Option<usize> {
 /// too many threads, or in a signal handler that has interrupted this function.
 #[cold]
 fn take() -> Option<usize> {
-    let is_taking = &thread::own().is_taking;
+    let is_taking = &of_thread().is_taking;
     if is_taking.replace(true) {
         return None;
     }
     compiler_fence(Ordering::SeqCst);
+    AT_END.set::<GIVES_BACK_SLOT>(give_back);
     let taken = if end::watch() { take_free() } else { None };
     compiler_fence(Ordering::SeqCst);
     is_taking.set(false);
@@ -57,7 +75,7 @@ fn take_free() -> Option<usize> {
         let with = taken | 1 << free;
         match TAKEN.compare_exchange_weak(taken, with, Ordering::Acquire, Ordering::Relaxed) {
             Ok(_) => {
-                thread::own().slot.set(free + 1);
+                of_thread().slot.set(free + 1);
                 return Some(free as usize);
             }
             Err(now) => taken = now,
@@ -66,8 +84,8 @@ fn take_free() -> Option<usize> {
 }
 
 /// Gives back the slot of the calling thread, which ends.
-pub(crate) fn give_back() {
-    let own = thread::own();
+fn give_back() {
+    let own = of_thread();
     let Some(slot) = kept(own.slot.take()) else { return };
     if place() == Place::Home {
         free(slot);
@@ -89,7 +107,7 @@ pub(crate) fn taken() -> u64 {
 
 /// Frees the slots of all threads except the calling one: a child of fork(2) has no other threads.
 pub(crate) fn keep_own() {
-    let own = thread::own();
+    let own = of_thread();
     let slot = kept(own.slot.get()).or(kept(own.left.get()));
     TAKEN.store(slot.map_or(0, |slot| 1 << slot), Ordering::Relaxed);
 }
@@ -101,12 +119,12 @@ pub(crate) fn own() -> Option<usize> {
     if place() != Place::Home {
         return None;
     }
-    kept(thread::own().slot.get()).or_else(take)
+    kept(of_thread().slot.get()).or_else(take)
 }
 
 /// Where the calling thread is.
 pub(crate) fn place() -> Place {
-    thread::own().place.get()
+    of_thread().place.get()
 }
 
 /// Sets where the calling thread is. A signal handler sees it in program order, neither earlier nor
@@ -114,7 +132,7 @@ pub(crate) fn place() -> Place {
 #[inline]
 pub(crate) fn set_place(place: Place) {
     compiler_fence(Ordering::SeqCst);
-    let own = thread::own();
+    let own = of_thread();
     own.place.set(place);
     compiler_fence(Ordering::SeqCst);
     if place == Place::Home
@@ -150,10 +168,10 @@ mod tests {
 
     /// Called at the end of a thread, after the cleanup of [`end`].
     extern "C" fn come_home_last(_: *mut c_void) {
-        let left = kept(thread::own().left.get());
+        let left = kept(of_thread().left.get());
         assert!(left.is_some_and(|slot| TAKEN.load(Ordering::Relaxed) & 1 << slot != 0));
         set_place(Place::Home);
-        assert_eq!(thread::own().left.get(), 0);
+        assert_eq!(of_thread().left.get(), 0);
         SEEN.fetch_add(1, Ordering::Relaxed);
     }
 

@@ -1,25 +1,15 @@
-//! A word in shared memory that one thread changes and another waits for. The waiter spins first,
-//! and sleeps later.
+//! A word in shared memory that one thread changes and another waits for.
 
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::futex::Futex;
+use super::futex::Futex;
 
 /// The waiter sleeps: the thread that changes the word wakes it.
 const ASLEEP: u32 = 1 << 31;
 
-/// Iterations of the spinning loop between two readings of the clock.
-const TURNS: u32 = if cfg!(all(test, loom)) { 1 } else { 64 };
-
 /// Maximum time of a sleep before the waiter checks the other side.
 const NAP: Duration = Duration::from_millis(100);
-
-/// How long to spin before sleeping. In a virtual machine, sleeping and being woken costs a hundred
-/// times as much as a hand-off to a spinning thread. Spinning for as long as that takes is never
-/// more than twice as expensive as the better of the two choices (the ski-rental bound).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Patience(pub(crate) Duration);
 
 /// The word: a value below 2^31, and a bit for a waiter that sleeps.
 #[derive(Debug, Default)]
@@ -59,39 +49,9 @@ impl Word {
         }
     }
 
-    /// Waits with the processor's monitor-wait, for some microseconds, while `is_waited_for` is
-    /// true for the value. Returns whether the processor has it. See
-    /// [`monitor_wait`](crate::monitor_wait::wait).
-    pub(crate) fn monitor_wait(&self, is_waited_for: impl FnOnce(u32) -> bool) -> bool {
-        // A model of the protocol has no cache lines.
-        cfg!(not(all(test, loom)))
-            && crate::monitor_wait::wait(&raw const self.0, || is_waited_for(self.value()))
-    }
-
-    /// Waits while the value is `value`. Returns `None` after a nap without a change, or if a
-    /// signal or an earlier wake-up cut the nap short. The caller then checks whether the other
-    /// thread still exists.
-    ///
-    /// Touches neither `errno` nor anything else in thread-local storage.
-    pub(crate) fn wait_while(&self, value: u32, patience: Patience) -> Option<u32> {
-        for _ in 0..TURNS {
-            let now = self.value();
-            if now != value {
-                return Some(now);
-            }
-            std::hint::spin_loop();
-        }
-        let begin = Instant::now();
-        while begin.elapsed() < patience.0 {
-            let turns = if self.monitor_wait(|now| now == value) { 1 } else { TURNS };
-            for _ in 0..turns {
-                let now = self.value();
-                if now != value {
-                    return Some(now);
-                }
-                std::hint::spin_loop();
-            }
-        }
+    /// Sleeps while the value is `value`, for a nap at most. Returns the value if it is another
+    /// one by then. `None` also if a signal or an earlier wake-up cut the nap short.
+    pub(super) fn sleep_while(&self, value: u32) -> Option<u32> {
         let asleep = value | ASLEEP;
         let told = self.0.compare_exchange(value, asleep, Ordering::AcqRel, Ordering::Acquire);
         if told.is_err_and(|now| now != asleep) {
@@ -101,51 +61,10 @@ impl Word {
         let now = self.value();
         (now != value).then_some(now)
     }
-}
 
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn who_is_woken_without_a_change_looks_around() {
-        let word = Word::default();
-        std::thread::scope(|scope| {
-            let waiter = scope.spawn(|| word.wait_while(0, Patience(Duration::ZERO)));
-            while !waiter.is_finished() {
-                word.0.wake();
-            }
-            assert_eq!(waiter.join().unwrap(), None);
-        });
-    }
-}
-
-#[cfg(all(test, loom))]
-mod models {
-    use loom::cell::UnsafeCell;
-    use loom::sync::Arc;
-
-    use super::*;
-
-    #[test]
-    fn loom_what_is_posted_wakes_who_waits_and_is_seen_whole() {
-        loom::model(|| {
-            let shared = Arc::new((Word::default(), UnsafeCell::new(0)));
-            let poster = Arc::clone(&shared);
-            let thread = loom::thread::spawn(move || {
-                // SAFETY: no other thread reads it before the word is posted.
-                poster.1.with_mut(|payload| unsafe { *payload = 7 });
-                poster.0.post(1);
-            });
-            let value = loop {
-                if let Some(value) = shared.0.wait_while(0, Patience(Duration::ZERO)) {
-                    break value;
-                }
-            };
-            assert_eq!(value, 1);
-            // SAFETY: the posted word guarantees that the writer has finished.
-            assert_eq!(shared.1.with(|payload| unsafe { *payload }), 7);
-            thread.join().unwrap();
-        });
+    /// Wakes a sleeper without a change.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn wake(&self) {
+        self.0.wake();
     }
 }
