@@ -1,13 +1,15 @@
 //! The rules of ARCHITECTURE.md and CONTRIBUTING.md that a program can check.
 //!
-//! [`sources`] checks the Rust files, [`cycles`] their imports, [`edges`] the dependencies,
-//! [`documents`] the documentation, and [`words`] the words that all of them use. What the compiler
-//! or clippy can check is left to them. Each rule has a test that shows it failing on a made-up
-//! tree: a checker that never fails checks nothing.
+//! [`sources`] checks the Rust files, [`cycles`] their imports, [`orderings`] their atomic operations,
+//! [`edges`] the dependencies, [`documents`] the documentation, and [`words`] the words that all of
+//! them use. What the compiler or clippy can check is left to
+//! them. Each rule has a test that shows it failing on a made-up tree: a checker that never fails
+//! checks nothing.
 
 mod cycles;
 mod documents;
 mod edges;
+mod orderings;
 mod product;
 mod sources;
 mod words;
@@ -32,6 +34,7 @@ fn problems(root: &Path) -> Result<Vec<Problem>> {
     let sources = tree::rust_files(root)?;
     let mut problems = sources::check(&sources);
     problems.extend(cycles::check(&sources));
+    problems.extend(orderings::check(&sources));
     problems.extend(edges::check(&metadata)?);
     problems.extend(documents::check(root, &metadata)?);
     problems.extend(header::check(root, &metadata)?);

@@ -1,6 +1,5 @@
 //! Hooks the functions of a loaded file.
 
-use std::arch::asm;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -13,17 +12,18 @@ use dimmer_processor::class::InstructionClass;
 use dimmer_scan::Code;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 
+use crate::arch::entry::{self as stub, Moving, Place, Stub};
+use crate::arch::registers::Form;
+use crate::arch::{self, delegate, migrate, rows, swap, thread_block};
 use crate::arena::Arena;
-use crate::entry::{self as stub, Moving, Place, Stub};
 use crate::error::{CannotMove, HookError};
 use crate::file::Mapped;
 use crate::ledger::{LedgerError, Orders, OwnLedger};
 use crate::mover::{self, Mover};
 use crate::objects::Loaded;
 use crate::plan::{Plan, PlannedEntry};
-use crate::registers::Form;
 use crate::site::{Passed, Site};
-use crate::{delegate, migrate, process, rows, slots, swap, thread_block};
+use crate::{process, slots};
 
 /// The most bytes of a stub: some 40 to count, and the displaced instructions, of 19 bytes at most,
 /// some of which become longer elsewhere. Most stubs have less than the 64 bytes of a cache line.
@@ -375,7 +375,7 @@ unsafe fn write(patches: &[(u64, Stub)]) -> io::Result<()> {
                 function + stub.patch_at as u64,
             ));
             // SAFETY: code of a whole file that is mapped and was just made writable.
-            unsafe { copy(&stub.patch, to) };
+            unsafe { arch::copy(&stub.patch, to) };
         }
         // SAFETY: mapped, and not run by any thread, as before the loop; the loader mapped it this
         // way.
@@ -384,26 +384,7 @@ unsafe fn write(patches: &[(u64, Stub)]) -> io::Result<()> {
     Ok(())
 }
 
-/// Copies with an instruction. A function for copying may lie in the pages that cannot be executed
-/// at this moment, since every program may bring its own.
-///
-/// # Safety
-/// As for [`std::ptr::copy_nonoverlapping`].
-unsafe fn copy(from: &[u8], to: *mut u8) {
-    // SAFETY: the caller guarantees two ranges that can be copied; compiled code has the direction
-    // flag clear.
-    unsafe {
-        asm!(
-            "rep movsb",
-            inout("rsi") from.as_ptr() => _,
-            inout("rdi") to => _,
-            inout("rcx") from.len() => _,
-            options(nostack, preserves_flags)
-        );
-    }
-}
-
-/// Changes access with a system call of its own, for the same reason.
+/// Changes access with a system call of its own: the C library's function may lie in these pages.
 ///
 /// # Safety
 /// The pages must be mapped, and no thread may use them in other ways meanwhile.

@@ -4,8 +4,8 @@
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::leaf::{LeafCall, LeafEnd};
-use crate::thread_block::{is_migrated, note_home};
+use crate::arch::leaf::{LeafCall, LeafEnd};
+use crate::arch::thread_block::{is_migrated, note_home};
 
 /// Functions that migrate the calling thread and bring it home, and that delegate calls.
 #[derive(Clone, Copy, Debug)]

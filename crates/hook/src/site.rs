@@ -2,7 +2,7 @@
 
 use dimmer_scan::{Leaf, Width};
 
-use crate::registers::Form;
+use crate::arch::registers::Form;
 
 /// The data that the stub passes on: the function's number, and the address to go on at. Assembly
 /// reads it. It lasts until the process ends.

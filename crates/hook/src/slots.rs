@@ -10,8 +10,9 @@ use std::mem::offset_of;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
+use crate::arch::thread_block;
 use crate::ledger::{LedgerError, NoRoom, OwnLedger, SLOTS, Slot};
-use crate::{process, thread_block};
+use crate::process;
 
 /// The most slots that are reserved and not claimed: threads and processes that start at once,
 /// before the first of them calls a hooked function.
@@ -67,6 +68,7 @@ struct Locked;
 
 impl Drop for Locked {
     fn drop(&mut self) {
+        // Ordering: pairs with the swap in `lock`.
         POOL.is_locked.store(false, Ordering::Release);
     }
 }
@@ -175,6 +177,8 @@ fn add(ledger: &OwnLedger) -> Result<(), LedgerError> {
     place.store(slot.counters(), Ordering::Relaxed);
     let _ = kept.set(slot);
     // Release: a thread that reads the number finds the place filled.
+    // Ordering: pairs with the load in `unclaimed`, and with that in `dimmer_hook_slow` (x86 loads
+    // acquire).
     POOL.had.store(had + 1, Ordering::Release);
     Ok(())
 }
@@ -182,6 +186,7 @@ fn add(ledger: &OwnLedger) -> Result<(), LedgerError> {
 /// The number of slots that no thread has claimed, `AHEAD` at most.
 fn unclaimed() -> usize {
     let next = POOL.next.load(Ordering::Relaxed) as usize;
+    // Ordering: pairs with the store in `add`: the slots below the number are there.
     let had = POOL.had.load(Ordering::Acquire) as usize;
     let ahead = POOL.slots.iter().take(had).skip(next).filter_map(OnceLock::get);
     ahead.filter(|slot| !slot.is_claimed()).take(AHEAD).count()
@@ -189,6 +194,7 @@ fn unclaimed() -> usize {
 
 fn lock() -> Result<Locked, LedgerError> {
     for _ in 0..TRIES {
+        // Ordering: pairs with the store in `drop` of the last owner.
         if !POOL.is_locked.swap(true, Ordering::Acquire) {
             return Ok(Locked);
         }

@@ -16,6 +16,7 @@ impl Adding {
     /// `None` if it is held already, perhaps by the code that this signal handler has interrupted.
     pub(crate) fn begin() -> Option<Self> {
         IN_CHILD.set::<FORGETS_OTHERS>(forget_others);
+        // Ordering: pairs with the stores below: what the last owner added is visible.
         let is_free = !IS_ADDING.swap(true, Ordering::Acquire);
         is_free.then_some(Self(()))
     }
@@ -23,6 +24,7 @@ impl Adding {
 
 impl Drop for Adding {
     fn drop(&mut self) {
+        // Ordering: pairs with the swap in `begin`.
         IS_ADDING.store(false, Ordering::Release);
     }
 }
@@ -30,5 +32,6 @@ impl Drop for Adding {
 /// For a child of fork(2): the thread that was adding sites has stayed with the parent, or goes on
 /// adding them in the child.
 fn forget_others() {
+    // Ordering: as in `drop`.
     IS_ADDING.store(false, Ordering::Release);
 }

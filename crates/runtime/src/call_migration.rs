@@ -4,7 +4,7 @@
 
 use std::cell::Cell;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use dimmer_host::affinity;
 use dimmer_host::root::Root;
@@ -15,6 +15,7 @@ use crate::arch::of_thread;
 use crate::cores::Cores;
 use crate::end::{AT_END, COMES_HOME};
 use crate::migrate::Migration;
+use crate::phase::{FIRST, Phase};
 use crate::settings::{Settings, complain};
 use crate::start_error::StartError;
 use crate::thread::{Inside, Kept};
@@ -38,12 +39,12 @@ of_thread! {
 /// parent's, which the child cannot use.
 static CORES: AtomicPtr<Cores> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Progress of [`dedicated`]: not started (0), or one of the following values. The upper bits hold
-/// the number of forks at that time.
-static STARTED: AtomicU64 = AtomicU64::new(0);
+/// Progress of [`dedicated`], from [`FIRST`]: they are not started.
+#[cfg(not(all(test, loom)))]
+static STARTED: Phase = Phase::new();
+#[cfg(all(test, loom))]
+static STARTED: std::sync::LazyLock<Phase> = std::sync::LazyLock::new(Phase::new);
 
-/// Number of lower bits in [`STARTED`] that hold the progress.
-const PHASE_BITS: u32 = 2;
 /// A thread is starting them. Other threads do not wait for it, but go without cores meanwhile.
 const STARTING: u64 = 1;
 /// They have started, or are not available.
@@ -66,6 +67,7 @@ fn dedicated_inside(inside: &Inside) -> Option<&'static Cores> {
 
 #[inline]
 fn started() -> Option<&'static Cores> {
+    // Ordering: pairs with each store to `CORES`: the cores behind the pointer are visible.
     // SAFETY: null, or leaked below.
     let cores = unsafe { CORES.load(Ordering::Acquire).as_ref() };
     cores.filter(|cores| !cores.is_inherited())
@@ -73,33 +75,27 @@ fn started() -> Option<&'static Cores> {
 
 #[cold]
 fn start(_: &Inside) -> Option<&'static Cores> {
-    let generation = u64::from(fork::forks()) << PHASE_BITS;
-    let before = STARTED.load(Ordering::Acquire);
-    // The progress of a parent does not count for its child.
-    if matches!(before ^ generation, STARTING | TRIED) {
-        return None;
-    }
-    if handler::may_be_in_one() {
+    if STARTED.get(fork::forks()) != FIRST || handler::may_be_in_one() {
         return None;
     }
     let _uncancelled = Uncancelled::begin();
     prepare::prepare_to_move();
-    let starting = generation | STARTING;
-    STARTED.compare_exchange(before, starting, Ordering::AcqRel, Ordering::Relaxed).ok()?;
+    let starting = STARTED.begin(fork::forks(), STARTING, |phase| phase == FIRST)?;
     let Ok(cores) = start_cores(settings::of_process()) else {
-        STARTED.store(before, Ordering::Release);
+        starting.end(FIRST);
         return None;
     };
     let cores = cores.map(|cores| &*Box::leak(Box::new(cores)));
     if let Some(cores) = cores {
         AT_END.set::<COMES_HOME>(come_home);
         WHEN_IDLE.set::<0>(let_back);
+        // Ordering: pairs with the load in `started`.
         CORES.store(std::ptr::from_ref(cores).cast_mut(), Ordering::Release);
         // Counts that were set in the meantime did not apply to these cores.
         FOLLOWED.store(usize::MAX, Ordering::Relaxed);
         USED_CORES.store(usize::MAX, Ordering::Relaxed);
     }
-    STARTED.store(generation | TRIED, Ordering::Release);
+    starting.end(TRIED);
     cores
 }
 
@@ -237,6 +233,7 @@ fn follow_anew(_: &Inside, count: usize) {
     } else if let Ok(Some(others)) = start_cores(settings) {
         // Another server, with other cores.
         let _ = cores.use_cores(0);
+        // Ordering: pairs with the load in `started`.
         CORES.store(Box::leak(Box::new(others)), Ordering::Release);
     }
 }
@@ -244,13 +241,11 @@ fn follow_anew(_: &Inside, count: usize) {
 /// Makes `cores` the process's dedicated cores, regardless of [`crate::CORES`]. Does nothing if the
 /// process has started its cores already, or has tried to.
 pub fn dedicate(cores: Cores) {
-    let generation = u64::from(fork::forks()) << PHASE_BITS;
-    if STARTED
-        .compare_exchange(generation, generation | TRIED, Ordering::AcqRel, Ordering::Relaxed)
-        .is_ok()
-    {
+    if let Some(starting) = STARTED.begin(fork::forks(), STARTING, |phase| phase == FIRST) {
         AT_END.set::<COMES_HOME>(come_home);
+        // Ordering: pairs with the load in `started`.
         CORES.store(Box::leak(Box::new(cores)), Ordering::Release);
+        starting.end(TRIED);
     }
 }
 

@@ -72,6 +72,7 @@ fn receives() -> bool {
     if handler == own {
         return true;
     }
+    // Ordering: before the system call that installs `receive`, which jumps there.
     HANDLER.store(std::ptr::with_exposed_provenance_mut(handler), Ordering::Release);
     action.replace_handler(CANCEL, own)
 }

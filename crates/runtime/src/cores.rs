@@ -149,12 +149,14 @@ impl Cores {
                     // Of two workers that were started at the same time, one ends at once.
                     Ok(worker) => drop(seat.worker.set(worker)),
                     Err(error) => {
+                        // Ordering: as below, for the workers before this one.
                         self.used.store(index, Ordering::Release);
                         return Err(error);
                     }
                 }
             }
         }
+        // Ordering: pairs with the load in `len`: the workers of cores in use are visible.
         self.used.store(count, Ordering::Release);
         Ok(())
     }
@@ -188,6 +190,7 @@ impl Cores {
     /// sets another number. If a server has, it sets the number.
     #[inline]
     pub(crate) fn len(&self) -> usize {
+        // Ordering: pairs with the stores in `start_workers`.
         self.used.load(Ordering::Acquire)
     }
 
@@ -202,6 +205,26 @@ impl Cores {
     /// Runs a closure on a dedicated core, on the worker's own stack, and waits for it. Returns its
     /// result; a panic of the closure continues here. Costs a cache-line round trip; closures and
     /// results of up to 48 bytes are passed in the line.
+    ///
+    /// ```
+    /// use dimmer_runtime::{Cores, CpuId, Root};
+    ///
+    /// let Ok(cores) = Cores::start(&Root::live(), &[CpuId::new(1)]) else { return };
+    /// let name = String::from("dimmer");
+    /// // The closure borrows, as this thread waits for it.
+    /// assert_eq!(cores.delegate(|| name.len()), 6);
+    /// // It runs on another thread, with that thread's storage.
+    /// let here = std::thread::current().id();
+    /// assert!(cores.delegate(|| std::thread::current().id()) != here);
+    /// ```
+    ///
+    /// What the closure has and returns goes to another thread, so it must be [`Send`]:
+    ///
+    /// ```compile_fail,E0277
+    /// fn count(cores: &dimmer_runtime::Cores, shared: &std::rc::Rc<u32>) -> u32 {
+    ///     cores.delegate(|| **shared)
+    /// }
+    /// ```
     pub fn delegate<T: Send, F: FnOnce() -> T + Send>(&self, work: F) -> T {
         self.try_delegate(work).unwrap_or_else(|work| work())
     }
@@ -231,6 +254,15 @@ impl Cores {
 
     /// Starts a closure on a dedicated core, while the caller goes on. Each thread can have one per
     /// core at a time; another one runs in place.
+    ///
+    /// ```
+    /// use dimmer_runtime::{Cores, CpuId, Root};
+    ///
+    /// let Ok(cores) = Cores::start(&Root::live(), &[CpuId::new(1)]) else { return };
+    /// let sum = cores.begin(|| (1..=1000).sum::<u64>());
+    /// let product: u64 = (1..=10).product();
+    /// assert_eq!((sum.join(), product), (500_500, 3_628_800));
+    /// ```
     pub fn begin<T, F>(&self, work: F) -> Pending<'_, T>
     where
         T: Send + 'static,
@@ -352,6 +384,13 @@ impl Cores {
 type Work = Box<dyn FnOnce() + Send>;
 
 /// A closure that runs on a dedicated core, or has run. Dropping it waits for its end.
+///
+/// It belongs to the thread that has started the closure:
+///
+/// ```compile_fail,E0277
+/// fn is_send<T: Send>() {}
+/// is_send::<dimmer_runtime::Pending<'static, ()>>();
+/// ```
 #[derive(Debug)]
 pub struct Pending<'a, T> {
     cores: &'a Cores,

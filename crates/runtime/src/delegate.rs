@@ -267,3 +267,57 @@ mod tests {
         unsafe { Small::<F, ()>::ask_for(lane, DELEGATE_LEAF) };
     }
 }
+
+#[cfg(all(test, loom))]
+mod models {
+    use std::time::Duration;
+
+    use loom::cell::UnsafeCell;
+    use loom::sync::Arc;
+
+    use super::*;
+    use crate::lane::is_asked;
+    use crate::wait::{Doorbell, Word};
+
+    /// The protocol's shared parts: the lane, the doorbell, and what the lane holds.
+    #[derive(Default)]
+    struct Parts {
+        word: Word,
+        doorbell: Doorbell,
+        closure: UnsafeCell<u32>,
+        run: UnsafeCell<u32>,
+    }
+
+    /// Fails if a worker takes [`READY`] for a request (the rest of the work is not in the lane
+    /// yet), if the request or the answer does not release, or if the owner does not ring after it:
+    /// then loom reports two threads at the payload, or a worker that sleeps for good.
+    #[test]
+    fn loom_delegated_work_is_complete_when_it_is_asked_for_and_when_it_is_done() {
+        loom::model(|| {
+            let shared = Arc::new(Parts::default());
+            let worker = Arc::clone(&shared);
+            let thread = loom::thread::spawn(move || {
+                while !is_asked(worker.word.value()) {
+                    worker.doorbell.sleep(|| is_asked(worker.word.value()), || ());
+                }
+                // SAFETY: the request hands both over.
+                let run = worker.run.with(|run| unsafe { *run });
+                // SAFETY: the request hands both over.
+                worker.closure.with_mut(|closure| unsafe { *closure += run });
+                worker.word.post(IDLE);
+            });
+            // SAFETY: the lane is idle, and belongs to this thread.
+            shared.closure.with_mut(|closure| unsafe { *closure = 1 });
+            shared.word.put(READY);
+            // SAFETY: the lane is not asked for anything yet.
+            shared.run.with_mut(|run| unsafe { *run = 2 });
+            shared.word.set(DELEGATE_LEAF);
+            shared.doorbell.ring();
+            let at_once = Patience(Duration::ZERO);
+            while shared.word.wait_while(DELEGATE_LEAF, at_once).is_none() {}
+            // SAFETY: the answer hands it back.
+            assert_eq!(shared.closure.with(|closure| unsafe { *closure }), 3);
+            thread.join().unwrap();
+        });
+    }
+}

@@ -28,6 +28,7 @@ const FIRST_THAT_ALLOCATES: libc::pthread_key_t = 32;
 
 /// Makes the key, if there is none yet. The earlier the better, since there are few early keys.
 pub(crate) fn prepare() {
+    // Ordering: pairs with the exchange below: the key exists that the number names.
     if KEY.load(Ordering::Acquire) != 0 {
         return;
     }
@@ -38,6 +39,7 @@ pub(crate) fn prepare() {
     if made != 0 {
         return;
     }
+    // Ordering: Release pairs with the loads of `KEY`, after the key was made.
     let is_first = key < FIRST_THAT_ALLOCATES
         && KEY.compare_exchange(0, key + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok();
     if !is_first {
@@ -49,6 +51,7 @@ pub(crate) fn prepare() {
 /// Registers the calling thread for the cleanup at its end; returns false if that is impossible.
 /// Async-signal-safe.
 pub(crate) fn watch() -> bool {
+    // Ordering: pairs with the exchange in `prepare`.
     let Some(key) = KEY.load(Ordering::Acquire).checked_sub(1) else { return false };
     // Any value except null.
     // SAFETY: the key is never deleted, and the value is never dereferenced.

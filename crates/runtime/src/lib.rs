@@ -13,11 +13,46 @@
 //!
 //! Everything runs exactly once: work that cannot be moved runs where it is.
 //!
+//! # Example
+//!
+//! ```
+//! use dimmer_runtime::{Cores, CpuId, Root};
+//!
+//! let words = ["some", "work"];
+//! let count = || words.iter().map(|word| word.len()).sum::<usize>();
+//! let letters = match Cores::start(&Root::live(), &[CpuId::new(1)]) {
+//!     // On cpu 1, while this thread waits.
+//!     Ok(cores) => cores.delegate(count),
+//!     // There is no cpu 1, or no other one for this thread.
+//!     Err(error) => {
+//!         eprintln!("nothing is moved: {error}");
+//!         count()
+//!     }
+//! };
+//! assert_eq!(letters, 8);
+//! ```
+//!
 //! Programs enter regions, and call moved functions, in signal handlers and in their own
 //! allocators, too. The code on the way there therefore does not allocate, does not wait for a
 //! lock, and calls no function that the program may have replaced. This holds once the crate was
 //! prepared ([`prepare()`]) and the cores were started ([`dedicated`]). Neither happens in a signal
 //! handler or in the middle of this crate's own code (`handler`, `thread`).
+//!
+//! # Layers
+//!
+//! Files import downwards only, which `cargo xtask tidy` checks. From the top:
+//!
+//! | layer | files |
+//! |---|---|
+//! | places that programs mark, and calls | `region`, `call_migration`, `prepare` |
+//! | who decides | `served`, `settings`, `adding` |
+//! | the ways to move work | `migrate`, `delegate`, `cores` |
+//! | workers | `worker`, `carry`, `cancel`, `shared` |
+//! | handing work over | `job`, `lane`, `wait`, `placement`, `stack`, `sanitizer` |
+//! | threads, processes | `fork`, `slot`, `end`, `handler`, `signals`, `thread`, `sample`, `spawn` |
+//! | below all | `arch`, `primitive`, `phase`, `from_above`, `errno`, `exclusion`, `uncancelled` |
+//!
+//! What a lower file has to call of an upper one, the upper one leaves with it (`from_above`).
 
 mod adding;
 mod arch;
@@ -36,8 +71,10 @@ mod handler;
 mod job;
 mod lane;
 mod migrate;
+mod phase;
 mod placement;
 mod prepare;
+mod primitive;
 mod region;
 mod sample;
 mod sanitizer;

@@ -212,6 +212,13 @@ fn end_thread() {
 /// While a thread is away, it must not take or hold a priority-inheriting or robust mutex (a thread
 /// that holds a robust one does not migrate), and must not depend on its thread id or CPU as the
 /// kernel reports them.
+///
+/// It belongs to the thread:
+///
+/// ```compile_fail,E0277
+/// fn is_send<T: Send>() {}
+/// is_send::<dimmer_runtime::Migration<'static>>();
+/// ```
 #[derive(Debug)]
 pub struct Migration<'a> {
     cores: &'a Cores,
@@ -245,6 +252,24 @@ impl Cores {
     /// Runs the body of one call on a dedicated core, with the caller's own stack and thread-local
     /// storage, and comes back. The closure need not be [`Send`], since it runs on the same thread.
     /// If the thread cannot migrate, the closure runs here.
+    ///
+    /// ```
+    /// use std::cell::Cell;
+    ///
+    /// use dimmer_runtime::{Cores, CpuId, Root};
+    ///
+    /// thread_local! {
+    ///     static TURNS: Cell<u32> = const { Cell::new(0) };
+    /// }
+    /// let Ok(cores) = Cores::start(&Root::live(), &[CpuId::new(1)]) else { return };
+    /// let here = std::thread::current().id();
+    /// // The same thread, with its own storage, on another core.
+    /// cores.migrate(|| {
+    ///     TURNS.set(TURNS.get() + 1);
+    ///     assert_eq!(std::thread::current().id(), here);
+    /// });
+    /// assert_eq!(TURNS.get(), 1);
+    /// ```
     ///
     /// Costs two system calls, for signals, besides two hand-offs.
     pub fn migrate<T>(&self, work: impl FnOnce() -> T) -> T {

@@ -96,6 +96,13 @@ pub struct Entered {
 }
 
 /// The calling thread is in a region until this is dropped.
+///
+/// It ends where it has begun, on the same thread:
+///
+/// ```compile_fail,E0277
+/// let region = dimmer_runtime::region!("parse");
+/// std::thread::spawn(move || drop(region));
+/// ```
 #[derive(Debug)]
 #[must_use = "the region ends at once"]
 pub struct Region {
@@ -223,6 +230,13 @@ impl Site {
 
     /// Runs a closure where the decision says: here, on a worker's stack, or on the caller's own
     /// stack on a worker.
+    ///
+    /// ```
+    /// use dimmer_runtime::Site;
+    ///
+    /// static PARSE: Site = Site::new("parse", file!(), line!());
+    /// assert_eq!(PARSE.run(|| "12".parse()), Ok(12));
+    /// ```
     pub fn run<T: Send, F: FnOnce() -> T + Send>(&'static self, work: F) -> T {
         self.try_delegate(work).unwrap_or_else(|work| {
             let _region = self.region();
@@ -284,6 +298,8 @@ impl Site {
         if known().all(|site| !std::ptr::eq(site, self)) {
             let count = COUNT.load(Ordering::Relaxed);
             if let Some(place) = SITES.get(count) {
+                // Ordering: both pair with the loads in `known`: a place that counts is filled,
+                // with a site whose fields are visible.
                 place.store(std::ptr::from_ref(self).cast_mut(), Ordering::Release);
                 COUNT.store(count + 1, Ordering::Release);
             }
@@ -484,6 +500,7 @@ fn decimal(number: u32, digits: &mut [u8; DIGITS]) -> &[u8] {
 
 /// The same as [`sites`], as an iterator.
 fn known() -> impl Iterator<Item = &'static Site> {
+    // Ordering: both loads pair with the stores in `register`.
     let count = COUNT.load(Ordering::Acquire);
     let places = SITES.iter().take(count).map(|place| place.load(Ordering::Acquire));
     // SAFETY: null, or a site, which is never freed.
@@ -501,8 +518,18 @@ pub fn sites() -> Vec<&'static Site> {
     known().collect()
 }
 
-/// Enters the [`Site`] at this place of the source: `let _region = region!("parse");`. Without a
-/// name, it is called by file and line.
+/// Enters the [`Site`] at this place of the source. Without a name, it is called by file and line.
+///
+/// ```
+/// fn parse(text: &str) -> Option<u32> {
+///     let _region = dimmer_runtime::region!("parse");
+///     text.parse().ok()
+/// }
+/// assert_eq!(parse("12"), Some(12));
+/// // Without a server or a policy in the environment, it stays and is counted.
+/// let names: Vec<String> = dimmer_runtime::sites().iter().map(|site| site.name()).collect();
+/// assert!(names.contains(&String::from("parse")));
+/// ```
 #[macro_export]
 macro_rules! region {
     () => {
@@ -512,4 +539,22 @@ macro_rules! region {
         static SITE: $crate::Site = $crate::Site::new($name, file!(), line!());
         SITE.region()
     }};
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_site_without_a_name_is_called_by_file_and_line() {
+        let site = Site::new("", "codec.c", 12);
+        assert!(site.is_called(b"codec.c:12") && site.name() == "codec.c:12");
+        for other in ["codec.c:1", "codec.c:122", "codec.c", "dec.c:12", "codec.c:012"] {
+            assert!(!site.is_called(other.as_bytes()), "{other}");
+        }
+        let named = Site::new("parse", "codec.c", 12);
+        assert!(named.is_called(b"parse") && !named.is_called(b"codec.c:12"));
+        // A name that ends like a place is that name.
+        assert!(!Site::new("", "codec.c:1", 2).is_called(b"codec.c:12"));
+    }
 }

@@ -102,12 +102,15 @@ mod told {
                 delegated.number.store(number.unsigned_abs(), Ordering::Relaxed);
                 // SAFETY: `OwnedMigrationState::new` has found that reading it is allowed.
                 let own = unsafe { arch::thread_pointer() };
+                // Ordering: pairs with the load of the creator: the number is visible with it.
                 delegated.thread_pointer.store(own, Ordering::Release);
+                // Ordering: pairs with the store in `drop`.
                 while delegated.must_end.load(Ordering::Acquire) == 0 {
                     let _ = futex::wait(&delegated.must_end, futex::Flags::PRIVATE, 0, None);
                 }
             });
             signals::set(&mask);
+            // Ordering: pairs with the store of the new thread.
             while lender.thread_pointer.load(Ordering::Acquire) == 0 {
                 std::thread::yield_now();
             }
@@ -143,6 +146,7 @@ mod told {
                 std::mem::forget(thread);
                 return;
             }
+            // Ordering: pairs with the load of the thread that lends its storage.
             self.lender.must_end.store(1, Ordering::Release);
             let _ = futex::wake(&self.lender.must_end, futex::Flags::PRIVATE, 1);
             let _ = thread.map(JoinHandle::join);

@@ -17,6 +17,7 @@ use rustix::fs::FileType;
 
 use crate::adding::Adding;
 use crate::fork::{self, IN_CHILD, LEAVES_SERVER};
+use crate::phase::{FIRST, Phase};
 use crate::thread::Inside;
 use crate::uncancelled::Uncancelled;
 
@@ -26,12 +27,14 @@ const LOOK: u64 = 1 << 27;
 /// The memory shared with a server; `None` if there is no memory for it.
 static KNOWN: OnceLock<Option<Known>> = OnceLock::new();
 
-/// The state of the connection (one of the following values). The upper bits hold the number of
-/// forks at that time.
-static PHASE: AtomicU64 = AtomicU64::new(0);
-const PHASE_BITS: u32 = 2;
+/// The state of the connection.
+#[cfg(not(all(test, loom)))]
+static PHASE: Phase = Phase::new();
+#[cfg(all(test, loom))]
+static PHASE: std::sync::LazyLock<Phase> = std::sync::LazyLock::new(Phase::new);
+
 /// There is no server.
-const ALONE: u64 = 0;
+const ALONE: u64 = FIRST;
 /// A server was asked, and has not answered.
 const ASKED: u64 = 1;
 /// A server decides.
@@ -157,24 +160,14 @@ fn tend_now(now: u64) -> bool {
     NEXT_LOOK.store(now.wrapping_add(LOOK << refused), Ordering::Relaxed);
     let _uncancelled = Uncancelled::begin();
     let Some(known) = known() else { return false };
-    let generation = u64::from(fork::forks()) << PHASE_BITS;
-    let before = PHASE.load(Ordering::Acquire);
     // A parent's unfinished check does not concern its child.
-    let is_own = before >> PHASE_BITS << PHASE_BITS == generation;
-    let phase = if is_own { before & BUSY } else { ALONE };
-    if phase == BUSY
-        || PHASE
-            .compare_exchange(before, generation | BUSY, Ordering::Acquire, Ordering::Relaxed)
-            .is_err()
-    {
-        return false;
-    }
-    let next = match phase {
+    let Some(checking) = PHASE.begin(fork::forks(), BUSY, |_| true) else { return false };
+    let next = match checking.before {
         ALONE => ask(known),
         ASKED => take_answer(known),
         _ => look(known, now),
     };
-    PHASE.store(generation | next, Ordering::Release);
+    checking.end(next);
     true
 }
 

@@ -2,19 +2,23 @@
 
 use std::cell::Cell;
 use std::mem::offset_of;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crossbeam_utils::CachePadded;
 use dimmer_processor::units::CpuId;
 
 use crate::arch::{Context, set_thread_pointer};
 use crate::lane::{Lane, WITHDRAWN};
+use crate::primitive::{AtomicBool, AtomicUsize, light_fence};
 use crate::signals;
 use crate::slot::SLOTS;
 use crate::wait::Doorbell;
 
+/// Number of lanes; a model has time for two.
+const LANES: usize = if cfg!(all(test, loom)) { 2 } else { SLOTS };
+
 /// The worker's position while it does no work.
-pub(crate) const NOWHERE: usize = usize::MAX;
+const NOWHERE: usize = usize::MAX;
 
 /// Data that the worker shares with the threads that hand work to it.
 #[derive(Debug)]
@@ -31,7 +35,7 @@ pub(crate) struct Shared {
     /// thread requests more.
     pub(crate) is_held_up: AtomicBool,
     /// The lane whose work is in progress.
-    pub(crate) at: CachePadded<AtomicUsize>,
+    at: CachePadded<AtomicUsize>,
     pub(crate) own: CachePadded<Own>,
 }
 
@@ -68,6 +72,7 @@ impl Own {
 
     /// The kernel's id of the worker's thread.
     pub(crate) fn thread(&self) -> u32 {
+        // Ordering: pairs with the store in `begin`, when the worker has what other threads need.
         self.thread.load(Ordering::Acquire)
     }
 
@@ -148,7 +153,7 @@ impl Shared {
     pub(crate) fn new(cpu: CpuId, forks: u32) -> Self {
         Self {
             cpu,
-            lanes: std::iter::repeat_with(Lane::default).take(SLOTS).collect(),
+            lanes: std::iter::repeat_with(Lane::default).take(LANES).collect(),
             used: AtomicUsize::new(0),
             doorbell: CachePadded::default(),
             must_end: AtomicBool::new(false),
@@ -162,6 +167,8 @@ impl Shared {
     /// The lane of a slot.
     pub(crate) fn lane(&self, slot: usize) -> &Lane {
         if self.used.load(Ordering::Relaxed) <= slot {
+            // Ordering: SeqCst, before the request in the lane and the look at the doorbell: a
+            // worker that goes to sleep after it polls this lane, too.
             self.used.fetch_max(slot + 1, Ordering::SeqCst);
         }
         &self.lanes[slot]
@@ -198,12 +205,14 @@ impl Shared {
         if !self.is_elsewhere(slot) || !word.change(asked, WITHDRAWN) {
             return false;
         }
-        // The worker stores its position, and reads the word again: either it has seen the change,
-        // or its position is visible here.
+        // The worker stores its position, and reads the word again ([`Self::claim`]): either it has
+        // seen the change, or its position is visible here.
         if !signals::fence_all() || self.is_at(slot) || word.value() != WITHDRAWN {
             word.change(WITHDRAWN, asked);
             return false;
         }
+        // Ordering: SeqCst with the load of `at` that follows, so that a worker which clears the
+        // flag is seen at work here.
         self.is_held_up.store(true, Ordering::SeqCst);
         if !self.is_elsewhere(slot) {
             self.is_held_up.store(false, Ordering::Relaxed);
@@ -211,8 +220,31 @@ impl Shared {
         true
     }
 
+    /// For the worker: begins the work that a lane asks for. Returns false if the owner has taken
+    /// the request back.
+    #[inline]
+    pub(crate) fn claim(&self, slot: usize, lane: &Lane, asked: u32) -> bool {
+        // Ordering: the store pairs with the loads of `at`. It also comes before the load that
+        // follows: `give_back` makes the processor enforce that.
+        self.at.store(slot, Ordering::Release);
+        light_fence();
+        let is_asked = lane.word.value() == asked;
+        if !is_asked {
+            self.rest();
+        }
+        is_asked
+    }
+
+    /// For the worker: no work is in progress.
+    #[inline]
+    pub(crate) fn rest(&self) {
+        // Ordering: pairs with the loads of `at` by threads that wait.
+        self.at.store(NOWHERE, Ordering::Release);
+    }
+
     /// Whether another lane's work is in progress.
     fn is_elsewhere(&self, slot: usize) -> bool {
+        // Ordering: SeqCst, for `give_back`, which has stored before it asks.
         let at = self.at.load(Ordering::SeqCst);
         at != slot && at != NOWHERE
     }
@@ -228,6 +260,50 @@ impl Shared {
 
     /// Whether the work in a lane was started.
     pub(crate) fn is_at(&self, slot: usize) -> bool {
+        // Ordering: pairs with the stores in `claim` and `rest`.
         self.at.load(Ordering::Acquire) == slot
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use loom::sync::Arc;
+
+    use super::*;
+    use crate::lane::{DELEGATE, IDLE, is_asked};
+
+    /// Fails if either fence is left out (`light_fence`, `fence_all`), if `claim` does not read the
+    /// word again, or if `give_back` does not look where the worker is: then the worker does what
+    /// was taken back.
+    #[test]
+    fn loom_work_is_done_or_taken_back_and_never_both() {
+        loom::model(|| {
+            let shared = Arc::new(Shared::new(CpuId::new(0), 0));
+            // The worker is at the work of the other lane.
+            shared.at.store(1, Ordering::SeqCst);
+            shared.lane(0).word.set(DELEGATE);
+            let worker = Arc::clone(&shared);
+            let thread = loom::thread::spawn(move || {
+                worker.rest();
+                let lane = worker.lane(0);
+                let asked = lane.word.value();
+                let is_done = is_asked(asked) && worker.claim(0, lane, asked);
+                if is_done {
+                    lane.word.post(IDLE);
+                    worker.rest();
+                }
+                is_done
+            });
+            let is_taken_back = shared.give_back(0, DELEGATE);
+            let is_done = thread.join().unwrap();
+            let expected = match (is_taken_back, is_done) {
+                (true, false) => WITHDRAWN,
+                (false, true) => IDLE,
+                // The worker has passed by, and does it when it comes again.
+                (false, false) => DELEGATE,
+                (true, true) => unreachable!("the work is done twice"),
+            };
+            assert_eq!(shared.lane(0).word.value(), expected);
+        });
     }
 }

@@ -1,17 +1,63 @@
 //! Slots: which lane of every worker belongs to the calling thread. Also where that thread is.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
+use std::sync::atomic::{Ordering, compiler_fence};
 
 use crate::arch::of_thread;
 use crate::end::{self, AT_END, GIVES_BACK_SLOT};
+use crate::primitive::AtomicU64;
 
 /// Maximum number of threads that have lanes at the same time. Work of further threads is not
 /// moved.
 pub(crate) const SLOTS: usize = 64;
 
 /// Slots in use, one bit each.
-static TAKEN: AtomicU64 = AtomicU64::new(0);
+#[derive(Debug)]
+struct Taken(AtomicU64);
+
+#[cfg(not(all(test, loom)))]
+static TAKEN: Taken = Taken::new();
+#[cfg(all(test, loom))]
+static TAKEN: std::sync::LazyLock<Taken> = std::sync::LazyLock::new(Taken::new);
+
+impl Taken {
+    #[cfg(not(all(test, loom)))]
+    const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    #[cfg(all(test, loom))]
+    fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    /// Takes a free slot, if there is one.
+    fn take(&self) -> Option<u32> {
+        let mut taken = self.0.load(Ordering::Relaxed);
+        loop {
+            let free = (!taken).trailing_zeros();
+            if free as usize >= SLOTS {
+                return None;
+            }
+            let with = taken | 1 << free;
+            // Ordering: Acquire pairs with the Release in `free`: the lanes of the slot are as its
+            // last owner left them.
+            match self.0.compare_exchange_weak(taken, with, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return Some(free),
+                Err(now) => taken = now,
+            }
+        }
+    }
+
+    fn free(&self, slot: usize) {
+        // Ordering: pairs with the Acquire in `take`.
+        self.0.fetch_and(!(1 << slot), Ordering::Release);
+    }
+
+    fn all(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
 
 /// Where a thread is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,28 +105,13 @@ fn take() -> Option<usize> {
     }
     compiler_fence(Ordering::SeqCst);
     AT_END.set::<GIVES_BACK_SLOT>(give_back);
-    let taken = if end::watch() { take_free() } else { None };
+    let taken = if end::watch() { TAKEN.take() } else { None };
+    if let Some(slot) = taken {
+        of_thread().slot.set(slot + 1);
+    }
     compiler_fence(Ordering::SeqCst);
     is_taking.set(false);
-    taken
-}
-
-fn take_free() -> Option<usize> {
-    let mut taken = TAKEN.load(Ordering::Relaxed);
-    loop {
-        let free = (!taken).trailing_zeros();
-        if free as usize >= SLOTS {
-            return None;
-        }
-        let with = taken | 1 << free;
-        match TAKEN.compare_exchange_weak(taken, with, Ordering::Acquire, Ordering::Relaxed) {
-            Ok(_) => {
-                of_thread().slot.set(free + 1);
-                return Some(free as usize);
-            }
-            Err(now) => taken = now,
-        }
-    }
+    taken.map(|slot| slot as usize)
 }
 
 /// Gives back the slot of the calling thread, which ends.
@@ -88,7 +119,7 @@ fn give_back() {
     let own = of_thread();
     let Some(slot) = kept(own.slot.take()) else { return };
     if place() == Place::Home {
-        free(slot);
+        TAKEN.free(slot);
     } else {
         // The thread ends while it is away, or during a migration: its lane is in use until that
         // has ended.
@@ -96,20 +127,16 @@ fn give_back() {
     }
 }
 
-fn free(slot: usize) {
-    TAKEN.fetch_and(!(1 << slot), Ordering::Release);
-}
-
 /// Slots in use, one bit each.
 pub(crate) fn taken() -> u64 {
-    TAKEN.load(Ordering::Relaxed)
+    TAKEN.all()
 }
 
 /// Frees the slots of all threads except the calling one: a child of fork(2) has no other threads.
 pub(crate) fn keep_own() {
     let own = of_thread();
     let slot = kept(own.slot.get()).or(kept(own.left.get()));
-    TAKEN.store(slot.map_or(0, |slot| 1 << slot), Ordering::Relaxed);
+    TAKEN.0.store(slot.map_or(0, |slot| 1 << slot), Ordering::Relaxed);
 }
 
 /// The calling thread's slot. `None` if there are too many threads, or if the thread is not at
@@ -138,7 +165,7 @@ pub(crate) fn set_place(place: Place) {
     if place == Place::Home
         && let Some(slot) = kept(own.left.take())
     {
-        free(slot);
+        TAKEN.free(slot);
     }
 }
 
@@ -160,16 +187,17 @@ impl Drop for HandOver {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use std::ffi::c_void;
+    use std::sync::atomic::AtomicU64;
 
     use super::*;
 
     /// Called at the end of a thread, after the cleanup of [`end`].
     extern "C" fn come_home_last(_: *mut c_void) {
         let left = kept(of_thread().left.get());
-        assert!(left.is_some_and(|slot| TAKEN.load(Ordering::Relaxed) & 1 << slot != 0));
+        assert!(left.is_some_and(|slot| TAKEN.all() & 1 << slot != 0));
         set_place(Place::Home);
         assert_eq!(of_thread().left.get(), 0);
         SEEN.fetch_add(1, Ordering::Relaxed);
@@ -202,5 +230,37 @@ mod tests {
         for _ in 0..=SLOTS {
             std::thread::spawn(|| assert!(own().is_some())).join().unwrap();
         }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use loom::cell::UnsafeCell;
+    use loom::sync::Arc;
+
+    use super::*;
+
+    /// Fails if `take` does not acquire, or if `free` does not release: then two owners use a lane
+    /// at once, which loom reports.
+    #[test]
+    fn loom_a_slot_has_one_owner_who_finds_what_the_last_one_left() {
+        loom::model(|| {
+            let lanes = [const { () }; 2].map(|()| UnsafeCell::new(0_u32));
+            let shared = Arc::new((Taken::new(), lanes));
+            let use_one = |shared: &(Taken, [UnsafeCell<u32>; 2])| {
+                let slot = shared.0.take().unwrap() as usize;
+                // SAFETY: the slot belongs to this thread.
+                shared.1[slot].with_mut(|lane| unsafe { *lane += 1 });
+                shared.0.free(slot);
+            };
+            let other = Arc::clone(&shared);
+            let thread = loom::thread::spawn(move || use_one(&other));
+            use_one(&shared);
+            thread.join().unwrap();
+            // SAFETY: the other thread has ended.
+            let used = shared.1.each_ref().map(|lane| lane.with(|lane| unsafe { *lane }));
+            assert!(matches!(used, [2, 0] | [1, 1]), "{used:?}");
+            assert_eq!(shared.0.all(), 0);
+        });
     }
 }

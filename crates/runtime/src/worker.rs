@@ -3,7 +3,7 @@
 use std::ffi::CString;
 use std::io::Write as _;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, compiler_fence};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 
 use dimmer_host::affinity::{self, AffinityError, Pinned};
@@ -16,7 +16,7 @@ use crate::can_migrate::check;
 use crate::carry::carry;
 use crate::from_above::FromAbove;
 use crate::lane::{DELEGATE_LEAF, MIGRATE, is_asked};
-use crate::shared::{NOWHERE, Shared};
+use crate::shared::Shared;
 use crate::slot::{self, Place};
 use crate::spawn::{Spawned, spawn};
 use crate::start_error::StartError;
@@ -101,6 +101,8 @@ fn stand(root: &Root, cpu: CpuId, entrance: Option<&str>) -> Result<Pinned, Star
 
 impl Drop for Worker {
     fn drop(&mut self) {
+        // Ordering: SeqCst with the doorbell that follows: the worker that goes to sleep sees one
+        // or the other.
         self.shared.must_end.store(true, Ordering::SeqCst);
         self.shared.doorbell.wake();
         let Some(thread) = self.thread.take() else { return };
@@ -126,6 +128,7 @@ impl Shared {
             self.own.in_force.set(own);
         }
         let thread = rustix::thread::gettid().as_raw_nonzero().get();
+        // Ordering: pairs with the load in `Own::thread`.
         self.own.thread.store(u32::try_from(thread).unwrap_or(0), Ordering::Release);
     }
 
@@ -152,6 +155,7 @@ impl Shared {
                 }
                 turns = if self.monitor_wait() { 1 } else { TURNS };
             };
+            // Ordering: pairs with the store in `drop`, as for `has_work` below.
             if self.must_end.load(Ordering::SeqCst) {
                 // Work that no thread waits for, since its owner has leaked it (`forget`).
                 self.look();
@@ -159,6 +163,8 @@ impl Shared {
                 return;
             }
             if is_idle {
+                // Ordering: SeqCst, after the doorbell says that this worker sleeps: see the store
+                // in `drop`.
                 let has_work = || self.must_end.load(Ordering::SeqCst) || self.look();
                 self.doorbell.sleep(has_work, || WHEN_IDLE.call());
             }
@@ -183,12 +189,7 @@ impl Shared {
                 continue;
             }
             has_found = true;
-            // Ordering: the store comes before the load that follows; `give_back` makes the
-            // processor enforce that.
-            self.at.store(slot, Ordering::Release);
-            compiler_fence(Ordering::SeqCst);
-            if lane.word.value() != asked {
-                self.at.store(NOWHERE, Ordering::Release);
+            if !self.claim(slot, lane, asked) {
                 continue;
             }
             self.own.block_faults(asked == DELEGATE_LEAF);
@@ -203,7 +204,7 @@ impl Shared {
                 // SAFETY: the word requests a migration, and this is the lane's worker.
                 unsafe { carry(self, lane) };
             }
-            self.at.store(NOWHERE, Ordering::Release);
+            self.rest();
         }
         if !has_found {
             std::hint::spin_loop();

@@ -255,12 +255,16 @@ impl OwnLedger {
         };
         noted().map_err(LedgerError::NoRoom)?;
         // A child of a fork may do this at the same time, with numbers of its own.
+        // Ordering: pairs with the load in `site_count`. Observers read the file, and check what
+        // they read.
         self.head.u32(SITE_COUNT).fetch_max(sites.end, Ordering::Release);
         Ok(sites)
     }
 
     /// The number of functions that were noted.
     pub(crate) fn site_count(&self) -> usize {
+        // Ordering: pairs with the maximum in `add_sites`: the decisions of these sites are
+        // written.
         self.head.u32(SITE_COUNT).load(Ordering::Acquire) as usize
     }
 
@@ -288,6 +292,7 @@ impl OwnLedger {
         let memory = Mapped::new(file, at, SLOT_BYTES)
             .map_err(|error| io_error("map", &self.path, error))?;
         memory.u32(PERIOD).store(1, Ordering::Relaxed);
+        // Ordering: pairs with the load in `grow`: the counters are reserved.
         memory.u32(ROOM).store(sites, Ordering::Release);
         Ok(Slot { number, memory })
     }
@@ -331,11 +336,14 @@ impl Slot {
     /// process that shares the slot, by a fork, may have reserved it.
     fn grow(&self, file: BorrowedFd<'_>, sites: usize) -> Result<(), NoRoom> {
         let room = self.memory.u32(ROOM);
+        // Ordering: pairs with the store in `reserve_slot` and the maximum below, perhaps of
+        // another process.
         let had = room.load(Ordering::Acquire) as usize;
         if had < sites {
             let at = slot_at(self.number);
             room::reserve(file, at + slot_length(had), at + slot_length(sites))?;
             let sites = u32::try_from(sites).unwrap_or(u32::MAX);
+            // Ordering: pairs with the load above: the counters are reserved.
             room.fetch_max(sites, Ordering::Release);
         }
         Ok(())

@@ -18,12 +18,17 @@ pub(crate) struct Word(Futex);
 impl Word {
     /// The value. All writes before its posting are visible.
     pub(crate) fn value(&self) -> u32 {
+        // Ordering: pairs with `set`, `put`, `change` and `post` of the other side, which hand the
+        // payload over.
         self.0.load(Ordering::Acquire) & !ASLEEP
     }
 
     /// Changes the value while no thread waits for it yet. The change is ordered before all later
     /// loads, since the caller checks next whether the other side sleeps.
     pub(crate) fn set(&self, value: u32) {
+        // Ordering: SeqCst, as the caller looks next whether the other side sleeps, and that side
+        // whether there is work: at least one of them sees the other (Dekker). Also Release, for
+        // `value`.
         self.0.swap(value, Ordering::SeqCst);
         // On x86-64 the exchange is a fence; the model needs an explicit one.
         #[cfg(all(test, loom))]
@@ -32,18 +37,23 @@ impl Word {
 
     /// Changes the value. The only ordering: earlier writes become visible with it.
     pub(crate) fn put(&self, value: u32) {
+        // Ordering: pairs with the load in `value`.
         self.0.store(value, Ordering::Release);
     }
 
     /// Changes the value if it is `from`, and returns whether it was. Ordered before all later
     /// loads.
     pub(crate) fn change(&self, from: u32, to: u32) -> bool {
+        // Ordering: SeqCst pairs with the position that the worker stores and the word that it
+        // reads again: see `give_back`. Acquire on failure, as in `value`.
         let change = |now| (now & !ASLEEP == from).then_some(to);
         self.0.fetch_update(Ordering::SeqCst, Ordering::Acquire, change).is_ok()
     }
 
     /// Changes the value, and wakes the waiter if it sleeps.
     pub(crate) fn post(&self, value: u32) {
+        // Ordering: Release pairs with the load in `value`; Acquire with the exchange in
+        // `sleep_while`, so that the wake-up comes after the sleeper has said that it sleeps.
         if self.0.swap(value, Ordering::AcqRel) & ASLEEP != 0 {
             self.0.wake();
         }
@@ -53,6 +63,8 @@ impl Word {
     /// one by then. `None` also if a signal or an earlier wake-up cut the nap short.
     pub(super) fn sleep_while(&self, value: u32) -> Option<u32> {
         let asleep = value | ASLEEP;
+        // Ordering: Release pairs with the swap in `post`, which sees the bit or comes first;
+        // Acquire as in `value`.
         let told = self.0.compare_exchange(value, asleep, Ordering::AcqRel, Ordering::Acquire);
         if told.is_err_and(|now| now != asleep) {
             return Some(self.value());

@@ -5,7 +5,7 @@ use std::arch::global_asm;
 use std::marker::PhantomData;
 use std::mem::offset_of;
 
-use crate::registers;
+use super::registers;
 use crate::site::{Passed, Site};
 
 /// General registers.

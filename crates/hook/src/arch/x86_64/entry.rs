@@ -9,7 +9,7 @@ use iced_x86::{
     Code, Decoder, DecoderOptions, Encoder, IcedError, Instruction, MemoryOperand, Register,
 };
 
-use crate::thread_block::{COUNTDOWN, COUNTED_AT};
+use super::thread_block::{COUNTDOWN, COUNTED_AT};
 
 /// The length of the jump over the entry: opcode and a 32-bit distance.
 const JUMP_BYTES: usize = 5;
@@ -41,7 +41,7 @@ pub(crate) struct Place {
     pub(crate) slow_at: u64,
     /// How its calls are moved; `None` if they cannot be.
     pub(crate) moving: Option<Moving>,
-    /// See [`crate::thread_block::thread_offset`].
+    /// See [`super::thread_block::thread_offset`].
     pub(crate) thread: i64,
 }
 

@@ -34,7 +34,7 @@ pub(crate) const R11: usize = offset_of!(Kept, r11);
 pub(crate) const RETURNS_TO: usize = offset_of!(Kept, returns_to);
 pub(crate) const KEPT_BYTES: usize = size_of::<Kept>();
 
-/// What [`crate::swap`] has on the stack when a call begins: C - 88 and up.
+/// What [`super::swap`] has on the stack when a call begins: C - 88 and up.
 #[repr(C)]
 pub(crate) struct Timed {
     /// r8, rdi, rsi, rbx, rdx, rcx, rax: from the last that was pushed to the first.
@@ -45,7 +45,7 @@ pub(crate) struct Timed {
 pub(crate) const TIMED_KEPT: usize = offset_of!(Timed, kept);
 pub(crate) const TIMED_BYTES: usize = size_of::<Timed>();
 
-/// What [`crate::migrate`] has on the stack when a call begins: C - 104 and up.
+/// What [`super::migrate`] has on the stack when a call begins: C - 104 and up.
 #[repr(C)]
 pub(crate) struct Migrating {
     /// r10, r9, and as in [`Timed`].
@@ -56,7 +56,7 @@ pub(crate) struct Migrating {
 pub(crate) const MIGRATING_KEPT: usize = offset_of!(Migrating, kept);
 pub(crate) const MIGRATING_BYTES: usize = size_of::<Migrating>();
 
-/// What [`crate::swap`] has on the stack when a call returns: C - 80 and up.
+/// What [`super::swap`] has on the stack when a call returns: C - 80 and up.
 #[repr(C)]
 pub(crate) struct Returned {
     r8: u64,
@@ -76,7 +76,7 @@ pub(crate) const RETURNED_RBX: usize = offset_of!(Returned, rbx);
 pub(crate) const RETURNED_ROW: usize = offset_of!(Returned, row);
 pub(crate) const RETURNED_BYTES: usize = size_of::<Returned>();
 
-/// What [`crate::migrate`] has on the stack when a migrated call returns: C - 104 and up.
+/// What [`super::migrate`] has on the stack when a migrated call returns: C - 104 and up.
 #[repr(C)]
 pub(crate) struct MigratedBack {
     /// The signals to block, or [`crate::mover::SIGNALS_ARE_RIGHT`].
@@ -111,14 +111,14 @@ macro_rules! pop {
 /// Pushes the registers of [`Timed`].
 macro_rules! push_timed {
     () => {
-        $crate::frame::push!("rax", "rcx", "rdx", "rbx", "rsi", "rdi", "r8")
+        $crate::arch::frame::push!("rax", "rcx", "rdx", "rbx", "rsi", "rdi", "r8")
     };
 }
 
 /// Pops the registers of [`Timed`].
 macro_rules! pop_timed {
     () => {
-        $crate::frame::pop!("r8", "rdi", "rsi", "rbx", "rdx", "rcx", "rax")
+        $crate::arch::frame::pop!("r8", "rdi", "rsi", "rbx", "rdx", "rcx", "rax")
     };
 }
 

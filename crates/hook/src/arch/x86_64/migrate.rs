@@ -1,13 +1,13 @@
 //! Migrates calls of hooked functions: the caller's thread goes to another core when the function
 //! is called, and comes home when it returns.
 //!
-//! As for a timed call ([`crate::swap`]), the return address is taken off the stack and kept in the
+//! As for a timed call ([`super::swap`]), the return address is taken off the stack and kept in the
 //! table, and the function is called in its place. Functions that this crate is given
-//! ([`crate::Mover`]) migrate the thread before the call and bring it home after it. They run on
-//! the thread's own stack. The processor state beside the general registers is stored on the stack
-//! at home and loaded on the other core, and the same on the way back. All of it travels: arguments
-//! and results may be anywhere, and compilers that see both sides rely on more registers than the
-//! calling convention defines.
+//! ([`crate::Mover`]) migrate the thread before the call and bring it home after it. They run on the thread's own
+//! stack. The processor state beside the general registers is stored on the stack at home and
+//! loaded on the other core, and the same on the way back. All of it travels: arguments and results
+//! may be anywhere, and compilers that see both sides rely on more registers than the calling
+//! convention defines.
 //!
 //! An exception, or a thread's end, that passes such a call brings the thread home on its way: the
 //! unwinder calls the frame's personality routine, as it does to run destructors. Code that leaves
@@ -17,7 +17,9 @@
 use std::arch::global_asm;
 use std::mem::offset_of;
 
-use crate::frame::{self, pop, pop_timed, push, push_timed};
+use super::frame::{self, pop, pop_timed, push, push_timed};
+use super::thread_block::{self, load_thread_offset};
+use super::{registers, rows};
 use crate::ledger::{
     CHAIN_AFTER, COUNTER_BYTES, COUNTERS, HEAD, MIGRATED_CALL, MOVED, RECORD_BEGIN, RECORD_END,
     RECORD_FLAGS, RECORD_SHIFT, RECORD_SITE, RECORDS, RING, TAIL,
@@ -25,8 +27,6 @@ use crate::ledger::{
 use crate::mover::{self, SIGNALS_ARE_RIGHT};
 use crate::process::ONLY_COUNTS;
 use crate::site::Site;
-use crate::thread_block::{self, load_thread_offset};
-use crate::{registers, rows};
 
 /// Bytes of a signal mask, as the kernel's system calls expect it.
 const MASK_BYTES: usize = 8;

@@ -1,5 +1,5 @@
 //! Saves and restores the processor state beside the general registers, on the stack. The pieces of
-//! assembly are shared by [`crate::migrate`] and [`crate::delegate`].
+//! assembly are shared by [`super::migrate`] and [`super::delegate`].
 //!
 //! They use the operands `state_bytes`, `travelling`, `features`, `has_avx`, `has_xsavec` and
 //! `header`: see [`FEATURES`] and [`HEADER`]. Older processors (Haswell, Broadwell) have XSAVE,

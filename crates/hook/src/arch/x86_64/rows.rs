@@ -1,5 +1,5 @@
 //! The table of return addresses. It has one row for each call whose return address was taken off
-//! the stack, by [`crate::swap`] or [`crate::migrate`].
+//! the stack, by [`super::swap`] or [`super::migrate`].
 //!
 //! Each row has a *return stub* of its own, which calls the function and to which the function
 //! returns. So the address on the stack identifies the row, and no search is needed. This holds
@@ -16,9 +16,9 @@ use std::arch::global_asm;
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::frame;
+use super::frame;
+use super::thread_block::exchange_left;
 use crate::mover::cut_migration_short;
-use crate::thread_block::exchange_left;
 
 /// The number of rows, and of return stubs.
 pub(crate) const ROWS: usize = 4096;
@@ -155,9 +155,9 @@ unsafe extern "C" {
 }
 
 /// Claims a row. In: `rsi`, the stack pointer before the call; `r8`,
-/// [`crate::thread_block::thread_offset`]. Out: `rdx`, a row that was free. Goes to `$none` if
-/// there is none. Changes `rax`, `rcx` and `rdi`. Uses the operands `rows`, `table`, `row_shift`,
-/// `stack`, `window`, `row` and `left`.
+/// [`super::thread_block::thread_offset`]. Out: `rdx`, a row that was free. Goes to `$none` if there
+/// is none. Changes `rax`, `rcx` and `rdi`. Uses the operands `rows`, `table`, `row_shift`, `stack`,
+/// `window`, `row` and `left`.
 macro_rules! claim {
     ($none:literal) => {
         concat!(
@@ -338,6 +338,8 @@ fn leave(context: *const u64) {
     if let Some(before) = unsafe { before.as_ref() }
         && !std::ptr::eq(before, row)
     {
+        // Ordering: pairs with the exchange in `claim`: the thread that takes the row comes after
+        // the unwinder has read it.
         before.stack.store(0, Ordering::Release);
     }
 }
@@ -351,9 +353,10 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::arch::tests::one_at_a_time;
+    use crate::arch::thread_block::{counters, time_next};
     use crate::ledger::{Ledger, OwnLedger};
     use crate::plan::PlannedEntry;
-    use crate::thread_block::{counters, time_next};
     use crate::{Hooks, slots};
 
     // On a page of its own, which is not executable while the entry is patched.
@@ -401,6 +404,7 @@ mod tests {
 
     #[test]
     fn exceptions_free_the_rows_of_the_calls_that_they_leave() {
+        let _one_at_a_time = one_at_a_time();
         let directory = tempfile::tempdir().unwrap();
         let ledger = OwnLedger::create(directory.path()).unwrap();
         let hooks = Hooks::new(ledger, BTreeSet::new(), None);

@@ -1,6 +1,6 @@
 //! The code that a hooked function's calls run through, and the memory that it needs.
 //!
-//! Most calls are only counted: the stub at the entry ([`crate::entry`]) counts down, counts up,
+//! Most calls are only counted: the stub at the entry ([`super::entry`]) counts down, counts up,
 //! and goes on in the function. When the countdown ends, the stub comes here, and this one call is
 //! *timed*: its return address is taken off the stack and kept in a table, and the function is
 //! called in its place. When the function returns, the address is put back and returned to. Calls
@@ -8,7 +8,7 @@
 //! stack unchanged, arguments included. All registers stay as they were, and at the end the flags
 //! too.
 //!
-//! *The table* ([`crate::rows`]) is one for the process. The address that the function returns to
+//! *The table* ([`super::rows`]) is one for the process. The address that the function returns to
 //! identifies its row, so the code needs neither the thread nor the place of the stack. A coroutine
 //! may go on in another thread, or be copied away and back. C++ exceptions, Rust panics and
 //! backtraces pass through a call that is being timed.
@@ -30,17 +30,17 @@
 use std::arch::global_asm;
 use std::mem::offset_of;
 
-use crate::frame::{self, pop, pop_timed, push, push_timed};
+use super::frame::{self, pop, pop_timed, push, push_timed};
+use super::rows;
+use super::thread_block::{self, load_thread_offset};
 use crate::ledger::{
     CHAIN_AFTER, CHAIN_BEFORE, CLAIMED, COUNTER_BYTES, COUNTERS, DROPPED, FOLLOWS, GOES_ON_SHIFT,
     HEAD, INTERRUPTED, LEFT_OUT, PERIOD, PID, RECORD_BEGIN, RECORD_END, RECORD_FLAGS, RECORD_SHIFT,
     RECORD_SITE, RECORDS, RING, SLOT_BYTES, TAIL, TID,
 };
 use crate::process::{LEDGER, ONLY_COUNTS, PROCESS, TID_AT};
-use crate::rows;
 use crate::site::Site;
 use crate::slots::{self, POOL};
-use crate::thread_block::{self, load_thread_offset};
 
 /// Timed calls under way for which the ring of records keeps room.
 const UNDER_WAY: usize = 64;
