@@ -1,10 +1,9 @@
 //! The rules of ARCHITECTURE.md and CONTRIBUTING.md that a program can check.
 //!
-//! [`sources`] checks the Rust files, [`cycles`] their imports, [`orderings`] their atomic operations,
-//! [`edges`] the dependencies, [`documents`] the documentation, and [`words`] the words that all of
-//! them use. What the compiler or clippy can check is left to
-//! them. Each rule has a test that shows it failing on a made-up tree: a checker that never fails
-//! checks nothing.
+//! [`sources`] checks the Rust files, [`cycles`] their imports, [`orderings`] their atomic
+//! operations, [`edges`] the dependencies, [`documents`] the documentation, and [`words`] the words
+//! that all of them use. What the compiler or clippy can check is left to them. Each rule has a
+//! test that shows it failing on a made-up tree: a checker that never fails checks nothing.
 
 mod cycles;
 mod documents;

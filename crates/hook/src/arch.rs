@@ -1,11 +1,11 @@
-//! What depends on the processor's architecture. One module for each, of which the target picks one.
-//! Nothing else in this crate contains assembly, or knows registers and frames.
+//! What depends on the processor's architecture. One module for each, of which the target picks
+//! one. Nothing else in this crate contains assembly, or knows registers and frames.
 //!
 //! # The contract
 //!
 //! - `entry`: `build` makes the stub that counts a call, from the displaced instructions of a
-//!   function. It changes no register, uses no stack but the red zone, and reads and writes only the
-//!   thread block, the thread's counters and the decision.
+//!   function. It changes no register, uses no stack but the red zone, and reads and writes only
+//!   the thread block, the thread's counters and the decision.
 //! - `thread_block`: the block that stubs and the code below keep for each thread, found without a
 //!   call, all zero at a thread's start; each change is one instruction, as signal handlers make
 //!   hooked calls too.
@@ -15,8 +15,8 @@
 //!   thread that has none, without a system call. All registers are as before.
 //! - `migrate`: `entry` takes over a call that may migrate, and calls [`crate::mover`] before and
 //!   after it; all of the processor's state travels on the stack.
-//! - `delegate`, `leaf`: the same for calls of leaf functions, of which registers travel: `entry` at
-//!   home, [`crate::LeafCall::make`] on the worker.
+//! - `delegate`, `leaf`: the same for calls of leaf functions, of which registers travel: `entry`
+//!   at home, [`crate::LeafCall::make`] on the worker.
 //! - `registers`: `Form` says how the processor's state is stored, or why it cannot be.
 //! - `empty`: functions that do nothing, for measuring hooks.
 //! - `ticks`: a counter that runs at one rate on all processors and that programs can read.

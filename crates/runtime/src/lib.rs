@@ -49,10 +49,11 @@
 //! | the ways to move work | `migrate`, `delegate`, `cores` |
 //! | workers | `worker`, `carry`, `cancel`, `shared` |
 //! | handing work over | `job`, `lane`, `wait`, `placement`, `stack`, `sanitizer` |
-//! | threads, processes | `fork`, `slot`, `end`, `handler`, `signals`, `thread`, `sample`, `spawn` |
-//! | below all | `arch`, `primitive`, `phase`, `from_above`, `errno`, `exclusion`, `uncancelled` |
+//! | threads, processes | `fork`, `slot`, `end`, `handler`, `signals`, `thread`, `sample` |
+//! | below all | `arch`, `primitive`, `phase`, `from_above`, `spawn`, `errno`, `exclusion` |
 //!
-//! What a lower file has to call of an upper one, the upper one leaves with it (`from_above`).
+//! What a lower file has to call of an upper one, the upper one leaves with it (`from_above`). Of
+//! `arch`, the ways to wait for a line (`MONITORS`) belong to `wait`.
 
 mod adding;
 mod arch;

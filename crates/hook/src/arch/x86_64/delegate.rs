@@ -1,18 +1,17 @@
 //! Delegates calls of leaf functions to another core: only registers travel, and the thread waits
 //! at home.
 //!
-//! A function that `dimmer_scan` has shown to be a leaf function
-//! ([`dimmer_scan::Leaf`]) needs only some
-//! registers of its caller. So its call can be delegated to a worker. The worker calls the function
-//! on its own stack, with the registers that the function reads, and the registers in which it may
-//! return something come back. At home, the processor's state is stored on the stack, because
-//! compiled code waits ([`crate::Mover::delegate`]), and restored afterwards. All that the function does
-//! not return stays as it was, which is more than the calling convention promises.
+//! A function that `dimmer_scan` has shown to be a leaf function ([`dimmer_scan::Leaf`]) needs only
+//! some registers of its caller. So its call can be delegated to a worker. The worker calls the
+//! function on its own stack, with the registers that the function reads, and the registers in
+//! which it may return something come back. At home, the processor's state is stored on the stack,
+//! because compiled code waits ([`crate::Mover::delegate`]), and restored afterwards. All that the
+//! function does not return stays as it was, which is more than the calling convention promises.
 //!
 //! The thread is at home all the while, signals are not blocked, and its stack is its own: handlers
 //! and unwinders find a call of a function that is under way. Leaving the frame early waits for the
-//! function: unwinding does so in the personality routine ([`crate::Mover::unwind_delegated`]), a jump
-//! does so in a call of the runtime's own.
+//! function: unwinding does so in the personality routine ([`crate::Mover::unwind_delegated`]), a
+//! jump does so in a call of the runtime's own.
 
 use std::arch::{asm, global_asm};
 use std::mem::offset_of;

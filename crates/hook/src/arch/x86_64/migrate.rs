@@ -3,11 +3,11 @@
 //!
 //! As for a timed call ([`super::swap`]), the return address is taken off the stack and kept in the
 //! table, and the function is called in its place. Functions that this crate is given
-//! ([`crate::Mover`]) migrate the thread before the call and bring it home after it. They run on the thread's own
-//! stack. The processor state beside the general registers is stored on the stack at home and
-//! loaded on the other core, and the same on the way back. All of it travels: arguments and results
-//! may be anywhere, and compilers that see both sides rely on more registers than the calling
-//! convention defines.
+//! ([`crate::Mover`]) migrate the thread before the call and bring it home after it. They run on
+//! the thread's own stack. The processor state beside the general registers is stored on the stack
+//! at home and loaded on the other core, and the same on the way back. All of it travels: arguments
+//! and results may be anywhere, and compilers that see both sides rely on more registers than the
+//! calling convention defines.
 //!
 //! An exception, or a thread's end, that passes such a call brings the thread home on its way: the
 //! unwinder calls the frame's personality routine, as it does to run destructors. Code that leaves

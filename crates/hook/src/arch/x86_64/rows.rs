@@ -155,9 +155,9 @@ unsafe extern "C" {
 }
 
 /// Claims a row. In: `rsi`, the stack pointer before the call; `r8`,
-/// [`super::thread_block::thread_offset`]. Out: `rdx`, a row that was free. Goes to `$none` if there
-/// is none. Changes `rax`, `rcx` and `rdi`. Uses the operands `rows`, `table`, `row_shift`, `stack`,
-/// `window`, `row` and `left`.
+/// [`super::thread_block::thread_offset`]. Out: `rdx`, a row that was free. Goes to `$none` if
+/// there is none. Changes `rax`, `rcx` and `rdi`. Uses the operands `rows`, `table`, `row_shift`,
+/// `stack`, `window`, `row` and `left`.
 macro_rules! claim {
     ($none:literal) => {
         concat!(

@@ -1,5 +1,5 @@
-//! Calls of hooked functions of the tests' own: counted, timed, migrated and delegated. Each returns
-//! what it would without hooks, and leaves the registers as it would.
+//! Calls of hooked functions of the tests' own: counted, timed, migrated and delegated. Each
+//! returns what it would without hooks, and leaves the registers as it would.
 
 use std::arch::global_asm;
 use std::collections::BTreeSet;
