@@ -51,9 +51,9 @@ miri() {
         echo "SKIPPED: miri: not installed; rustup component add --toolchain nightly miri rust-src"
         return
     fi
-    # It knows the C library's system calls, and no assembly: neither threads that travel nor workers, which stand on a core.
+    # It knows the C library's system calls, and no assembly: neither threads that migrate nor workers, which stand on a core.
     export MIRIFLAGS="-Zmiri-permissive-provenance -Zmiri-many-seeds=0..16"
-    echo "SKIPPED: miri: whatever is assembly: threads that travel, lent work, the clock, the instructions for waiting"
+    echo "SKIPPED: miri: whatever is assembly: threads that migrate, delegated calls, the clock, the instructions for waiting"
     RUSTFLAGS="--cfg rustix_use_libc" CARGO_TARGET_DIR=target/miri \
         cargo +nightly miri test --locked --quiet --package dimmer-runtime --lib -- job:: slot:: word::
 }

@@ -1,13 +1,15 @@
 //! The rules of ARCHITECTURE.md and CONTRIBUTING.md that a program can check.
 //!
 //! [`sources`] checks the Rust files, [`cycles`] their imports, [`orderings`] their atomic
-//! operations, [`edges`] the dependencies, [`documents`] the documentation, and [`words`] the words
-//! that all of them use. What the compiler or clippy can check is left to them. Each rule has a
-//! test that shows it failing on a made-up tree: a checker that never fails checks nothing.
+//! operations, [`edges`] the dependencies, [`documents`] the documentation, [`keys`] what it says
+//! of JSON, and [`words`] the words that all of them use. What the compiler or clippy can check is
+//! left to them. Each rule has a test that shows it failing on a made-up tree: a checker that never
+//! fails checks nothing.
 
 mod cycles;
 mod documents;
 mod edges;
+mod keys;
 mod orderings;
 mod product;
 mod sources;
@@ -38,8 +40,12 @@ fn problems(root: &Path) -> Result<Vec<Problem>> {
     problems.extend(documents::check(root, &metadata)?);
     problems.extend(header::check(root, &metadata)?);
     let mut files = sources;
+    problems.extend(keys::check(&files, &tree::documents(root)?));
     files.extend(tree::documents(root)?);
-    files.extend(tree::files_below(root, &["models", "scenarios"], "toml")?);
+    for extension in ["toml", "sh", "c", "cpp", "h", "hpp", "in"] {
+        let directories = ["ci", "crates", "models", "scenarios"];
+        files.extend(tree::files_below(root, &directories, extension)?);
+    }
     problems.extend(words::check(&files));
     Ok(problems)
 }

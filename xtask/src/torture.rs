@@ -364,9 +364,9 @@ fn verdict(plain: &Done, done: &Done, varies: bool) -> Verdict {
         return Verdict::Failed("does not end".to_owned());
     }
     // Dimmer prints what it cannot run, and why.
-    let told = String::from_utf8_lossy(&done.stderr);
-    if let Some(why) = told.strip_prefix("error: ").filter(|_| done.end == "2" && plain.end != "2")
-    {
+    let stderr = String::from_utf8_lossy(&done.stderr);
+    let is_refused = ["125", "126", "127"].contains(&&*done.end) && done.end != plain.end;
+    if let Some(why) = stderr.strip_prefix("error: ").filter(|_| is_refused) {
         return Verdict::Left(format!("refused: {}", why.lines().next().unwrap_or_default()));
     }
     if done.end != plain.end {
@@ -393,4 +393,31 @@ fn keep(places: &Places, name: &str, words: &[String], plain: &Done, done: &Done
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn done(end: &str, stderr: &str) -> Done {
+        Done {
+            stdout: Vec::new(),
+            stderr: stderr.into(),
+            output: None,
+            end: end.to_owned(),
+            is_late: false,
+            seconds: 1.0,
+        }
+    }
+
+    #[test]
+    fn a_refusal_with_its_reason_is_no_failure_and_any_other_end_is() {
+        let plain = done("0", "");
+        let refused = verdict(&plain, &done("125", "error: it is static\nhint"), false);
+        assert!(matches!(refused, Verdict::Left(why) if why == "refused: it is static"));
+        for failed in [done("1", "error: it is static"), done("125", "")] {
+            assert!(matches!(verdict(&plain, &failed, false), Verdict::Failed(_)));
+        }
+        assert!(matches!(verdict(&plain, &done("0", "error: "), false), Verdict::Same));
+    }
 }

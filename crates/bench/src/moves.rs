@@ -43,7 +43,7 @@ pub enum Way {
     Delegate,
     /// An empty call, with [`Cores::migrate`].
     Migrate,
-    /// There and back in a journey that has already started.
+    /// There and back in a migration that has already started.
     Migration,
     /// A message through a bounded channel of crossbeam, and one back.
     Channel,

@@ -17,7 +17,7 @@ pub(crate) use bench::{
     BenchProgram, BenchServer, Moves, Neighbour, Tls,
 };
 pub(crate) use daemon::{Daemon, Record, Replay, Top};
-pub(crate) use find::{Doctor, Observe, PreThrottle, Probe, Scan, Via};
+pub(crate) use find::{Doctor, Observe, PreThrottle, Probe, Scan, Use, Via};
 pub(crate) use run::Run;
 pub(crate) use sim::{Compare, Governor, Model, Moving, Paper, Phases, Sim, SimRun, Validate};
 
@@ -89,7 +89,7 @@ impl Command {
     pub(crate) fn wraps(&self) -> bool {
         match self {
             Self::Run(_) => true,
-            Self::Observe(observe) => observe.pid.is_none(),
+            Self::Observe(observe) => observe.process.pid.is_none(),
             _ => false,
         }
     }
@@ -126,6 +126,31 @@ mod tests {
     #[test]
     fn definitions_agree_with_each_other() {
         Arguments::command().debug_assert();
+    }
+
+    /// The commands below a command, and itself.
+    fn all(command: &clap::Command) -> Vec<&clap::Command> {
+        std::iter::once(command).chain(command.get_subcommands().flat_map(all)).collect()
+    }
+
+    #[test]
+    fn common_flags_are_the_same_everywhere() {
+        let mut root = Arguments::command();
+        root.build();
+        for (flag, least) in
+            [("json", 15), ("model", 6), ("duration", 5), ("cpu", 3), ("cpus", 2), ("pid", 2)]
+        {
+            let of = |command: &&clap::Command| {
+                let mut arguments = command.get_arguments();
+                let argument = arguments.find(|argument| argument.get_long() == Some(flag))?;
+                let values =
+                    format!("{:?} {:?}", argument.get_value_names(), argument.get_num_args());
+                Some((argument.get_short(), argument.is_require_equals_set(), values))
+            };
+            let found: Vec<_> = all(&root).iter().filter_map(of).collect();
+            assert!(found.len() >= least, "--{flag}: {found:?}");
+            assert!(found.iter().all(|one| *one == found[0]), "--{flag}: {found:?}");
+        }
     }
 
     #[test]

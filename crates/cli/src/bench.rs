@@ -13,15 +13,10 @@ mod ways;
 use std::process::ExitCode;
 
 use dimmer_bench::moves::Way;
-use dimmer_bench::pairs;
 use dimmer_host::interrupt::Interrupt;
 use dimmer_host::root::Root;
-use indicatif::{ProgressBar, ProgressStyle};
-
-use crate::report::number::{grouped, percent};
 
 use crate::args::{Bench, BenchDev};
-use crate::output;
 
 pub(crate) fn run(root: &Root, arguments: &Bench) -> anyhow::Result<ExitCode> {
     match arguments {
@@ -49,30 +44,4 @@ fn end(error: anyhow::Error, interrupt: &Interrupt, what: &str) -> anyhow::Resul
         }
         None => Err(error),
     }
-}
-
-/// A number with its sign, `+` included.
-fn signed(value: f64) -> String {
-    let number = grouped(value, 1);
-    if value > 0.0 { format!("+{number}") } else { number }
-}
-
-/// A note on how reliable the intervals of this number of rounds are, if one is needed.
-fn ratio_of_rounds(rounds: usize) -> String {
-    if rounds >= pairs::ENOUGH {
-        return String::new();
-    }
-    let holds = percent(pairs::range_holds_median_ratio(rounds));
-    format!(
-        "Intervals of {rounds} rounds are their range, which holds the true median in {holds} of cases.\n"
-    )
-}
-
-fn progress(turns: u64) -> ProgressBar {
-    let bar = ProgressBar::with_draw_target(Some(turns), output::progress_target());
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len}  {elapsed}  {msg}");
-    if let Ok(style) = style {
-        bar.set_style(style);
-    }
-    bar
 }

@@ -3,24 +3,21 @@
 
 use std::process::ExitCode;
 
-use comfy_table::{Cell, CellAlignment};
+use anyhow::Context;
 use dimmer_host::cpuid::Cpuid;
 use dimmer_host::interrupt::Interrupt;
 use dimmer_host::machine::Machine;
 use dimmer_host::root::Root;
-use dimmer_probe::stats::Samples;
 use dimmer_processor::model::Model;
-use dimmer_sim::SimError;
+use dimmer_report::compare::{Governors, Loops};
+use dimmer_report::{MachineDescription, PageError};
 use dimmer_sim::scenario::Scenario;
+use dimmer_sim::{Course, Governor, Moving, SimError};
 use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::output::{self, Output};
-use crate::report::MachineDescription;
-use crate::{args, probe, sim};
-
-pub(crate) mod governors;
-pub(crate) mod loops;
+use crate::{args, bad_input, probe, progress, sim};
 
 pub(crate) fn run(arguments: &args::Compare) -> anyhow::Result<ExitCode> {
     let outputs = Outputs {
@@ -28,77 +25,62 @@ pub(crate) fn run(arguments: &args::Compare) -> anyhow::Result<ExitCode> {
         json: arguments.json.open()?,
         page: arguments.page.open()?,
     };
-    let (scenario, model) = sim::read(&arguments.scenario, arguments.model.model.as_deref())?;
+    let (scenario, model) = sim::read(&arguments.scenario, arguments.model.name())?;
+    let interrupt = Interrupt::install().context("cannot handle signals")?;
     if arguments.loops.is_empty() {
-        governors::run(arguments, &scenario, &model, outputs)
+        let document = governors(arguments, &scenario, &model, &interrupt).map_err(bad_input)?;
+        let page = |machine: &_| document.page(machine);
+        outputs.show(&document, &document.text(output::screen()), page, &interrupt)
     } else {
-        loops::run(arguments, &scenario, &model, outputs)
+        let document = loops(arguments, &scenario, &model, &interrupt).map_err(bad_input)?;
+        let page = |machine: &_| document.page(machine);
+        outputs.show(&document, &document.text(output::screen()), page, &interrupt)
     }
 }
 
-/// The common part of every comparison; `docs/sim-json.md` describes every key.
-#[derive(Debug, Serialize)]
-pub(crate) struct Study {
-    schema: &'static str,
-    pub(crate) scenario: String,
-    pub(crate) source: String,
-    pub(crate) model: String,
-    /// Whether an interrupt ended the comparison before all runs were complete.
-    partial: bool,
-    /// For each way: the number of complete runs, and of requested ones.
-    pub(crate) runs: u64,
-    asked_runs: u64,
-    /// The noun for a way.
-    #[serde(skip)]
-    way: &'static str,
+/// Compares governors of license levels.
+fn governors(
+    arguments: &args::Compare,
+    scenario: &Scenario,
+    model: &Model,
+    interrupt: &Interrupt,
+) -> Result<Governors, SimError> {
+    let chosen: Vec<Governor> = arguments.governors.iter().copied().map(sim::governor).collect();
+    let is_chosen = |governor: &Governor| {
+        *governor == Governor::Hardware || chosen.is_empty() || chosen.contains(governor)
+    };
+    let governors: Vec<Governor> = Governor::ALL.into_iter().filter(is_chosen).collect();
+    let stops = || interrupt.is_set();
+    let results = repeat(&governors, arguments.repeat, &stops, |governor, seed| {
+        let (outcome, ()) = scenario.run(model, *governor, seed, (), &stops)?;
+        Ok((!outcome.is_partial).then_some(outcome))
+    })?;
+    Ok(Governors::new(scenario, model, arguments.repeat, &governors, &results))
 }
 
-impl Study {
-    /// `asked`: the noun for a way, and the number of requested runs. `runs`: the number of
-    /// complete ones.
-    fn new(
-        schema: &'static str,
-        scenario: &Scenario,
-        model: &Model,
-        (way, asked_runs): (&'static str, u64),
-        runs: usize,
-    ) -> Self {
-        let runs = u64::try_from(runs).unwrap_or(u64::MAX);
-        Self {
-            schema,
-            scenario: scenario.name.clone(),
-            source: scenario.source.clone(),
-            model: model.identity.name.clone(),
-            partial: runs < asked_runs,
-            runs,
-            asked_runs,
-            way,
-        }
-    }
-
-    /// How far the comparison got, if an interrupt ended it.
-    pub(crate) fn told_partial(&self) -> Option<String> {
-        let Self { runs, asked_runs, way, .. } = self;
-        self.partial.then(|| {
-            format!(
-                "PARTIAL: interrupted when {runs} of {asked_runs} runs of each {way} were complete."
-            )
-        })
-    }
-
-    /// The first lines of the text, with `more` at the end of the sentence.
-    fn heading(&self, more: &str) -> String {
-        let Self { scenario, source, model, runs, way, .. } = self;
-        let mut text = format!(
-            "{scenario} ({source})\non a model of {model}, {runs} runs of each {way}{more}\n"
-        );
-        text.extend(self.told_partial().map(|told| told + "\n"));
-        text + "\n"
-    }
+/// Compares what moves marked regions, and whether they move.
+fn loops(
+    arguments: &args::Compare,
+    scenario: &Scenario,
+    model: &Model,
+    interrupt: &Interrupt,
+) -> Result<Loops, SimError> {
+    let chosen: Vec<Moving> = arguments.loops.iter().copied().map(sim::moving).collect();
+    let is_chosen = |moving: &Moving| *moving == Moving::None || chosen.contains(moving);
+    let loops: Vec<Moving> = Moving::ALL.into_iter().filter(is_chosen).collect();
+    let moves = scenario.settings(model, Governor::Hardware, Moving::Always, 1)?.region_moves;
+    let hand_over_ns = moves.map_or(0.0, |moves| 2.0 * moves.hand_over_ns);
+    let stops = || interrupt.is_set();
+    let results = repeat(&loops, arguments.repeat, &stops, |moving, seed| {
+        let settings = scenario.settings(model, Governor::Hardware, *moving, seed)?;
+        let (outcome, course) = scenario.run_on(model, settings, Course::default(), &stops)?;
+        Ok((!outcome.is_partial).then_some((outcome, course)))
+    })?;
+    Ok(Loops::new(scenario, model, (arguments.repeat, hand_over_ns), &loops, &results))
 }
 
 /// Where results go, and when the command started.
-pub(crate) struct Outputs {
+struct Outputs {
     begin: jiff::Zoned,
     json: Option<Output>,
     page: Option<Output>,
@@ -110,7 +92,7 @@ impl Outputs {
         self,
         document: &impl Serialize,
         text: &str,
-        page: impl FnOnce(&MachineDescription) -> anyhow::Result<String>,
+        page: impl FnOnce(&MachineDescription) -> Result<String, PageError>,
         interrupt: &Interrupt,
     ) -> anyhow::Result<ExitCode> {
         if let Some(output) = self.page {
@@ -131,52 +113,21 @@ fn repeat<Way: Sync, T: Send + Clone>(
     stops: &(dyn Fn() -> bool + Sync),
     one: impl Fn(&Way, u64) -> Result<Option<T>, SimError> + Sync,
 ) -> Result<Vec<Vec<T>>, SimError> {
+    let bar = progress::bar(runs);
     let of_seed = |seed| -> Result<Option<Vec<T>>, SimError> {
         if stops() {
             return Ok(None);
         }
-        ways.par_iter().map(|way| one(way, seed)).collect()
+        let results = ways.par_iter().map(|way| one(way, seed)).collect();
+        bar.inc(1);
+        results
     };
     let seeds: Vec<Option<Vec<T>>> =
         (1..=runs).into_par_iter().map(of_seed).collect::<Result<_, _>>()?;
+    bar.finish_and_clear();
     let mut results = vec![Vec::new(); ways.len()];
     for of_ways in seeds.into_iter().flatten() {
         results.iter_mut().zip(of_ways).for_each(|(of, result)| of.push(result));
     }
     Ok(results)
-}
-
-/// A quantity over all runs.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(crate) struct Measured {
-    pub(crate) median: f64,
-    pub(crate) ci95: (f64, f64),
-    pub(crate) p99: f64,
-}
-
-impl Measured {
-    /// `None` without samples.
-    pub(crate) fn new(samples: &Samples) -> Option<Self> {
-        let ci95 = samples.estimate()?.ci95;
-        Some(Self { median: samples.quantile(0.5)?, ci95, p99: samples.quantile(0.99)? })
-    }
-
-    /// An energy (J) as text.
-    pub(crate) fn told_joules(&self) -> String {
-        format!("{:.4} J", self.median)
-    }
-
-    /// A ratio as a difference in percent, with its interval if that is wide enough to be seen.
-    pub(crate) fn told(&self) -> String {
-        let percent = |ratio: f64| 100.0 * (ratio - 1.0);
-        let (low, high) = (percent(self.ci95.0), percent(self.ci95.1));
-        let interval =
-            if high - low < 0.02 { String::new() } else { format!(" [{low:.2}, {high:.2}]") };
-        format!("{:+.2} %{interval}", percent(self.median)).replace('-', "−")
-    }
-}
-
-/// A right-aligned cell for a number.
-fn right(text: String) -> Cell {
-    Cell::new(text).set_alignment(CellAlignment::Right)
 }

@@ -1,6 +1,5 @@
 //! The `dimmer` command: arguments in; tables, JSON and reports out. Decides and measures nothing.
 #![forbid(unsafe_code)]
-#![expect(clippy::print_stdout, reason = "a command speaks through it")]
 
 // First, so that all other modules have its macros.
 #[macro_use]
@@ -23,7 +22,6 @@ mod probe;
 mod progress;
 mod record;
 mod replay;
-mod report;
 mod restore;
 mod run;
 mod scan;
@@ -59,18 +57,8 @@ fn bad_input(error: impl ToString) -> anyhow::Error {
 }
 
 fn main() -> ExitCode {
-    output::quiet_closed_pipes();
     // Otherwise a file that grows too long ends this process instead of being reported.
     let _ = file_limit::report();
-    std::panic::catch_unwind(run_command).unwrap_or_else(|panic| {
-        if output::is_closed_pipe(panic.as_ref()) {
-            return ExitCode::from(exit::CLOSED_PIPE);
-        }
-        std::panic::resume_unwind(panic)
-    })
-}
-
-fn run_command() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) if error.use_stderr() && args::names_wrapper(std::env::args_os()) => {

@@ -1,11 +1,8 @@
-//! The CPU to measure, and the machine as a target of programs: the same checks for all commands
-//! that time real code.
+//! The CPU to measure: the same checks for all commands that time real code.
 
 use dimmer_host::affinity;
 use dimmer_host::machine::Machine;
 use dimmer_host::root::Root;
-use dimmer_probe::silicon::{Silicon, SiliconConfig};
-use dimmer_probe::target::TargetError;
 use dimmer_processor::units::CpuId;
 
 use crate::bad_input;
@@ -27,21 +24,4 @@ pub(crate) fn check_clock(machine: &Machine) -> anyhow::Result<()> {
         );
     }
     Ok(())
-}
-
-/// The CPUs that may run code, the measured one first.
-pub(crate) fn usable(machine: &Machine, cpu: CpuId) -> Vec<CpuId> {
-    let others = machine.allowed.iter().copied().filter(|other| *other != cpu);
-    std::iter::once(cpu).chain(others).collect()
-}
-
-/// The machine as a target for programs that need neither AMX nor counters.
-pub(crate) fn silicon(machine: &Machine, cpu: CpuId) -> Result<Silicon, TargetError> {
-    Silicon::new(SiliconConfig {
-        cpus: usable(machine, cpu),
-        topology: machine.topology.clone(),
-        features: machine.features.iter().map(|feature| feature.name().to_owned()).collect(),
-        huge_pages: false,
-        events: Vec::new(),
-    })
 }

@@ -9,8 +9,8 @@ use anyhow::Context;
 use dimmer_hook::{PlannedEntry, is_own_ground};
 use dimmer_host::root::Root;
 use dimmer_observe::Place;
+use dimmer_report::scan::{FileScan, WideFunction};
 
-use crate::scan::document::{FileScan, WideFunction};
 use crate::{bad_input, launch, scan};
 
 /// Number of similar names that are suggested for a wrong one.
@@ -20,7 +20,7 @@ const NEAREST: usize = 3;
 /// by address if it has no symbol.
 fn is_named(function: &WideFunction, name: &str) -> bool {
     match &function.name {
-        Some(known) => known == name || scan::text::title(function) == name,
+        Some(known) => known == name || dimmer_report::scan::title(function) == name,
         None => address(name) == Some(function.address),
     }
 }
@@ -128,7 +128,7 @@ pub(crate) fn find(
     let planned = |(file, functions): (&&Path, &BTreeMap<u64, &WideFunction>)| -> Vec<Planned> {
         let planned = |function: &&WideFunction| Planned {
             file: file.to_path_buf(),
-            title: scan::text::title(function),
+            title: dimmer_report::scan::title(function),
             entries: entries(function).collect(),
         };
         functions.values().map(planned).collect()
@@ -184,7 +184,8 @@ fn by_name<'a>(
         return Err(bad_input(format!("cannot hook {why}")));
     }
     let known = files.iter().flat_map(|(_, scan)| &scan.wide_functions);
-    let nearest = nearest(name, known.filter(|one| one.name.is_some()).map(scan::text::title));
+    let nearest =
+        nearest(name, known.filter(|one| one.name.is_some()).map(dimmer_report::scan::title));
     let hint = if nearest.is_empty() {
         "`dimmer scan --libraries` lists those with wide-vector code".to_owned()
     } else {
@@ -225,7 +226,7 @@ fn by_place<'a>(
         scan.wide_functions.iter().filter(|function| why_not(scan, function).is_none()).collect();
     around.sort_by_key(|function| function.address.abs_diff(address));
     let shown = |function: &&WideFunction| {
-        format!("{:#x} `{}`", function.address, scan::text::title(function))
+        format!("{:#x} `{}`", function.address, dimmer_report::scan::title(function))
     };
     let around: Vec<String> = around.iter().take(NEAREST).map(shown).collect();
     Err(bad_input(format!(
@@ -285,7 +286,7 @@ mod tests {
         };
         assert!(is(&function, "0x1ca70") && is(&function, "libx.so:0x1ca70"));
         assert!(!is(&function, "0x1ca71") && !is(&function, "liby.so:0x1ca70"));
-        assert_eq!(scan::text::title(&function), "0x1ca70");
+        assert_eq!(dimmer_report::scan::title(&function), "0x1ca70");
         function.name = Some("f".to_owned());
         assert!(is(&function, "f") && !is(&function, "0x1ca70"));
     }

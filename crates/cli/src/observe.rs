@@ -1,9 +1,7 @@
 //! `dimmer observe`: runs a program with hooks in it, and reports what they observed.
 
-pub(crate) mod document;
-mod losses;
+mod known;
 mod plans;
-pub(crate) mod text;
 mod uprobes;
 
 use std::path::{Path, PathBuf};
@@ -19,17 +17,15 @@ use dimmer_host::root::Root;
 use dimmer_host::usage;
 use dimmer_observe::{Observed, Observer};
 use dimmer_probe::handoff;
-use dimmer_probe::stats::Estimate;
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::Model;
 use dimmer_processor::units::LicenseLevel;
+use dimmer_report::observe::{Report, Run};
 
 use crate::args::{Observe, Via};
 use crate::named::{self, Wanted};
 use crate::output::{self, Output};
-use crate::report::html;
 use crate::{bad_input, launch, scan, state};
-use document::{Known, Report};
 
 /// Classes whose functions are hooked if nothing is known about the processor: those that request a
 /// license level on some processor (`models/`).
@@ -51,8 +47,8 @@ pub(crate) fn run(
     let machine = Machine::read(&Root::live(), &Cpuid::instruction());
     let model = scan::choose_model(arguments.model.name(), &machine)?;
     let classes = classes(arguments, model.as_ref().map(|(model, _)| model), &machine);
-    let end = End { after: arguments.duration };
-    let (mut seen, via) = match (arguments.pid, arguments.via) {
+    let end = End { after: arguments.duration.duration };
+    let (mut seen, via) = match (arguments.process.pid, arguments.via) {
         (Some(_), Some(Via::Hooks)) => {
             return Err(bad_input(
                 "--via hooks does not work with --pid: hooks need a program that starts; expected uprobes",
@@ -64,7 +60,7 @@ pub(crate) fn run(
         }
         (None, _) => (start(arguments, &classes, &end)?, Via::Hooks),
     };
-    let known = document::known(
+    let known = known::known(
         &seen.observed,
         &classes,
         &wanted(arguments),
@@ -80,7 +76,7 @@ pub(crate) fn run(
     let hand_off = if is_called { handoff::round_trip(root).unwrap_or_default() } else { None };
     let report = Report::new(&Run {
         command: &seen.command,
-        via,
+        is_counted: via == Via::Uprobes,
         hand_off,
         is_governable: !cpufreq::policies(root).is_empty(),
         status: seen.status,
@@ -97,16 +93,14 @@ pub(crate) fn run(
         // Reads the time zone tables, which takes some milliseconds.
         let begun = begun.to_zoned(jiff::tz::TimeZone::system());
         let description = crate::probe::description(&machine, &begun);
-        page.write(&html::observed::render(&report, &description)?)?;
+        page.write(&report.page(&description)?)?;
     }
-    let rendered = serde_json::to_string_pretty(&report)? + "\n";
     match json {
-        Some(json) if json.is_standard() => json.write(&rendered)?,
+        Some(json) if json.is_standard() => json.write_json(&report)?,
         json => {
-            let width = u16::try_from(output::width()).unwrap_or(u16::MAX);
-            output::report(to, &text::render(&report, width))?;
+            output::report(to, &report.text(output::error_screen()))?;
             if let Some(json) = json {
-                json.write(&rendered)?;
+                json.write_json(&report)?;
             }
         }
     }
@@ -186,30 +180,6 @@ impl End {
     fn deadline(&self) -> Option<Instant> {
         self.after.map(|after| Instant::now() + after)
     }
-}
-
-/// The run and its results.
-struct Run<'a> {
-    command: &'a [String],
-    /// How its calls were observed; uprobes only count them.
-    via: Via,
-    /// The exit status, if the program was started here.
-    status: Option<ExitStatus>,
-    /// The minimum time to hand work to another core on this machine (ns).
-    hand_off: Option<Estimate>,
-    /// Whether the machine allows its clock to be governed.
-    is_governable: bool,
-    /// CPU time of the program and its children.
-    on_cpu: Duration,
-    /// CPU time of this command.
-    own_cpu: Duration,
-    observed: &'a Observed,
-    known: &'a Known,
-    classes: &'a [InstructionClass],
-    machine: &'a Machine,
-    /// The functions that were hooked instead, if the user has named any.
-    functions: &'a [String],
-    model: Option<(&'a Model, &'a str)>,
 }
 
 /// The classes whose functions are worth a hook.

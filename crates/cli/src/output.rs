@@ -2,13 +2,14 @@
 //! anything is measured. Also how commands end that an interrupt leaves with a partial result.
 
 use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, IsTerminal, Read as _, Seek as _, Write};
+use std::io::{ErrorKind, Read as _, Seek as _, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use anyhow::Context;
 use dimmer_host::interrupt::Interrupt;
+use dimmer_report::Screen;
 use indicatif::ProgressDrawTarget;
 use serde::Serialize;
 
@@ -47,10 +48,21 @@ pub(crate) fn progress_target() -> ProgressDrawTarget {
     if is_quiet() { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() }
 }
 
-/// Columns for text on standard output.
-pub(crate) fn width() -> usize {
-    let (_, columns) = console_size().unwrap_or((0, PAGE));
-    usize::from(columns.clamp(60, 140))
+/// How text is laid out on standard output.
+pub(crate) fn screen() -> Screen {
+    screen_of(&console::Term::stdout())
+}
+
+/// How text is laid out on standard error.
+pub(crate) fn error_screen() -> Screen {
+    screen_of(&console::Term::stderr())
+}
+
+fn screen_of(terminal: &console::Term) -> Screen {
+    let (_, columns) = terminal.size_checked().unwrap_or((0, PAGE));
+    let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let is_for_people = terminal.is_term();
+    Screen { width: columns.clamp(60, 140), is_coloured: is_for_people && !refused, is_for_people }
 }
 
 /// The exit status of a command that has written its results. After an interrupt, prints that and
@@ -72,16 +84,6 @@ pub(crate) fn printable(text: &str) -> String {
     text.chars().map(shown).collect()
 }
 
-/// Whether color may be used on standard output.
-pub(crate) fn colour() -> bool {
-    let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    std::io::stdout().is_terminal() && !refused
-}
-
-fn console_size() -> Option<(u16, u16)> {
-    console::Term::stdout().size_checked()
-}
-
 /// A file that can be written, checked by opening it.
 #[derive(Debug)]
 pub(crate) struct Output {
@@ -99,6 +101,19 @@ impl Output {
             Some(opened.with_context(|| format!("cannot write {}", path.display()))?)
         };
         Ok(Self { path: path.to_owned(), file })
+    }
+
+    /// Standard output.
+    fn standard() -> Self {
+        Self { path: PathBuf::from("-"), file: None }
+    }
+
+    /// Replaces the content of the file by a document.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub(crate) fn write_json(self, document: &impl Serialize) -> anyhow::Result<()> {
+        self.write(&(serde_json::to_string_pretty(document)? + "\n"))
     }
 
     /// Whether this is standard output.
@@ -177,17 +192,27 @@ pub(crate) fn report(to: Option<Output>, text: &str) -> anyhow::Result<()> {
     }
 }
 
+/// Prints to standard output.
+///
+/// # Errors
+/// [`ClosedPipe`] if the reader is gone; also if it cannot be written.
+pub(crate) fn print(text: &str) -> anyhow::Result<()> {
+    Output::standard().add(text)
+}
+
 /// Prints the text, unless the JSON goes to standard output, and writes the JSON.
+///
+/// # Errors
+/// As [`print`], or if the file cannot be written.
 pub(crate) fn show(
     json: Option<Output>,
     document: &impl Serialize,
     text: &str,
 ) -> anyhow::Result<()> {
     if json.as_ref().is_none_or(|json| !json.is_standard()) {
-        print!("{text}");
+        print(text)?;
     }
-    let Some(json) = json else { return Ok(()) };
-    json.write(&(serde_json::to_string_pretty(document)? + "\n"))
+    json.map_or(Ok(()), |json| json.write_json(document))
 }
 
 /// The reader of the output is gone.
@@ -196,7 +221,7 @@ pub(crate) struct ClosedPipe;
 
 impl std::fmt::Display for ClosedPipe {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("whoever read the output has gone")
+        f.write_str("the reader of the output is gone")
     }
 }
 
@@ -209,27 +234,6 @@ pub(crate) fn directory(path: &Path) -> anyhow::Result<()> {
     let probe = tempfile::tempfile_in(path);
     probe.with_context(|| format!("cannot write into directory {}", path.display()))?;
     Ok(())
-}
-
-/// Whether a panic was caused by a write to a closed standard output or standard error, as in
-/// `dimmer scan FILE | head`.
-pub(crate) fn is_closed_pipe(panic: &(dyn std::any::Any + Send)) -> bool {
-    panic.downcast_ref::<String>().is_some_and(|said| says_closed_pipe(said))
-}
-
-fn says_closed_pipe(said: &str) -> bool {
-    said.contains("failed printing to std") && said.contains("Broken pipe")
-}
-
-/// Suppresses the message of such a panic: it is not a fault of the program, and it unwinds the
-/// program in good order.
-pub(crate) fn quiet_closed_pipes() {
-    let usual = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |info| {
-        if !says_closed_pipe(&info.to_string()) {
-            usual(info);
-        }
-    }));
 }
 
 #[cfg(test)]

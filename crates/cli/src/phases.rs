@@ -6,18 +6,16 @@ mod machine;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use comfy_table::{Cell, CellAlignment};
 use dimmer_host::interrupt::Interrupt;
 use dimmer_policy::license::hardware::Rules;
-use dimmer_probe::stats::Samples;
 use dimmer_processor::model::Model;
+use dimmer_report::phases as report;
 use dimmer_sim::{
     Ended, Extent, Governor, Machine, Moment, PS, Script, Segment, Settings, SimError, Step,
 };
 use rayon::prelude::*;
 
 use crate::output::{self, Output};
-use crate::report::table::{plain_table, styled};
 use crate::{args, bad_input, model, sim};
 
 /// Default number of runs on a model.
@@ -67,7 +65,7 @@ pub(crate) fn run(arguments: &args::Phases) -> anyhow::Result<ExitCode> {
     if phases.is_empty() {
         return Err(bad_input("no phase lasts longer than 0: there is nothing to run"));
     }
-    match &arguments.model {
+    match arguments.model.name() {
         Some(name) => simulate(arguments, name, &phases, csv),
         None => machine::run(arguments, &phases, csv),
     }
@@ -89,11 +87,10 @@ fn simulate(
     let runs: Vec<Vec<f64>> = runs.into_iter().flatten().collect();
     let partial = format!("interrupted when {} of {asked} runs were complete", runs.len());
     let is_partial = u64::try_from(runs.len()).is_ok_and(|complete| complete < asked);
-    let names: Vec<String> = phases.iter().map(|phase| phase.kind.name(512)).collect();
+    let named = named(phases, 512);
     if let Some(csv) = csv {
         let is_standard = csv.is_standard();
-        let rows = runs.iter().map(|run| run.iter().map(|done| [iterations(*done)]).collect());
-        csv.write(&series(phases, &names, ["iterations"], rows)?)?;
+        csv.write(&report::simulated(&named, &runs)?)?;
         if is_standard {
             if is_partial {
                 eprintln!("PARTIAL: {partial}.");
@@ -101,13 +98,14 @@ fn simulate(
             return Ok(output::end(&interrupt));
         }
     }
-    println!("on a model of {}, levels governed by {}", model.identity.name, governor.name());
-    if is_partial {
-        println!("PARTIAL: {partial}.");
-    }
-    println!();
+    let partial = if is_partial { format!("PARTIAL: {partial}.\n") } else { String::new() };
     let of = |index: usize| runs.iter().map(|run| run[index]).collect();
-    print!("{}", table(phases, &names, of));
+    output::print(&format!(
+        "on a model of {}, levels governed by {}\n{partial}\n{}",
+        model.identity.name,
+        governor.name(),
+        report::table(&named, of, output::screen())
+    ))?;
     Ok(output::end(&interrupt))
 }
 
@@ -146,47 +144,8 @@ fn once(
     Ok(Some(phases.iter().zip(done).map(of).collect()))
 }
 
-/// A row for each phase; `of` returns its iterations, run by run.
-fn table(phases: &[Phase], names: &[String], of: impl Fn(usize) -> Samples) -> String {
-    let mut table = plain_table();
-    table.set_header(["Phase", "µs", "iterations", "95 % interval", "p99"]);
-    for (index, (phase, name)) in phases.iter().zip(names).enumerate() {
-        let iterations = of(index);
-        let whole = |number: Option<f64>| number.map_or("–".to_owned(), |n| format!("{n:.0}"));
-        let interval = iterations.estimate().map(|found| found.ci95);
-        let cells = [
-            phase.us.to_string(),
-            whole(iterations.quantile(0.5)),
-            interval.map_or("–".to_owned(), |(low, high)| format!("[{low:.0}, {high:.0}]")),
-            whole(iterations.quantile(0.99)),
-        ];
-        let numbers = cells.map(|cell| Cell::new(cell).set_alignment(CellAlignment::Right));
-        table.add_row(std::iter::once(Cell::new(name)).chain(numbers));
-    }
-    let width = u16::try_from(output::width()).unwrap_or(u16::MAX);
-    styled(table, width, output::colour())
-}
-
-/// The runs as CSV: a line for each phase of each run, with the results under these headings.
-fn series<const N: usize>(
-    phases: &[Phase],
-    names: &[String],
-    headings: [&str; N],
-    runs: impl Iterator<Item = Vec<[String; N]>>,
-) -> anyhow::Result<String> {
-    let mut writer = csv::Writer::from_writer(Vec::new());
-    writer.write_record(["run", "phase", "code", "us"].iter().chain(&headings))?;
-    for (run, found) in runs.enumerate() {
-        for (index, ((phase, name), found)) in phases.iter().zip(names).zip(found).enumerate() {
-            let (run, index) = ((run + 1).to_string(), (index + 1).to_string());
-            let first = [run, index, name.clone(), phase.us.to_string()];
-            writer.write_record(first.iter().chain(&found))?;
-        }
-    }
-    Ok(String::from_utf8(writer.into_inner()?)?)
-}
-
-/// The number of iterations as CSV has it.
-fn iterations(done: f64) -> String {
-    format!("{done:.1}")
+/// The phases by name, with wide code of this width.
+fn named(phases: &[Phase], bits: u32) -> Vec<report::Phase> {
+    let named = phases.iter().map(|Phase { kind, us }| (kind.name(bits), *us));
+    named.map(|(name, us)| report::Phase { name, us }).collect()
 }

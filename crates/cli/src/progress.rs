@@ -8,7 +8,17 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::output;
 
-/// The progress bar, on standard error.
+/// A bar of so many steps, on standard error.
+pub(crate) fn bar(steps: u64) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(Some(steps), output::progress_target());
+    let style = ProgressStyle::with_template("{bar:24} {percent:>3} %  {elapsed}  {msg}");
+    if let Ok(style) = style {
+        bar.set_style(style.progress_chars("━╸ "));
+    }
+    bar
+}
+
+/// The bar of a measurement that a user may end.
 pub(crate) struct Progress {
     bar: ProgressBar,
     interrupt: Interrupt,
@@ -18,12 +28,7 @@ pub(crate) struct Progress {
 impl Progress {
     /// A bar that is drawn once the measurement has taken longer than `after`.
     pub(crate) fn new(interrupt: Interrupt, after: Duration) -> Self {
-        let bar = ProgressBar::with_draw_target(Some(1000), output::progress_target());
-        let style = ProgressStyle::with_template("{bar:24} {percent:>3} %  {elapsed}  {msg}");
-        if let Ok(style) = style {
-            bar.set_style(style.progress_chars("━╸ "));
-        }
-        Self { bar, interrupt, shown_from: Instant::now() + after }
+        Self { bar: bar(1000), interrupt, shown_from: Instant::now() + after }
     }
 
     /// Removes the bar from the screen.

@@ -11,7 +11,7 @@ use indicatif::{HumanBytes, ProgressBar, ProgressFinish, ProgressStyle};
 
 use crate::args;
 use crate::output::{self, Output};
-use crate::report::number::counted;
+use dimmer_report::number::counted;
 
 /// Longest wait for new lines before the loop checks whether to end.
 const LOOK: Duration = Duration::from_millis(100);
@@ -29,7 +29,7 @@ pub(crate) fn run(arguments: &args::Record) -> anyhow::Result<ExitCode> {
     let mut output = Output::open(&arguments.file)?;
     let interrupt = Interrupt::install().context("cannot handle signals")?;
     let watch = Watch::new(arguments.socket.socket.as_deref())?;
-    let until = arguments.duration.map(|duration| Instant::now() + duration);
+    let until = arguments.duration.duration.map(|duration| Instant::now() + duration);
     watch.record()?;
     output.empty()?;
     let spinner = spinner();

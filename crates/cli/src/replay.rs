@@ -4,13 +4,13 @@ use std::io::{BufRead as _, Cursor, Read as _};
 use std::path::Path;
 use std::process::ExitCode;
 
-use comfy_table::{Cell, CellAlignment};
 use dimmer_daemon::record::{self, Begin, Line, Replayed};
 use dimmer_daemon::settings::Settings;
+use dimmer_report::Screen;
+use dimmer_report::number::{counted, grouped, length, percent};
+use dimmer_report::table::{Cell, Table};
 use serde::Serialize;
 
-use crate::report::number::{counted, grouped, length, percent};
-use crate::report::table::{plain_table, styled};
 use crate::{args, bad_input, input};
 use crate::{exit, output};
 
@@ -48,7 +48,7 @@ pub(crate) fn run(arguments: &args::Replay) -> anyhow::Result<ExitCode> {
     let settings =
         arguments.config.as_deref().map(Settings::read).transpose().map_err(bad_input)?;
     let document = replay(&arguments.file, settings)?;
-    output::show(json, &document, &document.text())?;
+    output::show(json, &document, &document.text(output::screen()))?;
     Ok(if document.must_be_same() && document.different_steps > 0 {
         ExitCode::from(exit::NO)
     } else {
@@ -97,12 +97,10 @@ impl Document {
         self.is_fresh && self.is_same_settings
     }
 
-    fn text(&self) -> String {
-        let mut table = plain_table();
-        table.set_header(["", "the server's policy", "replayed"]);
+    fn text(&self, screen: Screen) -> String {
+        let mut table = Table::new(["", "the server's policy", "replayed"]);
         let mut row = |what: &str, cells: [String; 2]| {
-            let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
-            table.add_row(std::iter::once(Cell::new(what)).chain(cells.map(right)));
+            table.row(std::iter::once(Cell::from(what)).chain(cells.map(Cell::right)));
         };
         let both = [&self.recorded, &self.replayed];
         let words = |of: &Policy| format!("{}, a {} at a time", of.decides, of.unit);
@@ -111,15 +109,14 @@ impl Document {
         row("decisions changed", both.map(|of| length(of.changes)));
         row("calls moved", both.map(|of| percent(of.moved_ratio)));
         row("cores, on average", both.map(|of| grouped(of.mean_cores, 2)));
-        let width = u16::try_from(output::width()).unwrap_or(u16::MAX);
-        format!(
-            "{} s: {} of {}.\n\n{}\n{}\n",
+        let head = format!(
+            "{} s: {} of {}.\n\n",
             grouped(self.span_s, 1),
             counted(self.steps, "step"),
             counted(self.clients, "program"),
-            styled(table, width, output::colour()),
-            textwrap::fill(&self.meaning(), output::width())
-        )
+        );
+        let meaning = screen.fill(&self.meaning());
+        format!("{}{}\n{meaning}", screen.shown(&head), table.render(screen))
     }
 
     /// The meaning of the result, in words.

@@ -4,23 +4,25 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use dimmer_host::journal::{self, OfLive, Report};
+use dimmer_host::journal::{self, OfLive};
 use dimmer_host::root::Root;
 use dimmer_observe::{places, remove_left_behind};
 
 use crate::args::Restore;
+use crate::output;
 
 pub(crate) fn run(root: &Root, arguments: &Restore) -> anyhow::Result<ExitCode> {
     let of_live = if arguments.force { OfLive::Restore } else { OfLive::Leave };
     let report = journal::restore(root, of_live).context("cannot restore the machine")?;
     let removed = remove_left_behind(root, &places_of(root));
+    let mut text = dimmer_report::restore::text(&report);
     if report.is_empty() && removed.is_empty() {
-        println!("Nothing to restore: no run has left this machine changed.");
+        text += "Nothing to restore: no run has left this machine changed.\n";
     }
-    print!("{}", words(&report));
     for directory in removed {
-        println!("removed {}: a killed run has left it", directory.display());
+        text += &format!("removed {}: a killed run has left it\n", directory.display());
     }
+    output::print(&text)?;
     Ok(if report.is_complete() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -37,36 +39,4 @@ fn places_of(root: &Root) -> Vec<PathBuf> {
         .map(|(place, _)| place)
         .into_iter()
         .collect()
-}
-
-/// The report, one line for each entry.
-pub(crate) fn words(report: &Report) -> String {
-    use std::fmt::Write as _;
-
-    let mut text = String::new();
-    // Writing to a string cannot fail.
-    for change in &report.restored {
-        let _ = writeln!(text, "restored {}: {} -> {}", change.path, change.from, change.to);
-    }
-    for change in &report.left {
-        let _ = writeln!(
-            text,
-            "left {} at {}: somebody has changed it since (it was {} before the run)",
-            change.path, change.found, change.before
-        );
-    }
-    for change in &report.failed {
-        let _ = writeln!(text, "cannot set {} to {}: {}", change.path, change.wanted, change.why);
-    }
-    for run in &report.live {
-        let _ = writeln!(
-            text,
-            "left the changes of process {}, which is still running ({}); --force undoes them",
-            run.process, run.journal
-        );
-    }
-    for damaged in &report.damaged {
-        let _ = writeln!(text, "left {} where it is: {}", damaged.journal, damaged.why);
-    }
-    text
 }

@@ -1,9 +1,7 @@
 //! `dimmer scan`: the wide SIMD functions of programs, libraries and processes.
 
 mod cache;
-pub(crate) mod document;
 mod names;
-pub(crate) mod text;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::os::unix::fs::MetadataExt as _;
@@ -15,13 +13,13 @@ use dimmer_host::libraries::{self, Search};
 use dimmer_host::machine::Machine;
 use dimmer_host::root::Root;
 use dimmer_processor::model::Model;
+use dimmer_report::scan::{FileScan, Report};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::Scan;
 use crate::output;
 use crate::{bad_input, input, model};
 use cache::Key;
-use document::{Failure, FileEntry, FileScan, ModelEntry, Report};
 use names::Sources;
 
 pub(crate) fn run(root: &Root, arguments: &Scan) -> anyhow::Result<ExitCode> {
@@ -32,7 +30,7 @@ pub(crate) fn run(root: &Root, arguments: &Scan) -> anyhow::Result<ExitCode> {
     if !arguments.libraries {
         places.truncate(1);
     }
-    let mut report = Report::new(model.as_ref().map(|(model, from)| ModelEntry::new(model, from)));
+    let mut report = Report::new(model.as_ref().map(|(model, from)| (model, from.as_str())));
     let library_path = std::env::var("LD_LIBRARY_PATH").ok();
     let search = Search::new(root, library_path.as_deref(), &machine.features);
     let progress = progress();
@@ -50,28 +48,18 @@ pub(crate) fn run(root: &Root, arguments: &Scan) -> anyhow::Result<ExitCode> {
                 return Err(bad_input(format!("{}: {error:#}", place.path)));
             }
             Err(error) => {
-                report.failed.push(Failure { path: place.path, error: format!("{error:#}") });
+                report.add_failed(place.path, format!("{error:#}"));
                 continue;
             }
         };
         if arguments.libraries && place.is_file {
-            needed(&search, &place, &scan, &mut places, &mut report.failed);
+            needed(&search, &place, &scan, &mut places, &mut report);
         }
         let model = model.as_ref().map(|(model, _)| model);
-        report.files.push(FileEntry::new(place.path, scan, model));
+        report.add(place.path, scan, model);
     }
     progress.finish_and_clear();
-    let rendered = serde_json::to_string_pretty(&report)? + "\n";
-    match json {
-        Some(json) if json.is_standard() => json.write(&rendered)?,
-        json => {
-            let width = u16::try_from(output::width()).unwrap_or(u16::MAX);
-            print!("{}", text::render(&report, width, output::colour()));
-            if let Some(json) = json {
-                json.write(&rendered)?;
-            }
-        }
-    }
+    output::show(json, &report, &report.text(output::screen()))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -102,7 +90,7 @@ fn places(root: &Root, arguments: &Scan) -> anyhow::Result<Vec<Place>> {
         let path = file.display().to_string();
         return Ok(vec![Place { path, file: file.clone(), is_file: true }]);
     }
-    let pid = arguments.pid.ok_or_else(|| bad_input("no file and no process to scan"))?;
+    let pid = arguments.process.pid.ok_or_else(|| bad_input("no file and no process to scan"))?;
     let mapped = libraries::mapped(root, pid).map_err(|error| {
         let why = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
         bad_input(format!("--pid {pid}: no process of this user: {error}: {why}"))
@@ -117,7 +105,7 @@ fn needed(
     place: &Place,
     scan: &FileScan,
     places: &mut VecDeque<Place>,
-    failed: &mut Vec<Failure>,
+    report: &mut Report,
 ) {
     let own = place.file.canonicalize().unwrap_or_else(|_| place.file.clone());
     let origin = own.parent().unwrap_or(Path::new("/")).to_string_lossy().into_owned();
@@ -127,10 +115,10 @@ fn needed(
                 let path = file.to_string_lossy().into_owned();
                 places.push_back(Place { path, file, is_file: true });
             }
-            None => failed.push(Failure {
-                path: name.clone(),
-                error: format!("{} needs it, and it is nowhere the loader looks", place.path),
-            }),
+            None => {
+                let why = format!("{} needs it, and it is nowhere the loader looks", place.path);
+                report.add_failed(name.clone(), why);
+            }
         }
     }
 }

@@ -40,7 +40,7 @@ pub(crate) fn run(root: &Root, arguments: &args::Top) -> anyhow::Result<ExitCode
     let interval = arguments.interval;
     if let Some(json) = json {
         let is_all = json.is_standard();
-        json.write(&(serde_json::to_string_pretty(&state)? + "\n"))?;
+        json.write_json(&state)?;
         if is_all {
             return Ok(output::end(&interrupt));
         }
@@ -87,9 +87,8 @@ fn once(
     }
     let state = watch.state()?;
     let rows = rows::rows(&state, Some(before));
-    let width = u16::try_from(output::width()).unwrap_or(u16::MAX);
     let (socket, clocks) = (watch.path().display().to_string(), cpufreq::clocks(root));
-    print!("{}", plain::render(&state, &socket, &clocks, &rows, (width, output::colour())));
+    output::print(&plain::render(&state, &socket, &clocks, &rows, output::screen()))?;
     Ok(output::end(interrupt))
 }
 

@@ -119,9 +119,9 @@ static void *run(void *result) {
     int count = 0;
     for (int turn = 0; turn < TURNS; turn++) {
         region(&plain);
-        busy = "an delegate";
+        busy = "a delegated call";
         dimmer_delegate(delegated, &count);
-        busy = "a journey";
+        busy = "a migration";
         dimmer_migrate(delegated, &count);
         busy = NULL;
         raise(SIGUSR1);

@@ -96,7 +96,7 @@ int main(void) {
     bool is_near = seen.calls > before + 5000 && seen.calls < before + 15000;
     printf("statistics %d %d\n", is_near, !isnan(seen.mean_ns));
     printf("version %d\n", strcmp(dimmer_version(), DIMMER_VERSION) == 0);
-    fprintf(stderr, "travel %d, cores %zu, policy %d\n", dimmer_can_migrate(), dimmer_dedicated_cores(),
+    fprintf(stderr, "can migrate %d, cores %zu, policy %d\n", dimmer_can_migrate(), dimmer_dedicated_cores(),
             dimmer_policy());
     return 0;
 }

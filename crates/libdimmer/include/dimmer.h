@@ -30,7 +30,7 @@ typedef enum dimmer_where {
     DIMMER_WHERE_STAY,
     /**
      * On a dedicated core. A call of dimmer_run() runs on the worker's own stack, other regions as
-     * with borrow.
+     * with `migrate`.
      */
     DIMMER_WHERE_DELEGATE,
     /**
@@ -168,7 +168,7 @@ bool dimmer_run(const struct dimmer_site *site, dimmer_function function, void *
  *
  * Returns false if the call was started and lost, because its worker has ended; otherwise it has
  * run exactly once. `errno` is as the function has left it. The function must not throw: C++
- * programs use dimmer::offload(). It may end its thread as with dimmer_run().
+ * programs use dimmer::delegate(). It may end its thread as with dimmer_run().
  *
  * # Safety
  * It must be allowed to call `function(argument)`, on another thread too.

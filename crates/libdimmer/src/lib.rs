@@ -23,7 +23,7 @@ pub enum Where {
     /// Where the thread is.
     Stay,
     /// On a dedicated core. A call of dimmer_run() runs on the worker's own stack, other regions as
-    /// with borrow.
+    /// with `migrate`.
     Delegate,
     /// On a dedicated core, with the thread's own stack and thread-local storage.
     Migrate,
@@ -107,7 +107,7 @@ pub unsafe extern "C-unwind" fn dimmer_run(
 ///
 /// Returns false if the call was started and lost, because its worker has ended; otherwise it has
 /// run exactly once. `errno` is as the function has left it. The function must not throw: C++
-/// programs use dimmer::offload(). It may end its thread as with dimmer_run().
+/// programs use dimmer::delegate(). It may end its thread as with dimmer_run().
 ///
 /// # Safety
 /// It must be allowed to call `function(argument)`, on another thread too.

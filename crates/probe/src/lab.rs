@@ -1,7 +1,7 @@
 //! What a mode works with: a target, its calibration, the other running code, and when to stop.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dimmer_processor::units::CpuId;
 
@@ -82,7 +82,7 @@ impl Lab<'_> {
     /// A deadline after a share (0 to 1) of the time that this mode may take, and after `most` at
     /// the latest.
     pub(crate) fn deadline(&self, share: f64, most: Duration) -> Deadline {
-        Deadline { end: Instant::now() + self.allowance.mul_f64(share).min(most) }
+        Deadline { end: self.target.now() + self.allowance.mul_f64(share).min(most) }
     }
 
     /// The other CPUs that run the same program as the measured one.
@@ -162,13 +162,13 @@ impl Lab<'_> {
 /// The latest end of a loop over repetitions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline {
-    end: Instant,
+    end: Duration,
 }
 
 impl Deadline {
     /// Whether it has passed.
-    pub(crate) fn is_over(&self) -> bool {
-        Instant::now() >= self.end
+    pub(crate) fn is_over(&self, lab: &Lab<'_>) -> bool {
+        lab.target.now() >= self.end
     }
 }
 

@@ -4,8 +4,8 @@
 //! From the bottom up: a [`kernel`] is a stretch of wide-vector code; a [`program`] strings windows
 //! of scalar and vector work together; a [`target`] executes programs and returns time stamps, and
 //! [`silicon`] is the real one; a [`mode`] turns stamps into constants of the processor, with
-//! intervals; [`session`] runs modes on kernels; [`model`] writes the findings as a processor
-//! model.
+//! intervals; [`session`] runs modes on kernels, which [`request`] chooses; [`model`] writes the
+//! findings as a processor model. [`machine`] is the one that is measured.
 //!
 //! Everything above `silicon` also runs on a made-up processor. The tests put constants into one,
 //! and check that the modes find them.
@@ -17,11 +17,13 @@ pub mod handoff;
 pub mod interleaved;
 pub mod kernel;
 pub mod lab;
+pub mod machine;
 pub mod mode;
 pub mod model;
 pub mod outcome;
 pub mod phases;
 pub mod program;
+pub mod request;
 mod response;
 pub mod session;
 pub mod silicon;

@@ -1,7 +1,7 @@
 //! A whole probe: measures kernels in several modes, in order, with one calibration.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dimmer_processor::units::CpuId;
 
@@ -71,7 +71,7 @@ pub fn run(
     plan: &Plan,
     observer: &mut dyn Observer,
 ) -> Result<Findings, TargetError> {
-    let begin = Instant::now();
+    let begin = target.now();
     observer.begins("calibrating", 0.0);
     let calibration = Calibration::take(target, plan.cpu)?;
     let findings = Findings {
@@ -98,7 +98,7 @@ struct Session<'a> {
     plan: &'a Plan,
     observer: &'a mut dyn Observer,
     calibration: Calibration,
-    begin: Instant,
+    begin: Duration,
     log: Log,
     findings: Findings,
 }
@@ -126,7 +126,7 @@ impl Session<'_> {
 
     /// Time for the first of these items; the others need their share.
     fn allowance(&self, rest: &[Item]) -> Duration {
-        let left = self.plan.budget.saturating_sub(self.begin.elapsed());
+        let left = self.plan.budget.saturating_sub(self.target.now().saturating_sub(self.begin));
         let alone = rest.first().is_some_and(|first| self.is_for_one_kernel(first.mode));
         let sharing = rest.iter().take(if alone { 1 } else { rest.len() });
         let weights = sharing.map(|item| weight(item.mode)).sum::<f64>();
@@ -218,16 +218,18 @@ impl Session<'_> {
         }
         let n = turns.len() as f64;
         let what = format!("{}: {} kernels in turn", Mode::Episode, turns.len());
-        let begin = Instant::now();
+        let begin = self.target.now();
         let longest = episode::LONGEST * u32::try_from(turns.len()).unwrap_or(u32::MAX);
         let time = allowance.mul_f64(episode::SHARE_OF_TIME * n).min(longest);
         while turns.iter().any(|turn| !turn.done) {
-            let passed = (begin.elapsed().as_secs_f64() / time.as_secs_f64()).min(1.0);
+            let passed = (self.target.now().saturating_sub(begin)).as_secs_f64();
+            let passed = (passed / time.as_secs_f64()).min(1.0);
             self.says(&what, behind + n * (PARTS.0 + PARTS.1 * passed));
             for turn in turns.iter_mut().filter(|turn| !turn.done) {
                 let mut lab = self.lab(&turn.kernel, allowance);
                 lab.counts = turn.counts.take();
-                turn.done = turn.ongoing.go_on(&mut lab, begin.elapsed() >= time)?;
+                let is_late = lab.target.now().saturating_sub(begin) >= time;
+                turn.done = turn.ongoing.go_on(&mut lab, is_late)?;
                 turn.counts = lab.counts;
             }
         }

@@ -1,6 +1,8 @@
 //! Targets, on which programs run: the machine itself ([`crate::silicon::Silicon`]) or, in tests, a
 //! made-up processor with known constants.
 
+use std::time::Duration;
+
 use dimmer_processor::units::{CpuId, TscFrequency};
 
 use crate::kernel::Kernel;
@@ -81,6 +83,11 @@ pub trait Target {
 
     /// The reason why `kernel` cannot run here; `None` if it can.
     fn lacks(&self, kernel: &Kernel) -> Option<String>;
+
+    /// Time since some fixed moment, on the clock that limits how long measuring may take. A
+    /// made-up processor returns its own time, so that results do not depend on the time that
+    /// making them up takes.
+    fn now(&self) -> Duration;
 
     /// Starts all jobs together, each on its own CPU. Returns one trace for each job, in the same
     /// order.

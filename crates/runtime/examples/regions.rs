@@ -1,7 +1,7 @@
 //! A program with two marked regions, one inside the other. Prints where they ran, and the counts:
 //!
 //! ```text
-//! DIMMER_POLICY=borrow DIMMER_CORES=1 cargo run --example regions
+//! DIMMER_POLICY=migrate DIMMER_CORES=1 cargo run --example regions
 //! ```
 
 #![expect(clippy::print_stdout, reason = "an example prints")]

@@ -75,7 +75,7 @@ mod told {
         unsafe { __tsan_acquire(address.cast_mut().cast()) };
     }
 
-    /// Data shared with the thread that lends its storage.
+    /// Data shared with the thread whose storage is used.
     #[derive(Debug, Default)]
     struct Lender {
         thread_pointer: AtomicU64,
@@ -146,7 +146,7 @@ mod told {
                 std::mem::forget(thread);
                 return;
             }
-            // Ordering: pairs with the load of the thread that lends its storage.
+            // Ordering: pairs with the load of the thread whose storage it is.
             self.lender.must_end.store(1, Ordering::Release);
             let _ = futex::wake(&self.lender.must_end, futex::Flags::PRIVATE, 1);
             let _ = thread.map(JoinHandle::join);

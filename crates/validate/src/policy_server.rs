@@ -18,7 +18,7 @@ pub(crate) const LEFT: &[Left] = &[
     Left {
         id: "R001-21",
         what: "efficiency with an update every 100 calls",
-        why: "what telling the server takes is not simulated: it would be put in and come out again",
+        why: "the cost of reports to the server is not simulated: it would come out as it was put in",
     },
     Left { id: "R001-22", what: "the same for the shortest work", why: "likewise" },
     Left { id: "R001-23", what: "the sieve with and without a server", why: "likewise" },
@@ -70,7 +70,7 @@ fn sieve(model: &Model) -> Result<Vec<Row>, SimError> {
         words(
             "R001-07b",
             "Fig. 3.3",
-            "offloading takes nearly all of the loss away (nine tenths)",
+            "moving takes nearly all of the loss away (nine tenths)",
             "yes",
             yes(moved < 0.1 * mixed),
             "R001-07 in other words: what is left, against what bursts cost where they are",
@@ -138,12 +138,12 @@ fn nginx(model: &Model) -> Result<Vec<Row>, SimError> {
             .value("", 0.0, -less(with[1], none[1]))
             .within(
                 Tolerance::Much(2.0),
-                "the loop offloads until its exciter fires, as the paper's does (R001-16), and a core is missing meanwhile: 512-bit code loses more than that core, 256-bit code less",
+                "the loop moves calls until its exciter fires, as the paper's does (R001-16), and a core is missing meanwhile: 512-bit code loses more than that core, 256-bit code less",
             ),
         Draft::new("R001-13", "Fig. 6.2", "SSE: calls that are moved, and throughput lost", "")
             .value("calls", 0.0, moved as f64)
             .value("lost %", 0.0, less(with[0], none[0]))
-            .within(Tolerance::Much(0.1), "no time at a level, no offloading; what telling the server takes is not simulated"),
+            .within(Tolerance::Much(0.1), "no time at a level, so nothing moves; the cost of reports to the server is not simulated"),
         Draft::new(
             "R001-14",
             "Fig. 6.2b",

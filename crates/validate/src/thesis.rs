@@ -215,7 +215,7 @@ fn times(model: &Model) -> Result<Vec<Row>, SimError> {
             .within(Tolerance::Part(0.05), "cores that miss the slot of the first wait for the next, and all of one slot for the slowest wish: the thesis supposes that deciding several takes longer. That form was chosen when the median was off by 8 %. In the published data more samples are late, and later, than one slot makes them"),
         Draft::new("R000-14", "§3.3.3", "the same beside a core at L1, over alone", "")
             .value("median", 1.0, median(&beside) / median(&l1))
-            .within(Tolerance::Part(0.05), "who asks alone waits for nobody"),
+            .within(Tolerance::Part(0.05), "a core that asks alone waits for no other"),
         Draft::new("R000-15", "published data", "runs in which all three switch within 1 µs", "")
             .value("share", 0.685, together)
             .within(Tolerance::Much(0.05), slower),
@@ -259,7 +259,7 @@ fn release(model: &Model) -> Result<Vec<Row>, SimError> {
             .value("p95 ms", 0.71, quantile(&beside, 0.95))
             .value("p99 ms", 1.197, quantile(&beside, 0.99))
             .value("longest ms", 1.317, quantile(&beside, 1.0))
-            .within(Tolerance::Much(0.05), "the share is a parameter; that the others are spread as they are alone is the model's form. The 95th percentile lies where they begin"),
+            .within(Tolerance::Much(0.05), "the share is a parameter; that the others are spread as they are alone is the model's form. The 95th percentile lies where they start"),
         Draft::new("R000-22", "§3.3.4", "L2 to L0", "ms")
             .value("p1", 0.667, quantile(&from_l2, 0.01))
             .value("median", 0.667, median(&from_l2))
@@ -313,7 +313,7 @@ fn avxfreq(model: &Model) -> Result<Vec<Row>, SimError> {
             if single.reached(0, 1, MS).is_some() { "1" } else { "more" }, "its counter interrupts at the first"),
         Draft::new("R000-32", "§5.2.1", "L1 to L2", "µs")
             .value("median", 103.8, us(l2 - l1))
-            .within(Tolerance::Part(0.05), "a period of its timer, and what handling it takes: the simulated look takes effect at its begin"),
+            .within(Tolerance::Part(0.05), "a period of its timer, and what handling it takes: the simulated look takes effect at its start"),
         Draft::new("R000-33", "§5.2.1", "to L0", "µs")
             .value("from L1", 664.7, from_l1)
             .value("unrolled", 665.2, from_l1_unrolled)

@@ -1,4 +1,5 @@
-//! Rules about documents: what ARCHITECTURE.md must contain, and that every path in a text exists.
+//! Rules about documents: how long they may be, what ARCHITECTURE.md must contain, and that every
+//! path in a text exists.
 
 use std::path::Path;
 
@@ -9,9 +10,12 @@ use pulldown_cmark::{Event, Parser, Tag};
 use crate::tree::{self, Problem, TextFile};
 
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
-/// Most bytes of ARCHITECTURE.md, which is a map, not the country.
-const MOST_BYTES: usize = 48_000;
-/// Most columns of a line, except in tables.
+/// Documents with a maximum size (bytes), and what to do about more.
+const LIMITS: [(&str, usize, &str); 2] = [
+    (ARCHITECTURE, 48_000, "it is a map, not the country"),
+    ("README.md", 9_000, "what is not for everybody belongs to a page in docs/"),
+];
+/// Maximum columns of a line, except in tables and code.
 const MOST_COLUMNS: usize = 100;
 
 /// Checks the documents of the tree at `root`; `metadata` lists its crates.
@@ -31,6 +35,8 @@ pub(crate) fn check(root: &Path, metadata: &Metadata) -> Result<Vec<Problem>> {
         }
     }
     for document in &documents {
+        problems.extend(check_size(document));
+        problems.extend(check_columns(document));
         problems.extend(check_paths(root, document));
     }
     for source in tree::rust_files(root)? {
@@ -68,19 +74,38 @@ fn crates(metadata: &Metadata) -> Vec<Crate> {
         .collect()
 }
 
+fn check_size(document: &TextFile) -> Option<Problem> {
+    let (path, most, advice) = LIMITS.iter().find(|(path, ..)| *path == document.path)?;
+    let bytes = document.text.len();
+    (bytes > *most)
+        .then(|| Problem::new(path, format!("{bytes} bytes, more than {most}: {advice}")))
+}
+
+/// Checks the width of a document's lines. Tables, code blocks, and lines without a blank to break
+/// at (such as a long link) may be wider.
+fn check_columns(document: &TextFile) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let mut in_code = false;
+    for (line, number) in document.text.lines().zip(1..) {
+        let words = line.trim_start();
+        if words.starts_with("```") {
+            in_code = !in_code;
+        }
+        let is_exempt = in_code || words.starts_with('|') || !words.contains(' ');
+        let columns = line.chars().count();
+        if columns > MOST_COLUMNS && !is_exempt {
+            problems.push(Problem::new(
+                format!("{}:{number}", document.path),
+                format!("{columns} columns, more than {MOST_COLUMNS}"),
+            ));
+        }
+    }
+    problems
+}
+
 fn check_architecture(text: &str, crates: &[Crate]) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut report = |what: String| problems.push(Problem::new(ARCHITECTURE, what));
-    if text.len() > MOST_BYTES {
-        let bytes = text.len();
-        report(format!("{bytes} bytes, more than {MOST_BYTES}: it is a map, not the country"));
-    }
-    for (line, number) in text.lines().zip(1..) {
-        let columns = line.chars().count();
-        if columns > MOST_COLUMNS && !line.starts_with('|') {
-            report(format!("line {number} has {columns} columns, more than {MOST_COLUMNS}"));
-        }
-    }
     let paragraphs = paragraphs(text);
     let mut foreign: Vec<&str> = Vec::new();
     for Crate { folder, foreign: dependencies } in crates {
@@ -243,15 +268,34 @@ mod tests {
     }
 
     #[test]
-    fn refuses_an_architecture_that_nobody_reads() {
-        check_architecture(
-            &format!("{COMPLETE}{}", "More.\n".repeat(8_000)),
-            &["48107 bytes, more than 48000: it is a map, not the country"],
+    fn refuses_documents_that_are_too_long() {
+        let check = |path: &str, bytes: usize, expected: Option<&str>| {
+            let found = check_size(&file(path, &"x".repeat(bytes)));
+            assert_eq!(found, expected.map(|what| Problem::new(path, what)));
+        };
+        check("README.md", 9_000, None);
+        check(
+            "README.md",
+            9_001,
+            Some(
+                "9001 bytes, more than 9000: what is not for everybody belongs to a page in docs/",
+            ),
         );
-        check_architecture(
-            &format!("{COMPLETE}{}\n| {}\n", "x".repeat(101), "x".repeat(101)),
-            &["line 12 has 101 columns, more than 100"],
+        check(
+            "ARCHITECTURE.md",
+            48_001,
+            Some("48001 bytes, more than 48000: it is a map, not the country"),
         );
+        check("docs/model.md", 100_000, None);
+    }
+
+    #[test]
+    fn refuses_wide_lines_outside_tables_and_code() {
+        let fits = format!("{} b", "a".repeat(98));
+        let wide = format!("{fits}b");
+        let text = format!("{fits}\n| {wide}\n```sh\n{wide}\n```\n{}\n\n{wide}\n", "x".repeat(200));
+        let expected = Problem::new("docs/a.md:8", "101 columns, more than 100");
+        assert_eq!(check_columns(&file("docs/a.md", &text)), [expected]);
     }
 
     #[test]

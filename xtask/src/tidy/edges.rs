@@ -12,7 +12,7 @@ use crate::tree::Problem;
 
 /// The dependencies of each crate within the workspace. A new crate or a new edge is a change of
 /// the architecture and starts in ARCHITECTURE.md.
-const EDGES: [(&str, &[&str]); 18] = [
+const EDGES: [(&str, &[&str]); 19] = [
     (
         "dimmer-bench",
         &[
@@ -38,6 +38,7 @@ const EDGES: [(&str, &[&str]); 18] = [
             "dimmer-probe",
             "dimmer-processor",
             "dimmer-protocol",
+            "dimmer-report",
             "dimmer-runtime",
             "dimmer-scan",
             "dimmer-sim",
@@ -60,6 +61,21 @@ const EDGES: [(&str, &[&str]); 18] = [
     ("dimmer-probe", &["dimmer-host", "dimmer-processor"]),
     ("dimmer-processor", &[]),
     ("dimmer-protocol", &[]),
+    (
+        "dimmer-report",
+        &[
+            "dimmer-bench",
+            "dimmer-hook",
+            "dimmer-host",
+            "dimmer-observe",
+            "dimmer-policy",
+            "dimmer-probe",
+            "dimmer-processor",
+            "dimmer-scan",
+            "dimmer-sim",
+            "dimmer-validate",
+        ],
+    ),
     ("dimmer-runtime", &["dimmer-host", "dimmer-processor", "dimmer-protocol"]),
     ("dimmer-scan", &["dimmer-processor"]),
     ("dimmer-sim", &["dimmer-policy", "dimmer-processor"]),

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::common::{DedicatedCpus, Json, whole_seconds};
+use super::common::{DedicatedCpus, Json, Lasting};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Bench {
@@ -42,14 +42,16 @@ pub(crate) enum BenchDev {
 }
 
 #[derive(Args, Debug)]
+#[command(mut_arg("duration", |arg| arg
+    .default_value("16s")
+    .help("How long a run is; its second half counts")))]
 pub(crate) struct BenchServer {
     /// Runs each way N times.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) rounds: u32,
 
-    /// How long a run is; its second half counts.
-    #[arg(long, value_name = "TIME", default_value = "16s", value_parser = two_seconds)]
-    pub(crate) duration: u32,
+    #[command(flatten)]
+    pub(crate) duration: Lasting,
 
     #[command(flatten)]
     pub(crate) json: Json,
@@ -57,12 +59,6 @@ pub(crate) struct BenchServer {
     /// Be one of the two programs.
     #[arg(long, value_enum, hide = true)]
     pub(crate) program: Option<Neighbour>,
-}
-
-/// Whole seconds, two at least.
-fn two_seconds(text: &str) -> Result<u32, String> {
-    let seconds = whole_seconds(text)?;
-    if seconds >= 2 { Ok(seconds) } else { Err("expected whole seconds, 2s to 1h".to_owned()) }
 }
 
 /// The two programs of `dimmer bench server`.
@@ -73,6 +69,9 @@ pub(crate) enum Neighbour {
 }
 
 #[derive(Args, Debug)]
+#[command(mut_arg("duration", |arg| arg
+    .default_value("10s")
+    .help("How long each policy loop is measured")))]
 pub(crate) struct BenchDaemon {
     /// The number of programs that it serves.
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
@@ -86,9 +85,8 @@ pub(crate) struct BenchDaemon {
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub(crate) records: u64,
 
-    /// How long each policy loop is measured.
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = whole_seconds)]
-    pub(crate) duration: u32,
+    #[command(flatten)]
+    pub(crate) duration: Lasting,
 
     #[command(flatten)]
     pub(crate) json: Json,
@@ -162,6 +160,9 @@ pub(crate) struct BenchProgram {
 }
 
 #[derive(Args, Debug)]
+#[command(mut_arg("duration", |arg| arg
+    .default_value("4s")
+    .help("How long each way is loaded in a round")))]
 #[command(after_long_help = "\
 Needs nginx, wrk and openssl. Server and load generator talk only to each other, each on a CPU of its own, and leave nothing behind. The \
 exit status is 3 if a request failed.
@@ -174,9 +175,8 @@ pub(crate) struct BenchNginx {
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(3..=1000))]
     pub(crate) rounds: u32,
 
-    /// How long each way is loaded in a round.
-    #[arg(long, value_name = "TIME", default_value = "4s", value_parser = whole_seconds)]
-    pub(crate) duration: u32,
+    #[command(flatten)]
+    pub(crate) duration: Lasting,
 
     /// The encryption.
     #[arg(long, value_enum, default_value_t = Tls::Chacha)]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
+use crate::bad_input;
 use crate::output::Output;
 
 /// `--json[=FILE]`.
@@ -49,28 +50,52 @@ impl Page {
     }
 }
 
-/// `--model MODEL` of commands about this machine.
+/// `--model MODEL`.
 #[derive(Args, Debug)]
-pub(crate) struct MeasuredModel {
-    /// The processor model that says what wide-vector code costs: a name or a file [default: what
-    /// `dimmer probe` measured on this kind of processor].
+pub(crate) struct ModelName {
+    /// The processor model, a name or a file [default: what `dimmer probe` measured on this kind of
+    /// processor].
     #[arg(long, value_name = "MODEL")]
     pub(crate) model: Option<String>,
 }
 
-impl MeasuredModel {
+impl ModelName {
     /// The name or file that the user gave.
     pub(crate) fn name(&self) -> Option<&str> {
         self.model.as_deref()
     }
 }
 
-/// `--model MODEL` of commands that simulate a scenario.
+/// `-p PID`.
 #[derive(Args, Debug)]
-pub(crate) struct ScenarioModel {
-    /// The processor model, a name or a file [default: the one that the scenario names].
-    #[arg(long, value_name = "MODEL")]
-    pub(crate) model: Option<String>,
+pub(crate) struct Process {
+    /// The process.
+    #[arg(short, long, value_name = "PID")]
+    pub(crate) pid: Option<u32>,
+}
+
+/// `--duration TIME`.
+#[derive(Args, Debug)]
+pub(crate) struct Lasting {
+    /// Ends after this time.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) duration: Option<Duration>,
+}
+
+impl Lasting {
+    /// Whole seconds, from `least` to an hour, of a command that has a default.
+    ///
+    /// # Errors
+    /// If the user gave something else.
+    pub(crate) fn whole_seconds(&self, least: u32) -> anyhow::Result<u32> {
+        let duration = self.duration.unwrap_or_default();
+        let seconds = u32::try_from(duration.as_secs()).unwrap_or(u32::MAX);
+        if duration.subsec_nanos() == 0 && (least..=3600).contains(&seconds) {
+            Ok(seconds)
+        } else {
+            Err(bad_input(format!("--duration: expected whole seconds, {least}s to 1h")))
+        }
+    }
 }
 
 /// `--cpu CPU`.
@@ -125,17 +150,6 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A duration of whole seconds, of 1 s to an hour.
-pub(crate) fn whole_seconds(text: &str) -> Result<u32, String> {
-    let duration = duration(text)?;
-    let seconds = u32::try_from(duration.as_secs()).unwrap_or(u32::MAX);
-    if duration.subsec_nanos() == 0 && (1..=3600).contains(&seconds) {
-        Ok(seconds)
-    } else {
-        Err("expected whole seconds, 1s to 1h".to_owned())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -166,7 +180,10 @@ mod tests {
         for text in ["0", "-1s", "nan", "inf", "1e10", "1e400"] {
             check(text, "expected");
         }
-        assert!(whole_seconds("1.5s").is_err() && whole_seconds("2h").is_err());
-        assert_eq!(whole_seconds("1min"), Ok(60));
+        let whole = |text: &str, least| {
+            Lasting { duration: Some(duration(text).unwrap()) }.whole_seconds(least)
+        };
+        assert!(whole("1.5s", 1).is_err() && whole("2h", 1).is_err() && whole("1s", 2).is_err());
+        assert_eq!(whole("1min", 2).unwrap(), 60);
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::common::{Json, Socket, duration};
+use super::common::{Json, Lasting, Socket, duration};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Daemon {
@@ -57,9 +57,8 @@ pub(crate) struct Record {
     #[command(flatten)]
     pub(crate) socket: Socket,
 
-    /// Ends after this time.
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    pub(crate) duration: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) duration: Lasting,
 }
 
 #[derive(Args, Debug)]

@@ -3,14 +3,13 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::time::Duration;
 
+use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 use dimmer_probe::mode::Mode;
 use dimmer_processor::class::InstructionClass;
 
-use super::common::{Cpu, Json, MeasuredModel, Page, duration};
-use crate::doctor::Use;
+use super::common::{Cpu, Json, Lasting, ModelName, Page, Process};
 
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
@@ -131,30 +130,49 @@ impl Probe {
     }
 }
 
-/// A mode of `dimmer probe`, by the name that [`Mode`] has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ModeArgument(pub(crate) Mode);
+/// Declares an argument whose values are the names of the constant `ALL` of a type of another
+/// crate.
+macro_rules! named {
+    ($(#[$attribute:meta])* $name:ident: $of:ty) => {
+        $(#[$attribute])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) struct $name(pub(crate) $of);
 
-impl ValueEnum for ModeArgument {
-    fn value_variants<'a>() -> &'a [Self] {
-        const ALL: [ModeArgument; Mode::ALL.len()] = {
-            let mut all = [ModeArgument(Mode::ALL[0]); Mode::ALL.len()];
-            let mut at = 0;
-            while at < all.len() {
-                all[at] = ModeArgument(Mode::ALL[at]);
-                at += 1;
+        impl ValueEnum for $name {
+            fn value_variants<'a>() -> &'a [Self] {
+                const ALL: [$name; <$of>::ALL.len()] = {
+                    let mut all = [$name(<$of>::ALL[0]); <$of>::ALL.len()];
+                    let mut at = 0;
+                    while at < all.len() {
+                        all[at] = $name(<$of>::ALL[at]);
+                        at += 1;
+                    }
+                    all
+                };
+                &ALL
             }
-            all
-        };
-        &ALL
-    }
 
-    fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
-        Some(clap::builder::PossibleValue::new(self.0.name()))
-    }
+            fn to_possible_value(&self) -> Option<PossibleValue> {
+                Some(PossibleValue::new(self.0.name()))
+            }
+        }
+    };
+}
+
+named! {
+    /// A mode of `dimmer probe`.
+    ModeArgument: Mode
+}
+
+named! {
+    /// A command, or a mechanism of `dimmer run`, that `dimmer doctor` judges.
+    Use: dimmer_report::doctor::Use
 }
 
 #[derive(Args, Debug)]
+#[command(mut_arg("pid", |arg| arg
+    .conflicts_with("file")
+    .help("Scans the program of this process")))]
 #[command(after_long_help = "\
 Examples:
   dimmer scan /usr/lib/x86_64-linux-gnu/libcrypto.so.3
@@ -165,22 +183,27 @@ pub(crate) struct Scan {
     #[arg(value_name = "FILE", required_unless_present = "pid")]
     pub(crate) file: Option<PathBuf>,
 
-    /// Scans the program of this process.
-    #[arg(short, long, value_name = "PID", conflicts_with = "file")]
-    pub(crate) pid: Option<u32>,
+    #[command(flatten)]
+    pub(crate) process: Process,
 
     /// Also scans the libraries that the program needs, or those that the process has loaded.
     #[arg(long)]
     pub(crate) libraries: bool,
 
     #[command(flatten)]
-    pub(crate) model: MeasuredModel,
+    pub(crate) model: ModelName,
 
     #[command(flatten)]
     pub(crate) json: Json,
 }
 
 #[derive(Args, Debug)]
+#[command(mut_arg("pid", |arg| arg
+    .conflicts_with("command")
+    .help("Observes a running process, by uprobes, until it ends or Ctrl-C")))]
+#[command(mut_arg("duration", |arg| arg.help(
+    "Ends the program with SIGTERM after this time; with --pid, lets the process run on"
+)))]
 #[command(after_long_help = "\
 The program runs unmodified. Its output stays as it is, and its exit status becomes that of this command. The report goes to standard \
 error, or to the file of -o.
@@ -191,20 +214,18 @@ Examples:
   sudo dimmer observe -p 1234 --duration 10s
   sudo dimmer observe --via uprobes -- ./static-server")]
 pub(crate) struct Observe {
-    /// Observes a running process, by uprobes, until it ends or Ctrl-C.
-    #[arg(short, long, value_name = "PID", conflicts_with = "command")]
-    pub(crate) pid: Option<u32>,
+    #[command(flatten)]
+    pub(crate) process: Process,
 
     /// How to see calls [default: hooks; with --pid uprobes].
     #[arg(long, value_enum)]
     pub(crate) via: Option<Via>,
 
-    /// Ends the program with SIGTERM after this time; with --pid, lets the process run on.
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    pub(crate) duration: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) duration: Lasting,
 
     #[command(flatten)]
-    pub(crate) model: MeasuredModel,
+    pub(crate) model: ModelName,
 
     /// Hooks functions with instructions of these classes [default: those that ask for a license
     /// level by the model; without a model heavy-256,light-512,heavy-512,tile].

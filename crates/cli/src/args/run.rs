@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use dimmer_narrow::Width;
 
-use super::common::{DedicatedCpus, MeasuredModel};
+use super::common::{DedicatedCpus, ModelName};
 
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
@@ -67,7 +67,7 @@ pub(crate) struct Run {
     pub(crate) auto: Option<Vec<String>>,
 
     #[command(flatten)]
-    pub(crate) model: MeasuredModel,
+    pub(crate) model: ModelName,
 
     #[command(flatten)]
     pub(crate) cpus: DedicatedCpus,

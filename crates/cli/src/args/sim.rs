@@ -4,7 +4,11 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::common::{Cpu, Json, Page, ScenarioModel};
+use super::common::{Cpu, Json, ModelName, Page};
+
+/// `--model` where a scenario names one.
+const OF_SCENARIO: &str =
+    "The processor model, a name or a file [default: the one that the scenario names]";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Sim {
@@ -50,6 +54,7 @@ pub(crate) enum Moving {
 }
 
 #[derive(Args, Debug)]
+#[command(mut_arg("model", |arg| arg.help(OF_SCENARIO)))]
 #[command(after_long_help = "\
 Examples:
   dimmer sim run scenarios/multiphase-worst-case.toml
@@ -61,7 +66,7 @@ pub(crate) struct SimRun {
     pub(crate) scenario: PathBuf,
 
     #[command(flatten)]
-    pub(crate) model: ScenarioModel,
+    pub(crate) model: ModelName,
 
     /// The governor of license levels.
     #[arg(long, value_name = "GOVERNOR", value_enum, default_value_t = Governor::Hardware)]
@@ -85,6 +90,7 @@ pub(crate) struct SimRun {
 }
 
 #[derive(Args, Debug)]
+#[command(mut_arg("model", |arg| arg.help(OF_SCENARIO)))]
 #[command(after_long_help = "\
 Examples:
   dimmer sim compare scenarios/multiphase-worst-case.toml
@@ -95,7 +101,7 @@ pub(crate) struct Compare {
     pub(crate) scenario: PathBuf,
 
     #[command(flatten)]
-    pub(crate) model: ScenarioModel,
+    pub(crate) model: ModelName,
 
     /// Compares these governors with `hardware` [default: all].
     #[arg(long, value_name = "GOVERNOR,...", value_enum, value_delimiter = ',')]
@@ -124,6 +130,9 @@ pub(crate) struct Compare {
 }
 
 #[derive(Args, Debug)]
+#[command(mut_arg("model", |arg| arg
+    .conflicts_with("cpu")
+    .help("Simulates this processor model instead, a name or a file")))]
 #[command(after_long_help = "\
 The durations are those of heavy wide code, light wide code and scalar code in turn; 0 leaves a phase out. Heavy code is independent \
 512-bit multiply-adds, 31 in an iteration. Light code is 512-bit multiply-adds that depend on each other, one in an iteration. An \
@@ -141,9 +150,8 @@ pub(crate) struct Phases {
     #[arg(value_name = "MICROSECONDS", required = true, value_parser = clap::value_parser!(u64).range(0..=3_600_000_000))]
     pub(crate) durations: Vec<u64>,
 
-    /// Simulates this processor model instead, a name or a file.
-    #[arg(long, value_name = "MODEL", conflicts_with = "cpu")]
-    pub(crate) model: Option<String>,
+    #[command(flatten)]
+    pub(crate) model: ModelName,
 
     /// The governor of license levels on a model.
     #[arg(long, value_name = "GOVERNOR", value_enum, default_value_t = Governor::Hardware)]
@@ -175,6 +183,9 @@ pub(crate) enum Paper {
 }
 
 #[derive(Args, Debug)]
+#[command(mut_arg("model", |arg| arg
+    .requires("here")
+    .help("With --here: the model of this machine, a name or a file, instead of the measured one")))]
 #[command(after_long_help = "\
 With --here: scalar code of 0.3 to 100 µs between bursts of 10 to 1000 instructions, of the widest heavy class of this machine, its widest \
 light one, and the next narrower heavy one. The model predicts how much longer the scalar code takes than between scalar stand-ins. Then \
@@ -193,9 +204,8 @@ pub(crate) struct Validate {
     #[arg(long, conflicts_with_all = ["paper", "markdown"])]
     pub(crate) here: bool,
 
-    /// With --here: the model of this machine, a name or a file, instead of the measured one.
-    #[arg(long, value_name = "MODEL", requires = "here")]
-    pub(crate) model: Option<String>,
+    #[command(flatten)]
+    pub(crate) model: ModelName,
 
     #[command(flatten)]
     pub(crate) cpu: Cpu,

@@ -1,54 +1,42 @@
 //! `dimmer bench nginx`: the ways to run a web server, their turns, and the results.
 
-mod document;
-mod text;
-
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use dimmer_bench::BenchError;
-use dimmer_bench::nginx::{Cpus, Experiment, Run, Tls, Tools};
+use dimmer_bench::nginx::{Cpus, Experiment, Tls, Tools};
 use dimmer_host::cpuid::Cpuid;
 use dimmer_host::interrupt::Interrupt;
 use dimmer_host::machine::Machine;
 use dimmer_host::root::Root;
+use dimmer_report::bench::{NginxMeasured, NginxReport, OBSERVE};
 use serde::Deserialize;
 
-use super::ways::{OBSERVE, Turns, Ways, observed};
-use super::{end, progress};
+use super::end;
+use super::ways::{Way, Ways, observed};
 use crate::args::{self, BenchNginx};
-use crate::{exit, output};
+use crate::{exit, output, progress};
 use crate::{input, launch};
-use document::Report;
 
 pub(crate) fn run(root: &Root, arguments: &BenchNginx) -> anyhow::Result<ExitCode> {
     let json = arguments.json.open()?;
+    let seconds = arguments.duration.whole_seconds(1)?;
     let cpus = Cpus::choose(root)?;
     // Both ways need the library, and would report its absence only after the first turns.
     launch::library()?;
     let tools = tools()?;
     let versions = tools.versions();
     let interrupt = Interrupt::install().context("cannot prepare for interruption")?;
-    let measured = match measure(root, tools, cpus, arguments, &interrupt) {
+    let measured = match measure(root, tools, cpus, (arguments, seconds), &interrupt) {
         Err(error) => return end(error, &interrupt, "the server has ended"),
         Ok(measured) => measured,
     };
     let machine = Machine::read(&Root::live(), &Cpuid::instruction());
     let report =
-        Report::new(&machine, &versions, (cpus, tls(arguments.tls)), arguments.duration, &measured);
-    let rendered = serde_json::to_string_pretty(&report)? + "\n";
-    match json {
-        Some(json) if json.is_standard() => json.write(&rendered)?,
-        json => {
-            let width = u16::try_from(output::width()).unwrap_or(u16::MAX);
-            print!("{}", text::render(&report, width));
-            if let Some(json) = json {
-                json.write(&rendered)?;
-            }
-        }
-    }
-    Ok(if report.errors > 0 { ExitCode::from(exit::NO) } else { ExitCode::SUCCESS })
+        NginxReport::new(&machine, &versions, (cpus, tls(arguments.tls)), seconds, &measured);
+    output::show(json, &report, &report.text(output::screen()))?;
+    Ok(if report.has_errors() { ExitCode::from(exit::NO) } else { ExitCode::SUCCESS })
 }
 
 /// The programs. If some are missing and this is root, installs them first.
@@ -80,42 +68,33 @@ fn tls(asked: args::Tls) -> Tls {
     }
 }
 
-/// The results of all turns.
-struct Measured {
-    /// The runs of each way, one for each round.
-    ways: Vec<Turns<Run>>,
-    /// For each round, the share of CPU time that `observe` predicts narrower code to save, or why
-    /// it makes no prediction.
-    forecasts: Vec<Result<f64, String>>,
-}
-
 fn measure(
     root: &Root,
     tools: Tools,
     cpus: Cpus,
-    arguments: &BenchNginx,
+    (arguments, seconds): (&BenchNginx, u32),
     interrupt: &Interrupt,
-) -> anyhow::Result<Measured> {
+) -> anyhow::Result<NginxMeasured> {
     let directory = tempfile::tempdir().context("cannot make a directory for results")?;
     // The server's CPU, and the CPU that its calls are moved to. The experiment restricts this
     // command to the CPU of the load. A policy server must see more CPUs, so it is started before.
     let from = ([cpus.server, cpus.away], cpus.away);
     let ways = Ways::new(directory.path(), &arguments.moves, Some(from))?;
     let experiment = Experiment::prepare(root, tools, cpus, tls(arguments.tls))?;
-    let turns = ways.all.iter().map(Turns::of).collect();
-    let mut measured = Measured { ways: turns, forecasts: Vec::new() };
-    let progress = progress(u64::from(arguments.rounds) * ways.all.len() as u64);
+    let turns = ways.all.iter().map(Way::turns).collect();
+    let mut measured = NginxMeasured { ways: turns, forecasts: Vec::new() };
+    let progress = progress::bar(u64::from(arguments.rounds) * ways.all.len() as u64);
     for round in 0..usize::try_from(arguments.rounds)? {
         for number in dimmer_bench::order(round, ways.all.len()) {
             let way = &ways.all[number];
             let what = format!("round {}, {}", round + 1, way.name);
             progress.set_message(what.clone());
-            let run = experiment.run(&way.prefix, arguments.duration, interrupt);
+            let run = experiment.run(&way.prefix, seconds, interrupt);
             let run = run.with_context(|| what.clone())?;
             if run.load.requests == 0 {
                 bail!("{what}: no request was answered");
             }
-            measured.ways[number].add(way, run).context(what)?;
+            way.add(run, &mut measured.ways[number]).context(what)?;
             if number == OBSERVE {
                 measured.forecasts.push(forecast(&observed(directory.path()))?);
             }

@@ -7,51 +7,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use dimmer_bench::neighbours::{self, Rates, Way};
-use dimmer_bench::pairs;
+use dimmer_bench::neighbours::{self, Way};
 use dimmer_host::cpuid::Cpuid;
 use dimmer_host::interrupt::Interrupt;
 use dimmer_host::machine::Machine;
 use dimmer_host::root::Root;
 use dimmer_policy::dedicated;
 use dimmer_probe::kernel::{self, Kernel};
-use serde::Serialize;
+use dimmer_report::bench::ServerReport;
 
 use super::daemon::beside;
-use super::hook::Measured;
-use super::signed;
 use crate::args::{BenchServer, Neighbour};
-use crate::output;
-use crate::report::number::{grouped, percent};
+use crate::{output, progress};
 
 /// Kernels of the bursts; the first one that the processor can run is taken, so the widest.
 const KERNELS: [&str; 2] = ["vfmadd231pd-512-unrolled", "vfmadd231pd-256-unrolled"];
 
-/// The results; `docs/bench-json.md` describes every key.
-#[derive(Debug, Serialize)]
-struct Report {
-    schema: &'static str,
-    kernel: &'static str,
-    cpu: u32,
-    rounds: usize,
-    seconds: u32,
-    ways: Vec<WayJson>,
-}
-
-#[derive(Debug, Serialize)]
-struct WayJson {
-    name: &'static str,
-    /// Iterations per second.
-    wide: Option<Measured>,
-    scalar: Option<Measured>,
-    /// Gain of both programs together over bursts that stay (geometric mean, percent).
-    gain_pct: Option<Measured>,
-    moved_share: Option<Measured>,
-}
-
 pub(crate) fn run(root: &Root, arguments: &BenchServer) -> anyhow::Result<ExitCode> {
+    let seconds = arguments.duration.whole_seconds(2)?;
     if let Some(kind) = arguments.program {
-        return run_program(root, kind, arguments.duration);
+        return run_program(root, kind, seconds);
     }
     let json = arguments.json.open()?;
     let interrupt = Interrupt::install().context("cannot take signals")?;
@@ -65,14 +40,11 @@ pub(crate) fn run(root: &Root, arguments: &BenchServer) -> anyhow::Result<ExitCo
     let mut program: Vec<OsString> = vec![own.into_os_string()];
     program.extend(["bench", "server", "--program"].map(OsString::from));
     let rounds = usize::try_from(arguments.rounds)?;
-    let bar = super::progress((rounds * Way::ALL.len()) as u64);
-    let measured = neighbours::measure(
-        (&program, &dimmerd),
-        cpu,
-        (rounds, arguments.duration),
-        &interrupt,
-        || bar.inc(1),
-    );
+    let bar = progress::bar((rounds * Way::ALL.len()) as u64);
+    let measured =
+        neighbours::measure((&program, &dimmerd), cpu, (rounds, seconds), &interrupt, || {
+            bar.inc(1)
+        });
     bar.finish_and_clear();
     let rounds = match measured {
         Ok(rounds) => rounds,
@@ -80,19 +52,8 @@ pub(crate) fn run(root: &Root, arguments: &BenchServer) -> anyhow::Result<ExitCo
             return super::end(error.into(), &interrupt, "nothing was measured to its end");
         }
     };
-    let report = Report {
-        schema: "dimmer/bench-server/1",
-        kernel: name,
-        cpu: cpu.index(),
-        rounds: rounds.len(),
-        seconds: arguments.duration,
-        ways: Way::ALL
-            .into_iter()
-            .enumerate()
-            .map(|(index, way)| WayJson::new(way, index, &rounds))
-            .collect(),
-    };
-    output::show(json, &report, &report.text())?;
+    let report = ServerReport::new(&rounds, name, cpu, seconds);
+    output::show(json, &report, &report.text(output::screen()))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -104,7 +65,7 @@ fn run_program(root: &Root, kind: Neighbour, seconds: u32) -> anyhow::Result<Exi
         Neighbour::Scalar => None,
     };
     let numbers = neighbours::run_program(kernel.as_ref(), Duration::from_secs(seconds.into()))?;
-    println!("{}", numbers.map(|number| number.to_string()).join(" "));
+    output::print(&(numbers.map(|number| number.to_string()).join(" ") + "\n"))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -118,60 +79,4 @@ fn burst(machine: &Machine) -> anyhow::Result<(&'static str, Kernel)> {
         }
     }
     anyhow::bail!("the processor has no fused multiply-add of 256 bits or more (AVX2, FMA)")
-}
-
-impl WayJson {
-    fn new(way: Way, index: usize, rounds: &[[Rates; 4]]) -> Self {
-        let measured = |of: &dyn Fn(&Rates) -> f64| {
-            let samples: dimmer_probe::stats::Samples =
-                rounds.iter().map(|round| of(&round[index])).collect();
-            samples.estimate().map(Measured::new)
-        };
-        let both = |rates: &Rates| (rates.wide * rates.scalar).sqrt();
-        let gain = rounds.iter().map(|round| (both(&round[0]), both(&round[index])));
-        Self {
-            name: match way {
-                Way::Stay => "stay",
-                Way::Always => "always moved",
-                Way::Server => "server",
-                Way::Trying => "server without prices",
-            },
-            wide: measured(&|rates| rates.wide),
-            scalar: measured(&|rates| rates.scalar),
-            gain_pct: (index > 0).then(|| pairs::change_pct(gain).map(Measured::new)).flatten(),
-            moved_share: measured(&|rates| rates.moved),
-        }
-    }
-}
-
-impl Report {
-    fn text(&self) -> String {
-        let mut text = format!(
-            "Two programs, one with bursts of {} in scalar work; CPU {} may be dedicated. {} rounds, {} s a turn,\n\
-             of which the second half counts. Iterations a second:\n\n{:<24}{:>10}{:>10}{:>10}  {}\n",
-            self.kernel,
-            self.cpu,
-            self.rounds,
-            self.seconds,
-            "",
-            "wide",
-            "scalar",
-            "moved",
-            "both against stay"
-        );
-        let number = |measured: Option<Measured>| {
-            measured.map_or_else(|| "-".to_owned(), |measured| grouped(measured.median, 0))
-        };
-        for way in &self.ways {
-            let moved =
-                way.moved_share.map_or_else(|| "-".to_owned(), |share| percent(share.median));
-            let gain = way.gain_pct.map_or_else(String::new, |gain| {
-                let [low, high] = [gain.ci95.0, gain.ci95.1].map(signed);
-                format!("{} % [{low}, {high}]", signed(gain.median))
-            });
-            let (wide, scalar) = (number(way.wide), number(way.scalar));
-            text += &format!("{:<24}{wide:>10}{scalar:>10}{moved:>10}  {gain}\n", way.name);
-        }
-        text + &super::ratio_of_rounds(self.rounds)
-    }
 }

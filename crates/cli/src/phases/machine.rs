@@ -8,11 +8,11 @@ use dimmer_host::cpuid::Cpuid;
 use dimmer_host::interrupt::Interrupt;
 use dimmer_host::machine::Machine;
 use dimmer_host::root::Root;
-use dimmer_probe::phases::{self, Code, Found, Seen, Wide};
-use dimmer_probe::stats::Samples;
+use dimmer_probe::phases::{self, Code, Wide};
+use dimmer_report::phases as report;
 
 use super::{Kind, Phase};
-use crate::output::Output;
+use crate::output::{self, Output};
 use crate::progress::Progress;
 use crate::{args, bad_input, measured};
 
@@ -49,7 +49,7 @@ pub(super) fn run(
     let cpu = measured::cpu(&machine, arguments.cpu.cpu)?;
     measured::check_clock(&machine)?;
     let interrupt = Interrupt::install().context("cannot handle signals")?;
-    let mut silicon = measured::silicon(&machine, cpu)?;
+    let mut silicon = dimmer_probe::machine::silicon(&machine, cpu)?;
     let is_wide = phases.iter().any(|phase| phase.kind != Kind::Scalar);
     let wide = is_wide.then(|| Wide::of(&silicon)).transpose()?;
     let code = |kind| match (kind, &wide) {
@@ -78,22 +78,21 @@ pub(super) fn run(
         return Ok(end.map_or(ExitCode::SUCCESS, ExitCode::from));
     }
     let bits = wide.as_ref().map_or(512, |wide| wide.bits);
-    let names: Vec<String> = phases.iter().map(|phase| phase.kind.name(bits)).collect();
+    let named = super::named(phases, bits);
     let is_quiet = csv.as_ref().is_some_and(Output::is_standard);
     if let Some(csv) = csv {
-        let of = |seen: &Seen| {
-            [super::iterations(seen.iterations), format!("{:.1}", seen.lost_ns / 1000.0)]
-        };
-        let runs = found.runs.iter().map(|run| run.iter().map(of).collect());
-        csv.write(&super::series(phases, &names, ["iterations", "lost_us"], runs)?)?;
+        csv.write(&report::measured(&named, &found)?)?;
     }
     if !is_quiet {
-        println!("on CPU {cpu} of this machine, {}", machine.identity.brand);
-        if let Some(why) = wide.as_ref().and_then(|wide| wide.lacks.as_ref()) {
-            println!("{bits}-bit instead of 512-bit code: {why}");
-        }
-        println!("\n{}", super::table(phases, &names, |index| found.iterations(index)));
-        print!("{}", notes(&found, phases, &names));
+        let lack = wide.as_ref().and_then(|wide| wide.lacks.as_ref());
+        let lack = lack
+            .map_or(String::new(), |why| format!("{bits}-bit instead of 512-bit code: {why}\n"));
+        output::print(&format!(
+            "on CPU {cpu} of this machine, {}\n{lack}\n{}\n{}",
+            machine.identity.brand,
+            report::table(&named, |index| found.iterations(index), output::screen()),
+            report::notes(&named, &found)
+        ))?;
     }
     Ok(match end {
         Some(status) => {
@@ -102,41 +101,4 @@ pub(super) fn run(
         }
         None => ExitCode::SUCCESS,
     })
-}
-
-/// The quality of the measurement.
-fn notes(found: &Found, phases: &[Phase], names: &[String]) -> String {
-    let runs = found.runs.len();
-    let mut text = String::new();
-    let mut longest = 0.0_f64;
-    for (index, (phase, name)) in phases.iter().zip(names).enumerate() {
-        let ns = phase.us as f64 * 1000.0;
-        let of = |what: fn(&Seen) -> f64| {
-            found.runs.iter().map(|run| what(&run[index])).collect::<Samples>()
-        };
-        let lasted = of(|seen| if seen.is_disturbed { f64::NAN } else { seen.lasted_ns });
-        longest = longest.max(lasted.quantile(0.5).map_or(0.0, |lasted| lasted / ns - 1.0));
-        let disturbed = found.disturbed(index);
-        if disturbed > 0 {
-            let most_us = of(|seen| seen.lost_ns).quantile(1.0).unwrap_or(0.0) / 1000.0;
-            text.push_str(&format!(
-                "Phase {}, {name}: left out {disturbed} of {runs} runs, in which others had the CPU for more than 1 % \
-                 of it, {most_us:.0} µs at most{}.\n",
-                index + 1,
-                if disturbed == runs { "; more runs (--repeat) may find it undisturbed" } else { "" },
-            ));
-        }
-    }
-    if found.preemptions > 0 {
-        text.push_str(&format!(
-            "The kernel gave the CPU to another thread {} times in {runs} runs.\n",
-            found.preemptions
-        ));
-    }
-    text.push_str(&format!(
-        "{runs} runs; what was completed in the time asked for, after which a phase goes on for {:.1} % of it, or less, \
-         until the next begins.\n",
-        100.0 * longest
-    ));
-    text
 }

@@ -7,7 +7,7 @@ use dimmer_policy::moving::Verdict;
 use serde::Serialize;
 
 use super::leaves::NoLeaf;
-use crate::report::number::{counted, percent, time};
+use dimmer_report::number::{counted, percent, time};
 
 /// Maximum number of functions shown for each verdict: those with the most calls.
 const MOST_TOLD: usize = 10;

@@ -12,13 +12,13 @@ use dimmer_host::journal::Journal;
 use dimmer_host::root::{Root, format_cpu_list};
 use dimmer_processor::units::CpuId;
 
-use crate::report::number::counted;
-use crate::{bad_input, restore};
+use crate::bad_input;
+use dimmer_report::number::counted;
 
 /// Opens a journal for the change. Gives back what killed runs have left dedicated.
 pub(super) fn open_journal(root: &Root) -> anyhow::Result<Journal> {
     let (journal, leftovers) = Journal::open(root).context("cannot open the journal")?;
-    eprint!("{}", restore::words(&leftovers));
+    eprint!("{}", dimmer_report::restore::text(&leftovers));
     Ok(journal)
 }
 
@@ -49,7 +49,7 @@ impl Dedication {
     pub(super) fn end(self) -> anyhow::Result<()> {
         let report = self.0.undo().context("cannot give the dedicated cores back")?;
         if !report.is_complete() || !report.left.is_empty() {
-            eprint!("{}", restore::words(&report));
+            eprint!("{}", dimmer_report::restore::text(&report));
         }
         Ok(())
     }

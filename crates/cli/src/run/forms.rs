@@ -1,4 +1,4 @@
-//! Whether a program under `--mechanism auto` has narrower code. The results of its runs are cached
+//! Whether a program under `--auto` has narrower code. The results of its runs are cached
 //! for the next ones, and [`dimmer_policy::narrowing`] decides from them.
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use super::chosen::Key;
 use super::narrow;
 use crate::args::Run;
 use crate::launch;
-use crate::report::number::percent;
+use dimmer_report::number::percent;
 
 /// The name under which runs are cached.
 const RUNS: &str = "-runs";
@@ -117,7 +117,7 @@ impl Forms {
             let [least, most] = [least, most].map(percent);
             return Some(format!(
                 "Narrower code would by the model give back {least} to {most} of the CPU time, but nothing narrows this program here \
-                 (dimmer run --mechanism narrow says why), so it keeps its own."
+                 (dimmer run --narrow says why), so it keeps its own."
             ));
         }
         let words = words(next, reason).filter(|_| next != form)?;

@@ -1,4 +1,4 @@
-//! `dimmer run --mechanism migrate` and `delegate`: runs calls of an unmodified program on
+//! `dimmer run --migrate` and `--delegate`: runs calls of an unmodified program on
 //! dedicated cores.
 
 use std::process::{Command, ExitStatus};
@@ -28,8 +28,8 @@ use super::leaves::NoLeaf;
 use super::served::Served;
 use crate::args::Run;
 use crate::named::{Planned, Plans};
-use crate::report::number::{counted, time};
 use crate::{bad_input, launch};
+use dimmer_report::number::{counted, time};
 
 /// Interval of the decisions.
 const STEP: Duration = Duration::from_millis(100);

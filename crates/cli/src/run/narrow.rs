@@ -1,4 +1,4 @@
-//! `dimmer run --mechanism narrow`: makes a program choose narrower vectors by itself.
+//! `dimmer run --narrow`: makes a program choose narrower vectors by itself.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;

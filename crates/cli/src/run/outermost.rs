@@ -152,12 +152,12 @@ fn name(found: &mut [Around]) {
             });
         let Some(first) = planned.entries.first().map(|entry| entry.address) else { continue };
         let functions = of_file.iter().flat_map(|scan| &scan.wide_functions);
-        let is_it = |function: &&scan::document::WideFunction| {
+        let is_it = |function: &&dimmer_report::scan::WideFunction| {
             (function.address..function.address + function.size.max(1)).contains(&first)
         };
         planned.title = functions
             .into_iter()
             .find(is_it)
-            .map_or_else(|| format!("{first:#x}"), scan::text::title);
+            .map_or_else(|| format!("{first:#x}"), dimmer_report::scan::title);
     }
 }

@@ -6,7 +6,8 @@
 
 use std::path::PathBuf;
 
-use super::document::FileScan;
+use dimmer_report::scan::FileScan;
+
 use crate::{input, state};
 
 /// Changes whenever the same bytes may give another scan.

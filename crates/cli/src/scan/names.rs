@@ -8,9 +8,8 @@ use std::path::{Path, PathBuf};
 
 use dimmer_host::root::Root;
 use dimmer_host::symbols;
+use dimmer_report::scan::FileScan;
 use dimmer_scan::{Archive, Code, DebugLink, Names};
-
-use super::document::FileScan;
 
 /// Longer files are not read for names (bytes). A guess: debug files of browsers are longer.
 const LONGEST: u64 = 1 << 30;

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use comfy_table::{Cell, CellAlignment, Color, ColumnConstraint, Width};
 use dimmer_daemon::state::State;
 use dimmer_processor::units::{CpuId, KiloHertz};
+use dimmer_report::Screen;
+use dimmer_report::number::{counted, percent, time};
+use dimmer_report::table::{Cell, Colour, Table};
 
 use super::rows::Row;
 use super::words;
-use crate::report::number::{SPACE, counted, percent, time};
-use crate::report::table::{plain_table, styled};
 
 /// Minimum columns for a decision: the longest one then takes two lines.
 const DECISION: u16 = 14;
@@ -17,13 +17,13 @@ const DECISION: u16 = 14;
 /// Number of regions shown for each program: the first ones in the order.
 pub(super) const MOST_REGIONS: usize = 16;
 
-/// A state as text with at most `width` columns, if the words allow.
+/// A state as text.
 pub(super) fn render(
     state: &State,
     socket: &str,
     clocks: &[(CpuId, KiloHertz)],
     rows: &[Row],
-    (width, colour): (u16, bool),
+    screen: Screen,
 ) -> String {
     let told = [
         ("policy", Some(words::policy(&state.policy))),
@@ -35,7 +35,7 @@ pub(super) fn render(
         ("note", words::strangers(state)),
     ];
     let indent = " ".repeat(words::NAME);
-    let options = textwrap::Options::new(usize::from(width)).subsequent_indent(&indent);
+    let options = textwrap::Options::new(usize::from(screen.width)).subsequent_indent(&indent);
     let mut head = words::server(state, socket) + "\n";
     for (name, told) in told {
         let line = told.map(|told| format!("{name:<width$}{told}", width = words::NAME));
@@ -48,9 +48,9 @@ pub(super) fn render(
         let line = |(program, number): &(String, usize)| {
             format!("{program} has {} more.\n", counted(*number, "region"))
         };
-        table(&shown, width, colour) + &others.iter().map(line).collect::<String>()
+        table(&shown, screen) + &others.iter().map(line).collect::<String>()
     };
-    format!("{head}\n{table}").replace(SPACE, " ")
+    screen.shown(&format!("{head}\n{table}"))
 }
 
 /// The rows to show, and how many other rows each program has.
@@ -77,7 +77,7 @@ fn program(row: &Row) -> String {
 }
 
 /// One line for each region; columns that no region fills are left out.
-fn table(rows: &[&Row], width: u16, colour: bool) -> String {
+fn table(rows: &[&Row], screen: Screen) -> String {
     const TITLES: [&str; 10] = [
         "program",
         "region",
@@ -93,26 +93,23 @@ fn table(rows: &[&Row], width: u16, colour: bool) -> String {
     let cells: Vec<[Option<String>; TITLES.len()]> = rows.iter().copied().map(cells).collect();
     let filled: Vec<usize> =
         (0..TITLES.len()).filter(|column| cells.iter().any(|row| row[*column].is_some())).collect();
-    let mut table = plain_table();
-    table.set_header(filled.iter().map(|column| TITLES[*column]));
+    let mut table = Table::new(filled.iter().map(|column| TITLES[*column]));
     for (row, cells) in rows.iter().zip(&cells) {
         let is_moved = row.region.as_ref().is_some_and(|region| region.is_moved);
         let cell = |column: &usize| {
-            let cell = Cell::new(cells[*column].as_deref().unwrap_or_default());
+            let cell = cells[*column].as_deref().unwrap_or_default();
             match TITLES[*column] {
-                "program" | "region" => cell,
-                "decision" if is_moved => cell.fg(Color::Cyan),
-                "decision" => cell,
-                _ => cell.set_alignment(CellAlignment::Right),
+                "program" | "region" => Cell::from(cell),
+                "decision" if is_moved => Cell::from(cell).coloured(Colour::Cyan),
+                "decision" => Cell::from(cell),
+                _ => Cell::right(cell),
             }
         };
-        table.add_row(filled.iter().map(cell));
+        table.row(filled.iter().map(cell));
     }
     // The text of a decision is wrapped last.
-    if let Some(decision) = table.column_iter_mut().last() {
-        decision.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(DECISION)));
-    }
-    styled(table, width, colour)
+    table.set_least_width(filled.len().saturating_sub(1), DECISION);
+    table.render(screen)
 }
 
 fn cells(row: &Row) -> [Option<String>; 10] {

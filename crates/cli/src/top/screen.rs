@@ -15,7 +15,7 @@ use super::history::Series;
 use super::rows::Row;
 use super::view::View;
 use super::words;
-use crate::report::number::{SPACE, counted, grouped, length, percent};
+use dimmer_report::number::{SPACE, counted, grouped, length, percent};
 
 /// Rows kept for the regions before the charts get room, including their titles.
 const LEAST_TABLE: u16 = 8;
@@ -85,8 +85,28 @@ pub(super) fn render(view: &mut View, area: Rect, buffer: &mut Buffer) {
 /// Draws lines from the top of an area, as many as fit.
 fn draw_lines(lines: &[Line<'_>], area: Rect, buffer: &mut Buffer) {
     for (line, row) in lines.iter().zip(area.rows()) {
-        line.render(row, buffer);
+        cut(line, area.width).render(row, buffer);
     }
+}
+
+/// A line of at most `width` columns: a longer one ends in an ellipsis.
+fn cut<'a>(line: &Line<'a>, width: u16) -> Line<'a> {
+    let mut left = usize::from(width);
+    if line.width() <= left {
+        return line.clone();
+    }
+    let mut spans = Vec::new();
+    for span in &line.spans {
+        if span.width() < left {
+            left -= span.width();
+            spans.push(span.clone());
+            continue;
+        }
+        let begin = console::truncate_str(&span.content, left.saturating_sub(1), "");
+        spans.push(Span::styled(format!("{begin}…"), span.style));
+        break;
+    }
+    Line { spans, ..line.clone() }
 }
 
 /// A line across the screen with text in it.
@@ -280,7 +300,7 @@ fn draw_details(row: &Row, area: Rect, buffer: &mut Buffer) {
     ruler("selected".to_owned(), String::new()).render(area, buffer);
     let lines = words::details(row).map(|line| Line::from(format!(" {}", spaced(&line))));
     for (line, place) in lines.iter().zip(area.rows().skip(1)) {
-        line.render(place, buffer);
+        cut(line, area.width).render(place, buffer);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use dimmer_daemon::state::{Client, Cores, Policy, Site, State};
 use dimmer_processor::units::{CpuId, KiloHertz};
+use dimmer_report::Screen;
 use expect_test::{Expect, expect};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -11,6 +12,11 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use super::rows::{self, Sort};
 use super::view::{News, View, Wish};
 use super::{plain, screen};
+
+/// A terminal without colors.
+fn columns(width: u16) -> Screen {
+    Screen { width, is_coloured: false, is_for_people: true }
+}
 
 fn site(name: &str, calls: u64, moved: u64, (action, reason): (&str, &str)) -> Site {
     Site {
@@ -212,7 +218,7 @@ fn help_is_over_everything() {
 fn the_table_has_the_same() {
     let state = state(12);
     let rows = rows::rows(&state, Some(&self::state(11)));
-    let text = plain::render(&state, "/run/dimmer/socket", &[], &rows, (100, false));
+    let text = plain::render(&state, "/run/dimmer/socket", &[], &rows, columns(100));
     expect![[r#"
         dimmerd 0.1.0 at /run/dimmer/socket, process 4242, up 12 s
         policy     thresholds: moves each region above them, and lets them follow what does better
@@ -238,7 +244,7 @@ fn nothing_to_show_is_said() {
     let nobody = State { clients: Vec::new(), ..state(1) };
     let mut view = View::new("socket".to_owned(), 1.0, nobody.clone());
     assert!(text(&mut view, 80, 24).contains("No program with marked regions is there."));
-    let told = plain::render(&nobody, "socket", &[], &[], (80, false));
+    let told = plain::render(&nobody, "socket", &[], &[], columns(80));
     assert!(told.ends_with("No program with marked regions is there.\n"));
 }
 
@@ -406,7 +412,7 @@ fn names_obey_nobody() {
     state.clients[0].sites[1].name = "wide 漢字\u{202e}\u{9b}31m".into();
     state.cores.no_core = Some("\u{1b}[31mno".to_owned());
     let rows = rows::rows(&state, None);
-    let told = plain::render(&state, "\u{1b}socket", &[], &rows, (100, false));
+    let told = plain::render(&state, "\u{1b}socket", &[], &rows, columns(100));
     let mut view = View::new("\u{1b}socket".to_owned(), 1.0, state);
     let shown = text(&mut view, 120, 30);
     for text in [&told, &shown] {
@@ -421,7 +427,7 @@ fn a_table_has_so_many_regions_of_one_program() {
     let mut state = state(3);
     let one = state.clients[0].sites[0].clone();
     state.clients[0].sites = vec![one; plain::MOST_REGIONS + 2];
-    let told = plain::render(&state, "socket", &[], &rows::rows(&state, None), (100, false));
+    let told = plain::render(&state, "socket", &[], &rows::rows(&state, None), columns(100));
     assert_eq!(told.matches("parse:16").count(), plain::MOST_REGIONS);
     assert!(told.ends_with("server 501 has 2 regions more.\n"), "{told}");
     assert!(told.contains("idle 77"), "{told}");

@@ -5,7 +5,7 @@ use dimmer_host::root::format_cpu_list;
 use dimmer_processor::units::{CpuId, KiloHertz};
 
 use super::rows::{Region, Row, clean};
-use crate::report::number::{SPACE, counted, grouped, percent, time};
+use dimmer_report::number::{SPACE, counted, grouped, percent, time};
 
 /// Columns for the name of a setting that has its own line.
 pub(super) const NAME: usize = 11;

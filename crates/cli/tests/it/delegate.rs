@@ -1,4 +1,4 @@
-//! `dimmer run --mechanism delegate`: programs whose calls of leaf functions run on another core
+//! `dimmer run --delegate`: programs whose calls of leaf functions run on another core
 //! behave as they do without it.
 
 use std::os::unix::process::ExitStatusExt as _;

@@ -1,4 +1,4 @@
-//! `dimmer run --mechanism auto`: the results of a run decide whether the program has narrower code
+//! `dimmer run --auto`: the results of a run decide whether the program has narrower code
 //! in the next run.
 
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! `dimmer run --mechanism migrate`: programs whose calls are moved to another core behave as they
+//! `dimmer run --migrate`: programs whose calls are moved to another core behave as they
 //! do without it.
 
 use std::collections::BTreeSet;

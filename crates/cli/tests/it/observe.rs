@@ -188,7 +188,7 @@ fn where_nothing_has_an_effect_the_bound_is_told() {
     assert!(said.contains("probe: no effect above 31 ns): nothing to gain."), "{said}");
     // All of this code is at most 256 bits wide, so hiding only wider features would change
     // nothing.
-    assert!(said.contains(": dimmer run --mechanism narrow --width 128 -- "), "{said}");
+    assert!(said.contains(": dimmer run --narrow --width 128 -- "), "{said}");
 }
 
 #[test]

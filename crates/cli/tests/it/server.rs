@@ -238,7 +238,9 @@ fn top_tells_what_the_server_does() {
         let table = top(arguments);
         let row = table.lines().find(|line| line.starts_with(&format!("client {}", client.id())));
         let row = row.unwrap_or_else(|| panic!("{table}"));
-        assert!(row.contains("work:") && row.contains(" µs"), "{table}");
+        // Milliseconds where the machine is busy.
+        assert!(row.contains(" µs") || row.contains(" ms"), "{table}");
+        assert!(row.contains("work:"), "{table}");
         assert!(table.contains("thresholds: moves each region"), "{table}");
     }
     let kept = std::fs::read_to_string(server.path().join("state.json")).unwrap();

@@ -1,7 +1,7 @@
-//! `dimmer sim --trace`: the tests read the file packet by packet, as Perfetto does, and check its
-//! content.
+//! `dimmer sim run --trace`: the tests read the file packet by packet, as Perfetto does, and check
+//! its content.
 
-#[path = "../../src/sim/trace/perfetto.rs"]
+#[path = "../../../report/src/sim/trace/perfetto.rs"]
 mod perfetto;
 
 use std::collections::BTreeMap;

@@ -85,7 +85,12 @@ pub(crate) fn measure(
 ) -> Result<Outcome, ModeError> {
     let mut ongoing = Ongoing::begin(lab, mode, instructions)?;
     let deadline = lab.deadline(SHARE_OF_TIME, LONGEST);
-    while !ongoing.go_on(lab, deadline.is_over())? {}
+    loop {
+        let is_late = deadline.is_over(lab);
+        if ongoing.go_on(lab, is_late)? {
+            break;
+        }
+    }
     ongoing.finish(lab)
 }
 
@@ -314,7 +319,12 @@ fn repeat(
 ) -> Result<(Epochs, Response), ModeError> {
     let deadline = lab.deadline(share, LONGEST);
     let mut repeating = Repeating::new(lab, most, patience);
-    while !repeating.go_on(lab, plan, deadline.is_over())? {}
+    loop {
+        let is_late = deadline.is_over(lab);
+        if repeating.go_on(lab, plan, is_late)? {
+            break;
+        }
+    }
     Ok((repeating.epochs, repeating.response))
 }
 

@@ -211,7 +211,7 @@ pub(super) fn stretches(
         facts.disturbed +=
             (begin..program.windows()).filter(|&window| trace.interrupted(window)).count();
         found.extend(reduce(lab, &shape, &trace, [quiet, begin, middle, end]));
-        if found.len() >= 4 && deadline.is_over() {
+        if found.len() >= 4 && deadline.is_over(lab) {
             break;
         }
     }

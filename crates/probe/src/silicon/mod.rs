@@ -55,6 +55,7 @@ pub struct Silicon {
     code: CodeArea,
     workers: BTreeMap<CpuId, Worker>,
     spare: Vec<Trace>,
+    begun: Instant,
 }
 
 impl Silicon {
@@ -65,7 +66,14 @@ impl Silicon {
     pub fn new(config: SiliconConfig) -> Result<Self, TargetError> {
         let code = CodeArea::new(config.huge_pages)?;
         let tsc = measure_tsc()?;
-        Ok(Self { config, tsc, code, workers: BTreeMap::new(), spare: Vec::new() })
+        Ok(Self {
+            config,
+            tsc,
+            code,
+            workers: BTreeMap::new(),
+            spare: Vec::new(),
+            begun: Instant::now(),
+        })
     }
 
     fn worker(&mut self, cpu: CpuId) -> Result<&Worker, TargetError> {
@@ -77,6 +85,10 @@ impl Silicon {
 }
 
 impl Target for Silicon {
+    fn now(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
     fn tsc(&self) -> TscFrequency {
         self.tsc
     }

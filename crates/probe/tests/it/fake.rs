@@ -5,6 +5,8 @@
 //! measure: coarse time stamps, a little jitter, interrupts (flagged) and stolen time (not
 //! flagged).
 
+use std::time::Duration;
+
 use dimmer_probe::kernel::Kernel;
 use dimmer_probe::program::{Stamp, Trace, Work};
 use dimmer_probe::target::{Job, Target, TargetError};
@@ -223,6 +225,10 @@ impl Fake {
 }
 
 impl Target for Fake {
+    fn now(&self) -> Duration {
+        Duration::from_secs_f64(self.now / 1e9)
+    }
+
     fn tsc(&self) -> TscFrequency {
         TscFrequency::new(KiloHertz::from_mhz(2500)).unwrap()
     }

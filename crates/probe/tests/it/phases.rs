@@ -1,6 +1,8 @@
 //! Phases on made-up processors: they complete as many iterations as the clock allows, and report
 //! the time that they lose to other code.
 
+use std::time::Duration;
+
 use dimmer_probe::kernel::Kernel;
 use dimmer_probe::lab::Observer;
 use dimmer_probe::phases::{self, Code, Found, Phase, UNROLLED, Wide};
@@ -31,6 +33,10 @@ impl Less {
 }
 
 impl Target for Less {
+    fn now(&self) -> Duration {
+        self.fake.now()
+    }
+
     fn tsc(&self) -> TscFrequency {
         self.fake.tsc()
     }

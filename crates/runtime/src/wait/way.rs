@@ -15,7 +15,7 @@ pub(crate) const MONITOR_TICKS: u32 = 20_000;
 #[derive(Debug)]
 pub(crate) struct Way {
     /// Its name, for tests and people.
-    #[cfg_attr(not(test), expect(dead_code, reason = "tests print it"))]
+    #[cfg_attr(any(not(test), loom), expect(dead_code, reason = "tests print it"))]
     pub(crate) name: &'static str,
     /// Whether a processor has what it takes.
     pub(crate) is_available: fn(&Cpuid) -> bool,

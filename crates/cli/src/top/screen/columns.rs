@@ -7,7 +7,7 @@ use super::super::history::Series;
 use super::super::rows::Row;
 use super::super::words;
 use super::{dim, moved, spaced};
-use crate::report::number::{percent, time};
+use dimmer_report::number::{percent, time};
 
 /// Bars from the lowest to the highest value.
 const BARS: [&str; 8] = ["▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];

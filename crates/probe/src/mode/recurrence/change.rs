@@ -165,8 +165,8 @@ pub(super) fn passes(
     let most = lab.settings.repetitions.clamp(FEWEST, MOST);
     let patience = lab.deadline(if lab.is_quick() { 0.0 } else { 0.5 }, PATIENCE);
     for n in 0..most {
-        let is_enough = passes.alone(alone).count() >= ENOUGH || patience.is_over();
-        if n >= FEWEST && deadline.is_over() && is_enough {
+        let is_enough = passes.alone(alone).count() >= ENOUGH || patience.is_over(lab);
+        if n >= FEWEST && deadline.is_over(lab) && is_enough {
             break;
         }
         let part = dither(n);

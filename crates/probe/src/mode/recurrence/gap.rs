@@ -211,7 +211,7 @@ fn is_enough(lab: &Lab<'_>, runs: &[Run], gap_us: f64, deadline: Deadline) -> bo
         let centre = runs.iter().map(|run| run.slower_pct).collect::<Samples>().centre();
         centre.is_some_and(|(_, error)| error < PRECISION_PCT)
     };
-    n >= most || n >= least.min(4) && deadline.is_over() || n >= least && is_precise()
+    n >= most || n >= least.min(4) && deadline.is_over(lab) || n >= least && is_precise()
 }
 
 /// Result of the runs of one gap.

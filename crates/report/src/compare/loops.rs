@@ -1,0 +1,226 @@
+//! `dimmer sim compare --loops`: compares what moves marked regions, and whether they move.
+//!
+//! Governors are compared by how fast code runs. Moving regions also takes cores and makes threads
+//! wait. So what counts here is the work that programs get done in the time: requests, or
+//! instructions if a program serves no requests. `docs/sim-json.md` describes the keys.
+
+mod page;
+
+use std::collections::BTreeMap;
+
+use dimmer_probe::stats::Samples;
+use dimmer_processor::model::Model;
+use dimmer_sim::scenario::{Outcome, Scenario, ThreadOutcome};
+use dimmer_sim::{Course, Moving};
+use serde::Serialize;
+
+use super::{Measured, Study};
+use crate::machine::MachineDescription;
+use crate::number::{SPACE, five_digits, grouped};
+use crate::page::PageError;
+use crate::screen::Screen;
+use crate::table::{Cell, Table};
+
+/// The document `dimmer/compare-loops/1`: what moves marked regions.
+#[derive(Debug, Serialize)]
+pub struct Document {
+    #[serde(flatten)]
+    pub(crate) study: Study,
+    /// Time to hand a region over and back.
+    hand_over_ns: f64,
+    pub(crate) loops: Vec<Compared>,
+}
+
+/// The results of one loop, or of none.
+#[derive(Debug, Serialize)]
+pub(crate) struct Compared {
+    #[serde(rename = "loop")]
+    pub(crate) name: &'static str,
+    pub(crate) programs: Vec<Program>,
+    /// The geometric mean of the programs' work relative to `none`, run by run.
+    pub(crate) ratio: Option<Measured>,
+    /// The share of calls of marked regions that ran on dedicated cores.
+    pub(crate) moved: Option<Measured>,
+    /// Dedicated cores, averaged over time.
+    pub(crate) cores: Option<Measured>,
+}
+
+/// The work of a program.
+#[derive(Debug, Serialize)]
+pub(crate) struct Program {
+    pub(crate) program: String,
+    /// The unit of work: `requests` or `instructions`.
+    counted: &'static str,
+    /// Work per second.
+    rate: Option<Measured>,
+    pub(crate) ratio: Option<Measured>,
+    /// For requests, the longest 99th percentile of any of its threads (µs).
+    p99_us: Option<Measured>,
+}
+
+/// A run: the work done, and the decisions.
+type Run = (Outcome, Course);
+
+/// The work of a program in a run.
+#[derive(Clone, Copy, Debug, Default)]
+struct Done {
+    is_serving: bool,
+    requests: f64,
+    instructions: f64,
+    /// When its last thread finished, or the run ended (ps).
+    until: u64,
+    /// The longest 99th percentile of its threads' requests (ns).
+    p99: u64,
+}
+
+impl Done {
+    /// Work per second.
+    fn rate(&self) -> f64 {
+        let counted = if self.is_serving { self.requests } else { self.instructions };
+        counted / (self.until as f64 / 1e12)
+    }
+}
+
+fn done(outcome: &Outcome) -> BTreeMap<&str, Done> {
+    let mut programs: BTreeMap<&str, Done> = BTreeMap::new();
+    for thread in &outcome.threads {
+        let ThreadOutcome { program, finished, phases, latencies, .. } = thread;
+        let of = programs.entry(program.as_str()).or_default();
+        of.is_serving |= latencies.is_some();
+        of.until = of.until.max(finished.unwrap_or(outcome.end));
+        of.instructions += phases.iter().map(|phase| phase.instructions).sum::<f64>();
+        of.requests += latencies.map_or(0.0, |latencies| latencies.requests as f64);
+        of.p99 = of.p99.max(latencies.map_or(0, |latencies| latencies.p99));
+    }
+    programs
+}
+
+fn compared(moving: Moving, own: &[Run], none: &[Run]) -> Compared {
+    let own_done: Vec<_> = own.iter().map(|(outcome, _)| done(outcome)).collect();
+    let none_done: Vec<_> = none.iter().map(|(outcome, _)| done(outcome)).collect();
+    let first = own_done.first().cloned().unwrap_or_default();
+    let rate = |of: &BTreeMap<&str, Done>, name: &str| of.get(name).map_or(0.0, Done::rate);
+    let programs = first.iter().map(|(name, one)| {
+        let rates: Samples = own_done.iter().map(|of| rate(of, name)).collect();
+        let pairs = own_done.iter().zip(&none_done);
+        let ratios: Samples = pairs.map(|(own, none)| rate(own, name) / rate(none, name)).collect();
+        let serving = own_done.iter().filter_map(|of| of.get(name)).filter(|of| of.is_serving);
+        let p99: Samples = serving.map(|of| of.p99 as f64 / 1e3).collect();
+        Program {
+            program: (*name).to_owned(),
+            counted: if one.is_serving { "requests" } else { "instructions" },
+            rate: Measured::new(&rates),
+            ratio: Measured::new(&ratios),
+            p99_us: Measured::new(&p99),
+        }
+    });
+    let geometric = |own: &BTreeMap<&str, Done>, none: &BTreeMap<&str, Done>| {
+        let logs = own.keys().map(|name| (rate(own, name) / rate(none, name)).ln());
+        (logs.sum::<f64>() / own.len() as f64).exp()
+    };
+    let ratios: Samples =
+        own_done.iter().zip(&none_done).map(|(own, none)| geometric(own, none)).collect();
+    let moved = own.iter().filter_map(|(outcome, _)| {
+        let sum = |of: fn(&ThreadOutcome) -> u64| outcome.threads.iter().map(of).sum::<u64>();
+        let (calls, moved) = (sum(|thread| thread.calls), sum(|thread| thread.moved));
+        (calls > 0).then(|| moved as f64 / calls as f64)
+    });
+    let cores = own
+        .iter()
+        .map(|(outcome, course)| course.mean(0, outcome.end, |served| served.cores as f64));
+    Compared {
+        name: moving.name(),
+        programs: programs.collect(),
+        ratio: Measured::new(&ratios),
+        moved: Measured::new(&moved.collect()),
+        cores: Measured::new(&cores.collect()),
+    }
+}
+
+impl Compared {
+    /// Whether this is the mechanism that the others are compared with.
+    pub(crate) fn is_none(&self) -> bool {
+        self.name == Moving::None.name()
+    }
+}
+
+impl Document {
+    /// `results`: the outcomes and decisions of each of `loops`, none first, run by run; `asked`:
+    /// the runs of each that were asked for; `hand_over_ns`: the time to hand a region over and
+    /// back.
+    pub fn new(
+        scenario: &Scenario,
+        model: &Model,
+        (asked, hand_over_ns): (u64, f64),
+        loops: &[Moving],
+        results: &[Vec<(Outcome, Course)>],
+    ) -> Self {
+        let none = results.first().map(Vec::as_slice).unwrap_or_default();
+        let each = loops.iter().zip(results);
+        let (schema, asked) = ("dimmer/compare-loops/1", ("loop", asked));
+        Self {
+            study: Study::new(schema, scenario, model, asked, none.len()),
+            hand_over_ns,
+            loops: each.map(|(moving, own)| compared(*moving, own, none)).collect(),
+        }
+    }
+
+    /// The comparison as one HTML page with plots.
+    ///
+    /// # Errors
+    /// [`PageError`]: a plot cannot be drawn.
+    pub fn page(&self, machine: &MachineDescription) -> Result<String, PageError> {
+        page::render(self, machine)
+    }
+
+    /// The time of a hand-over as text.
+    pub(crate) fn told_hand_over(&self) -> String {
+        format!("{:.2} µs", self.hand_over_ns / 1e3)
+    }
+
+    /// The comparison as text.
+    pub fn text(&self, screen: Screen) -> String {
+        let hand_over = self.told_hand_over();
+        let mut text =
+            self.study.heading(&format!("; handing a region over and back takes {hand_over}"));
+        let mut header = vec!["Program".to_owned(), String::new()];
+        header.extend(self.loops.iter().map(|compared| compared.name.to_owned()));
+        let mut table = Table::new(header);
+        let mut row = |head: [&str; 2], cell: &dyn Fn(&Compared) -> String| {
+            let cells = self.loops.iter().map(|compared| Cell::right(cell(compared)));
+            table.row(head.map(Cell::from).into_iter().chain(cells));
+        };
+        let told = |measured: Option<Measured>| measured.map(|one| one.told()).unwrap_or_default();
+        let programs = self.loops.first().map(|first| first.programs.as_slice());
+        for (index, program) in programs.unwrap_or_default().iter().enumerate() {
+            let what = format!("{} a second", program.counted);
+            row([&program.program, &what], &|compared| {
+                let Program { rate, ratio, .. } = &compared.programs[index];
+                if compared.is_none() {
+                    rate.map(|rate| five_digits(rate.median)).unwrap_or_default()
+                } else {
+                    told(*ratio)
+                }
+            });
+            if program.p99_us.is_some() {
+                row([&program.program, "99 % of requests within"], &|compared| {
+                    let p99 = compared.programs[index].p99_us;
+                    p99.map(|p99| format!("{}{SPACE}µs", grouped(p99.median, 0)))
+                        .unwrap_or_default()
+                });
+            }
+        }
+        row(["all of them", ""], &|compared| {
+            if compared.is_none() { String::new() } else { told(compared.ratio) }
+        });
+        row(["calls that are moved", ""], &|compared| {
+            compared.moved.map(|moved| format!("{:.1} %", 100.0 * moved.median)).unwrap_or_default()
+        });
+        row(["dedicated cores", ""], &|compared| {
+            compared.cores.map(|cores| format!("{:.2}", cores.median)).unwrap_or_default()
+        });
+        text.push_str(&table.render(screen));
+        text.push_str("\nWhat programs get done under none, and how much more or less under the others: median and 95 % interval.\n");
+        text
+    }
+}

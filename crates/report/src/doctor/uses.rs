@@ -1,0 +1,144 @@
+//! Which of Dimmer's commands work on a machine, and why not.
+
+use dimmer_host::capability::{Capability, State, Survey};
+
+/// A use of Dimmer, by the command or the mechanism of `dimmer run` that it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// `dimmer probe`.
+    Probe,
+    /// `dimmer scan`.
+    Scan,
+    /// `dimmer observe`.
+    Observe,
+    /// `dimmer run --narrow`.
+    Narrow,
+    /// `dimmer run --delegate`.
+    Delegate,
+    /// `dimmer run --migrate`.
+    Migrate,
+    /// `dimmer run --dedicate`.
+    Dedicate,
+    /// `dimmerd`.
+    Daemon,
+    /// `dimmer sim`.
+    Sim,
+}
+
+/// How far a use works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    /// Not at all.
+    No,
+    /// In part.
+    Partly,
+    /// All of it.
+    Works,
+}
+
+impl Verdict {
+    /// The name in results.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::No => "no",
+            Self::Partly => "partly",
+            Self::Works => "works",
+        }
+    }
+}
+
+/// The CPUs that moving work takes: one for the thread, one for its work.
+const MOVING_CPUS: usize = 2;
+
+impl Use {
+    /// All uses, in the order in which they are shown.
+    pub const ALL: [Self; 9] = [
+        Self::Probe,
+        Self::Scan,
+        Self::Observe,
+        Self::Narrow,
+        Self::Delegate,
+        Self::Migrate,
+        Self::Dedicate,
+        Self::Daemon,
+        Self::Sim,
+    ];
+
+    /// The name on the command line and in results.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Probe => "probe",
+            Self::Scan => "scan",
+            Self::Observe => "observe",
+            Self::Narrow => "narrow",
+            Self::Delegate => "delegate",
+            Self::Migrate => "migrate",
+            Self::Dedicate => "dedicate",
+            Self::Daemon => "daemon",
+            Self::Sim => "sim",
+        }
+    }
+
+    /// How far it works on the machine of `survey`, and a remark: what is missing, and what the use
+    /// does without.
+    pub fn verdict(self, survey: &Survey) -> (Verdict, String) {
+        let lacks = |id: &str| missing(survey, id);
+        let cpus = survey.machine.allowed.len();
+        let one_cpu = (cpus < MOVING_CPUS).then(|| {
+            format!("moving work takes {MOVING_CPUS} CPUs, and this process may use {cpus}")
+        });
+        let without = |id: &str, with: &str, without: &str| match lacks(id) {
+            None => (Verdict::Works, with.to_owned()),
+            Some(why) => (Verdict::Partly, format!("{without}: {why}")),
+        };
+        let needs = |missing: Option<String>, remark: &str| match missing {
+            None => (Verdict::Works, remark.to_owned()),
+            Some(why) => (Verdict::No, why),
+        };
+        match self {
+            Self::Probe => match (lacks("tsc"), lacks("pmu")) {
+                (Some(why), _) => (Verdict::No, why),
+                (None, Some(_)) => {
+                    (Verdict::Works, "by timing alone: no performance counters".to_owned())
+                }
+                (None, None) => {
+                    (Verdict::Works, "by timing, checked by performance counters".to_owned())
+                }
+            },
+            Self::Scan => (Verdict::Works, "finds wide code in files; runs nothing".to_owned()),
+            Self::Observe => without(
+                "uprobes",
+                "by preloaded hooks; running processes and static programs by uprobes",
+                "by preloaded hooks; no running processes and no static programs",
+            ),
+            Self::Narrow => without(
+                "cpuid-faulting",
+                "by libraries' switches and CPUID",
+                "by libraries' switches; code without one keeps its width",
+            ),
+            Self::Delegate => needs(one_cpu, "experimental"),
+            Self::Migrate => needs(one_cpu.or_else(|| lacks("migration")), "experimental"),
+            Self::Dedicate => needs(lacks("dedicated-cores"), "by cpusets"),
+            Self::Daemon => match (one_cpu, lacks("pmu")) {
+                (Some(why), _) => (Verdict::No, why),
+                (None, Some(_)) => (
+                    Verdict::Works,
+                    "experimental; license levels by timing: no performance counters".to_owned(),
+                ),
+                (None, None) => (Verdict::Works, "experimental".to_owned()),
+            },
+            Self::Sim => (Verdict::Works, "simulates processors of models/".to_owned()),
+        }
+    }
+}
+
+/// Why a capability is missing; `None` if it is there.
+fn missing(survey: &Survey, id: &str) -> Option<String> {
+    let capability = survey.capabilities.iter().find(|capability| capability.id == id);
+    match capability.map(|Capability { state, .. }| state) {
+        Some(State::Available { .. }) => None,
+        Some(State::Unavailable(unavailable)) => Some(unavailable.why.clone()),
+        Some(State::NotApplicable { why }) => Some(why.clone()),
+        None => Some(format!("{id} was not surveyed")),
+    }
+}

@@ -1,0 +1,30 @@
+//! What Dimmer reports: documents with their keys (JSON), and their texts, pages, CSV and traces.
+//!
+//! Converts the plain results of the crates that measure, simulate and observe; it measures and
+//! decides nothing. It returns strings or bytes: it opens no file and prints nothing. The types
+//! with `serde` are here, so a change in another crate does not silently change a document;
+//! `docs/*-json.md` describes their keys, and a test compares.
+#![forbid(unsafe_code)]
+
+pub mod bench;
+pub mod compare;
+pub mod doctor;
+mod estimate;
+mod machine;
+pub mod model;
+pub mod number;
+pub mod observe;
+mod page;
+pub mod phases;
+mod plot;
+pub mod probe;
+pub mod restore;
+pub mod scan;
+mod screen;
+pub mod sim;
+pub mod table;
+pub mod validate;
+
+pub use machine::MachineDescription;
+pub use page::PageError;
+pub use screen::Screen;

@@ -1,0 +1,101 @@
+//! Combines the observations with a processor model: what the calls cost the code around them, and
+//! what each way to avoid that would gain. The formulas are `dimmer_policy`'s.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use dimmer_observe::{Clocks, FunctionPlace, Tally};
+use dimmer_policy::cost::{self, CallCost, Lost};
+use dimmer_policy::ways::{self, Load};
+use dimmer_probe::stats::Samples;
+use dimmer_processor::units::LicenseLevel;
+
+use super::{ClockCheck, Function, Losses, Outlook, Run};
+
+/// Sets for each function what the code after its calls loses, and returns the sum; or the reason
+/// why it is unknown.
+pub(super) fn of(run: &Run<'_>, functions: &mut [Function]) -> Result<Losses, String> {
+    let Some((model, _)) = run.model else {
+        return Err(
+            "nothing is known of this machine's levels; `dimmer probe` measures them".to_owned()
+        );
+    };
+    let on_cpu_ns = run.on_cpu.as_secs_f64() * 1e9;
+    if on_cpu_ns <= 0.0 {
+        return Err("the program had no time on a CPU that the kernel counted".to_owned());
+    }
+    let mut costs = Vec::new();
+    for index in 0..u32::try_from(model.levels.len()).unwrap_or(u32::MAX) {
+        let cost = CallCost::new(model, LicenseLevel::new(index));
+        costs.push(cost.map_err(|missing| missing.to_string())?);
+    }
+    let by_name: BTreeMap<&str, CallCost> =
+        model.levels.iter().map(|level| level.name.as_str()).zip(costs.iter().copied()).collect();
+    let tallies = run.observed.functions();
+    let running = running(run, on_cpu_ns);
+    let mut sum = Lost::default();
+    for function in functions {
+        function.time_share = function.time_share.map(|share| share * running);
+        let place =
+            FunctionPlace { file: Path::new(&function.file).to_owned(), address: function.address };
+        let cost = function.level.as_deref().and_then(|level| by_name.get(level));
+        let (Some(cost), Some(tally)) = (cost, tallies.get(&place)) else { continue };
+        let lost = cost.in_gaps(tally.gap_after.iter()).while_running(running);
+        function.lost_share = Some(lost.total_ns() / on_cpu_ns);
+        sum.add(lost);
+    }
+    let kept_below = costs.iter().map(|cost| cost.kept_below_ns);
+    Ok(Losses {
+        share: sum.total_ns() / on_cpu_ns,
+        kept_share: sum.kept_ns / on_cpu_ns,
+        episodes_share: sum.episodes_ns / on_cpu_ns,
+        kept_below_ns: kept_below.fold(0.0, f64::max),
+    })
+}
+
+/// The expected gain of each way to avoid the loss, the best first.
+pub(super) fn ways(lost: Losses, run: &Run<'_>, functions: &[Function]) -> Vec<Outlook> {
+    let load = Load {
+        on_cpu: 1.0,
+        within: (!run.is_counted)
+            .then(|| functions.iter().filter_map(|function| function.time_share).sum()),
+        lost: lost.share,
+        calls: functions.iter().map(|function| function.calls as f64).sum::<f64>()
+            / (run.on_cpu.as_secs_f64() * 1e9),
+        hand_off: run.hand_off.map(|trip| trip.median),
+        is_governable: run.is_governable,
+    };
+    let prospects = ways::prospects(&load).into_iter();
+    prospects.map(|found| Outlook { way: found.way.name(), gain: found.gain }).collect()
+}
+
+/// Compares the clock right after calls with the clock right before calls that follow a gap longer
+/// than any level is kept. This checks the model's statement directly. The interval combines the
+/// worst ends of both medians' intervals.
+pub(super) fn clock(run: &Run<'_>, kept_below_ns: f64) -> Option<ClockCheck> {
+    let mut clocks = Clocks::default();
+    run.observed.threads.iter().for_each(|thread| clocks.merge(&thread.clocks));
+    let long_after = clocks.before.iter().filter(|(gap, _)| *gap > kept_below_ns);
+    let before: Samples = long_after.map(|(_, chain)| *chain).collect();
+    let after = Samples::new(clocks.after);
+    if before.len().min(after.len()) < LEAST_CLOCKS {
+        return None;
+    }
+    let (nominal, lowered) = (before.estimate()?, after.estimate()?);
+    Some(ClockCheck {
+        ratio: nominal.median / lowered.median,
+        ci95: (nominal.ci95.0 / lowered.ci95.1, nominal.ci95.1 / lowered.ci95.0),
+        after: after.len(),
+        before: before.len(),
+    })
+}
+
+/// Minimum number of chains for a result.
+const LEAST_CLOCKS: usize = 20;
+
+/// The share of calls and gaps during which threads ran.
+fn running(run: &Run<'_>, on_cpu_ns: f64) -> f64 {
+    let spent = |tally: &Tally| tally.lasted.sum() + tally.gap_after.sum();
+    let tallies = run.observed.threads.iter().flat_map(|thread| thread.functions.values());
+    cost::running(tallies.map(spent).sum(), on_cpu_ns)
+}

@@ -1,0 +1,71 @@
+//! How a text is laid out: for a person at a terminal, or for a file that programs may read.
+
+use crate::number::SPACE;
+
+/// How a text is laid out.
+#[derive(Clone, Copy, Debug)]
+pub struct Screen {
+    /// Columns of the longest line, if words allow.
+    pub width: u16,
+    /// Whether to write escape sequences for color. No information is given by color alone.
+    pub is_coloured: bool,
+    /// Whether a person reads it: digits are then in groups of three, with the sign U+2212.
+    /// Otherwise numbers are as programs read them: `-1234.5`.
+    pub is_for_people: bool,
+}
+
+impl Screen {
+    /// A text without colors that may be read by programs: a file of some columns.
+    pub const fn file(width: u16) -> Self {
+        Self { width, is_coloured: false, is_for_people: false }
+    }
+
+    /// A text with numbers by [`crate::number`], as it is shown on this screen.
+    pub fn shown(self, text: &str) -> String {
+        self.digits(text).replace(SPACE, " ")
+    }
+
+    /// The text broken into lines, with a line end after the last one. No number is broken.
+    pub fn fill(self, text: &str) -> String {
+        self.shown(&(textwrap::fill(&self.digits(text), usize::from(self.width)) + "\n"))
+    }
+
+    /// The text with its numbers as on this screen, but with their spaces unbroken.
+    pub(crate) fn digits(self, text: &str) -> String {
+        if self.is_for_people {
+            return text.to_owned();
+        }
+        let characters: Vec<char> = text.chars().collect();
+        let is_digit = |at: Option<usize>| {
+            at.and_then(|at| characters.get(at)).is_some_and(char::is_ascii_digit)
+        };
+        let shown = |(at, character): (usize, &char)| match character {
+            &SPACE if is_digit(at.checked_sub(1)) && is_digit(Some(at + 1)) => None,
+            '−' if is_digit(Some(at + 1)) => Some('-'),
+            other => Some(*other),
+        };
+        characters.iter().enumerate().filter_map(shown).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::number::{grouped, time};
+
+    const TERMINAL: Screen = Screen { width: 20, is_coloured: false, is_for_people: true };
+
+    #[test]
+    fn programs_get_numbers_that_they_can_read() {
+        let text = format!("{} and {}, −", grouped(-1_234_567.5, 1), time(1640.0));
+        assert_eq!(TERMINAL.shown(&text), "−1 234 567.5 and 1 640 ns, −");
+        assert_eq!(Screen::file(20).shown(&text), "-1234567.5 and 1640 ns, −");
+    }
+
+    #[test]
+    fn numbers_stay_on_one_line() {
+        let text = format!("it takes some {} in all", time(1640.0));
+        assert_eq!(TERMINAL.fill(&text), "it takes some\n1 640 ns in all\n");
+        assert_eq!(Screen::file(20).fill(&text), "it takes some\n1640 ns in all\n");
+    }
+}

@@ -1,0 +1,206 @@
+//! The results of `dimmer sim validate`: a paper's results beside the simulator's, and predictions
+//! for this machine beside measurements ([`Here`]). `docs/sim-json.md` describes the documents.
+
+mod here;
+
+use std::fmt::Write as _;
+
+use dimmer_validate::loops::{self, Compared, Loop};
+use dimmer_validate::{Left, Paper, Recreated, Row};
+use serde::Serialize;
+
+pub use here::Document as Here;
+
+use crate::screen::Screen;
+use crate::table::Table;
+
+/// The document `dimmer/validate/1`.
+#[derive(Debug, Serialize)]
+struct Document {
+    schema: &'static str,
+    /// Whether an interrupt ended it before the last experiment.
+    partial: bool,
+    rows: Vec<RowDocument>,
+    left: Vec<LeftDocument>,
+    /// Only for paper 001.
+    loops: Vec<LoopsDocument>,
+}
+
+#[derive(Debug, Serialize)]
+struct LoopsDocument {
+    load: &'static str,
+    best: &'static str,
+    paper: LoopDocument,
+    trials: LoopDocument,
+}
+
+#[derive(Debug, Serialize)]
+struct LoopDocument {
+    done_ratio: f64,
+    off_share: f64,
+    found_s: Option<f64>,
+    changes: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct RowDocument {
+    id: &'static str,
+    place: &'static str,
+    what: &'static str,
+    paper: String,
+    ours: String,
+    tolerance: String,
+    hit: bool,
+    reason: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+struct LeftDocument {
+    id: &'static str,
+    what: &'static str,
+    why: &'static str,
+}
+
+/// The document `dimmer/validate/1`; `loops` are for paper 001 alone.
+pub fn document(recreated: Vec<Recreated>, loops: &[Compared]) -> impl Serialize + use<> {
+    let has_loops = recreated.iter().any(|recreated| recreated.paper == Paper::Offloading);
+    let partial =
+        recreated.iter().any(Recreated::is_partial) || has_loops && loops.len() < loops::WORKLOADS;
+    let papers = recreated.iter().map(|recreated| recreated.paper);
+    let left =
+        papers.flat_map(Paper::left).map(|Left { id, what, why }| LeftDocument { id, what, why });
+    let left = left.collect();
+    let loops = loops.iter().map(|one| LoopsDocument {
+        load: one.load,
+        best: one.best,
+        paper: LoopDocument::new(&one.paper),
+        trials: LoopDocument::new(&one.trials),
+    });
+    let loops = loops.collect();
+    let rows = recreated.into_iter().flat_map(|recreated| recreated.rows).map(|row| {
+        let Row { id, place, what, paper, ours, tolerance, hit, reason } = row;
+        RowDocument { id, place, what, paper, ours, tolerance, hit, reason }
+    });
+    Document { schema: "dimmer/validate/1", partial, rows: rows.collect(), left, loops }
+}
+
+impl LoopDocument {
+    fn new(of: &Loop) -> Self {
+        let Loop { done, off, found_s, changes } = *of;
+        Self { done_ratio: done, off_share: off, found_s, changes }
+    }
+}
+
+/// Headings of the columns about the loops.
+const LOOPS: [&str; 6] = [
+    "workload",
+    "best",
+    "loop",
+    "done, of the best",
+    "calls off it, first on it",
+    "changes of side",
+];
+
+/// The rows of both loops on each workload, cell by cell.
+fn loops_rows(loops: &[Compared]) -> impl Iterator<Item = [String; 6]> {
+    let row = |one: &Compared, name: &str, of: &Loop| {
+        let found = of.found_s.map_or("never".to_owned(), |at| format!("{at:.2} s"));
+        [
+            one.load.to_owned(),
+            one.best.to_owned(),
+            name.to_owned(),
+            format!("{:.1} %", 100.0 * of.done),
+            format!("{:.1} %, {found}", 100.0 * of.off),
+            of.changes.to_string(),
+        ]
+    };
+    loops.iter().flat_map(move |one| {
+        [row(one, "paper 001's", &one.paper), row(one, "Dimmer's", &one.trials)]
+    })
+}
+
+/// The feedback loops as text.
+pub fn loops_text(loops: &[Compared], screen: Screen) -> String {
+    let partial = if loops.len() < loops::WORKLOADS {
+        format!("PARTIAL: interrupted after {} of {} workloads\n", loops.len(), loops::WORKLOADS)
+    } else {
+        String::new()
+    };
+    let mut table = Table::new(LOOPS);
+    for row in loops_rows(loops) {
+        table.row(row);
+    }
+    format!("\nfeedback loops\n\n{}\n{partial}", table.render(screen))
+}
+
+/// How many rows are hits, and how far the experiments got if an interrupt ended them.
+fn verdict(recreated: &Recreated) -> String {
+    let Recreated { rows, done, experiments, .. } = recreated;
+    let hits = rows.iter().filter(|row| row.hit).count();
+    let percent = 100.0 * hits as f64 / rows.len().max(1) as f64;
+    let hits = format!("{hits} of {} rows within their tolerance ({percent:.0} %)", rows.len());
+    if recreated.is_partial() {
+        format!("PARTIAL: interrupted after {done} of {experiments} experiments; {hits}")
+    } else {
+        hits
+    }
+}
+
+/// A paper's rows as text.
+pub fn text(recreated: &Recreated, screen: Screen) -> String {
+    let Recreated { paper, rows, .. } = recreated;
+    let mut table = Table::new(["Row", "", "what", "paper", "ours", "tolerance"]);
+    for row in rows {
+        let verdict = if row.hit { "hit" } else { "MISS" };
+        table.row([row.id, verdict, row.what, &row.paper, &row.ours, &row.tolerance]);
+    }
+    let mut text = format!("{}\n\n{}\n", paper.name(), table.render(screen));
+    for row in rows.iter().filter(|row| !row.hit) {
+        let _ = writeln!(text, "{}: {}.", row.id, row.reason);
+    }
+    let _ = writeln!(text, "\n{}", verdict(recreated));
+    text
+}
+
+/// The rows as Markdown, as in `docs/VALIDATION.md`.
+pub fn markdown(recreated: &[Recreated], loops: &[Compared]) -> String {
+    let mut text = String::from(
+        "# Validation\n\nWhat papers report, and what the simulator gives for the same experiments. This \
+         page is written by\n`dimmer sim validate --markdown docs/VALIDATION.md`, and a test compares it. \
+         The simulator knows the\nprocessor's model ([model.md](model.md)), the cost of governors in \
+         software, and the experiment. A\nrow that only returns a parameter says so. The papers: \
+         [PAPERS.md](PAPERS.md).\n",
+    );
+    for recreated in recreated {
+        let Recreated { paper, rows, .. } = recreated;
+        let _ = writeln!(text, "\n## {}\n\n{}.\n", paper.name(), verdict(recreated));
+        text.push_str("| row | where | what | paper | ours | tolerance | | why |\n|---|---|---|---|---|---|---|---|\n");
+        for row in rows {
+            let Row { id, place, what, paper, ours, tolerance, hit, reason } = row;
+            let verdict = if *hit { "hit" } else { "**miss**" };
+            let _ = writeln!(
+                text,
+                "| {id} | {place} | {what} | {paper} | {ours} | {tolerance} | {verdict} | {reason} |"
+            );
+        }
+        text.push_str("\nNot recreated:\n\n| row | what | why |\n|---|---|---|\n");
+        for Left { id, what, why } in paper.left() {
+            let _ = writeln!(text, "| {id} | {what} | {why} |");
+        }
+    }
+    if !loops.is_empty() {
+        text.push_str(
+            "\n## Paper 001's feedback loop beside Dimmer's\n\nThe paper's loop, with the exciter every 20 s \
+             and windows of 800 ms, and Dimmer's, which tries a\nprogram's region with and without, on the \
+             workloads of `scenarios/`. *Done* is what programs get\ndone (a geometric mean over them), \
+             compared with the best of moving nothing (`none`), everything\n(`always`), and of two \
+             programs one. *Calls off it* are those on the other side (a mean over\nprograms); *first on \
+             it* is when most clients were on its side first. The best may change meanwhile.\n\n",
+        );
+        let _ = writeln!(text, "| {} |\n|---|---|---|---|---|---|", LOOPS.join(" | "));
+        for row in loops_rows(loops) {
+            let _ = writeln!(text, "| {} |", row.join(" | "));
+        }
+    }
+    text
+}
