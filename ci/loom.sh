@@ -1,5 +1,6 @@
 #!/bin/sh
-# Models of how threads sleep and are woken (crates/runtime), in every order of their steps with up to three pre-emptions.
+# Models of the protocols between threads (crates/runtime): sleeping and waking, delegated work, work that is taken back,
+# slots, and what one thread at a time carries on; in every order of their steps with up to three pre-emptions.
 set -eu
 cd "$(dirname "$0")/.."
 RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 CARGO_TARGET_DIR=target/loom \

@@ -1,13 +1,17 @@
 //! The rules of ARCHITECTURE.md and CONTRIBUTING.md that a program can check.
 //!
-//! [`sources`] checks the Rust files, [`edges`] the dependencies, [`documents`] the documentation,
-//! [`keys`] what it says of JSON, and [`words`] the words that all of them use. What the compiler
-//! or clippy can check is left to them. Each rule has a test that shows it failing on a made-up
-//! tree: a checker that never fails checks nothing.
+//! [`sources`] checks the Rust files, [`cycles`] their imports, [`orderings`] their atomic
+//! operations, [`edges`] the dependencies, [`documents`] the documentation, [`keys`] what it says
+//! of JSON, and [`words`] the words that all of them use. What the compiler or clippy can check is
+//! left to them. Each rule has a test that shows it failing on a made-up tree: a checker that never
+//! fails checks nothing.
 
+mod cycles;
 mod documents;
 mod edges;
 mod keys;
+mod orderings;
+mod product;
 mod sources;
 mod words;
 
@@ -28,11 +32,14 @@ pub(crate) fn run(root: &Path) -> Result<()> {
 
 fn problems(root: &Path) -> Result<Vec<Problem>> {
     let metadata = tree::metadata(root, &["--locked"])?;
-    let mut problems = sources::check(&tree::rust_files(root)?);
+    let sources = tree::rust_files(root)?;
+    let mut problems = sources::check(&sources);
+    problems.extend(cycles::check(&sources));
+    problems.extend(orderings::check(&sources));
     problems.extend(edges::check(&metadata)?);
     problems.extend(documents::check(root, &metadata)?);
     problems.extend(header::check(root, &metadata)?);
-    let mut files = tree::rust_files(root)?;
+    let mut files = sources;
     problems.extend(keys::check(&files, &tree::documents(root)?));
     files.extend(tree::documents(root)?);
     for extension in ["toml", "sh", "c", "cpp", "h", "hpp", "in"] {

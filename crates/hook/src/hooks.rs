@@ -1,6 +1,5 @@
 //! Hooks the functions of a loaded file.
 
-use std::arch::asm;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -10,22 +9,21 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use dimmer_processor::class::InstructionClass;
-use dimmer_scan::{Code, ScanError};
+use dimmer_scan::Code;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 
+use crate::arch::entry::{self as stub, Moving, Place, Stub};
+use crate::arch::registers::Form;
+use crate::arch::{self, delegate, migrate, rows, swap, thread_block};
 use crate::arena::Arena;
-use crate::delegate::{self, Passed};
-use crate::entry::{self as stub, Moving, Place, Stub};
+use crate::error::{CannotMove, HookError};
 use crate::file::Mapped;
 use crate::ledger::{LedgerError, Orders, OwnLedger};
-use crate::migrate::{self, CannotMove, Mover};
+use crate::mover::{self, Mover};
 use crate::objects::Loaded;
 use crate::plan::{Plan, PlannedEntry};
-use crate::process;
-use crate::registers::Form;
-use crate::rows;
-use crate::slots;
-use crate::swap::{self, Site};
+use crate::site::{Passed, Site};
+use crate::{process, slots};
 
 /// The most bytes of a stub: some 40 to count, and the displaced instructions, of 19 bytes at most,
 /// some of which become longer elsewhere. Most stubs have less than the 64 bytes of a cache line.
@@ -47,32 +45,6 @@ const DELEGATE_AT: usize = 16;
 const ADDRESS_BYTES: usize = 24;
 
 const PAGE: u64 = 4096;
-
-/// Reasons why a file's functions could not be hooked.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum HookError {
-    /// The file cannot be read.
-    #[error("cannot be read")]
-    Read(#[source] io::Error),
-    /// The file is not for this kind of processor, or is damaged.
-    #[error("cannot be scanned")]
-    Scan(#[from] ScanError),
-    /// There is no free memory near the code, or the code must not be changed.
-    #[error("cannot {what}")]
-    Memory {
-        /// The action that failed.
-        what: &'static str,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// The ledger has no room.
-    #[error(transparent)]
-    Ledger(#[from] LedgerError),
-    /// [`Hooks::refuse`] has switched hooking off.
-    #[error("is not hooked: {0}")]
-    Refused(&'static str),
-}
 
 /// Hooks of this process. There is one such value at most, and it lives until the process ends:
 /// functions cannot be unhooked, since a thread may be inside one.
@@ -133,7 +105,10 @@ impl Hooks {
     /// # Errors
     /// [`CannotMove`].
     pub fn move_by(&mut self, mover: Mover, all: bool) -> Result<(), CannotMove> {
-        let form = migrate::prepare(mover)?;
+        let form = Form::find()?;
+        form.put_in_force();
+        delegate::prepare(form);
+        mover::set(mover);
         self.ledger.map_decisions().map_err(|_| CannotMove::NoDecisions)?;
         self.moves = Some(Moves { all, form });
         Ok(())
@@ -279,7 +254,7 @@ impl Hooks {
         let mut patches = Vec::with_capacity(entries.len());
         let records: &mut [Site] =
             entries.iter().map(|_| Site::default()).collect::<Vec<_>>().leak();
-        let thread = swap::thread_offset();
+        let thread = thread_block::thread_offset();
         for (((entry, head), record), site) in entries.iter().zip(records).zip(sites) {
             let function = base + entry.address;
             record.number = site;
@@ -400,7 +375,7 @@ unsafe fn write(patches: &[(u64, Stub)]) -> io::Result<()> {
                 function + stub.patch_at as u64,
             ));
             // SAFETY: code of a whole file that is mapped and was just made writable.
-            unsafe { copy(&stub.patch, to) };
+            unsafe { arch::copy(&stub.patch, to) };
         }
         // SAFETY: mapped, and not run by any thread, as before the loop; the loader mapped it this
         // way.
@@ -409,26 +384,7 @@ unsafe fn write(patches: &[(u64, Stub)]) -> io::Result<()> {
     Ok(())
 }
 
-/// Copies with an instruction. A function for copying may lie in the pages that cannot be executed
-/// at this moment, since every program may bring its own.
-///
-/// # Safety
-/// As for [`std::ptr::copy_nonoverlapping`].
-unsafe fn copy(from: &[u8], to: *mut u8) {
-    // SAFETY: the caller guarantees two ranges that can be copied; compiled code has the direction
-    // flag clear.
-    unsafe {
-        asm!(
-            "rep movsb",
-            inout("rsi") from.as_ptr() => _,
-            inout("rdi") to => _,
-            inout("rcx") from.len() => _,
-            options(nostack, preserves_flags)
-        );
-    }
-}
-
-/// Changes access with a system call of its own, for the same reason.
+/// Changes access with a system call of its own: the C library's function may lie in these pages.
 ///
 /// # Safety
 /// The pages must be mapped, and no thread may use them in other ways meanwhile.

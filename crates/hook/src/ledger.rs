@@ -8,11 +8,11 @@
 //! | at | what | mapped by the process |
 //! |---|---|---|
 //! | 0 | head: magic number, version, numbers of slots, sites and objects, overhead | always |
-//! | [`OBJECTS_AT`] | hooked files, 32 bytes each: base address, places of path and problem | no |
-//! | [`TEXTS_AT`] | paths and problems | no |
-//! | [`SITES_AT`] | hooked functions, 8 bytes each: file number above 48 bits of address | no |
-//! | [`DECISIONS_AT`] | 4 bytes for each function: whether its calls move | if calls can move |
-//! | [`SLOTS_AT`] | slots of [`SLOT_BYTES`], one for a thread | each when it is reserved |
+//! | `OBJECTS_AT` | hooked files, 32 bytes each: base address, places of path and problem | no |
+//! | `TEXTS_AT` | paths and problems | no |
+//! | `SITES_AT` | hooked functions, 8 bytes each: file number above 48 bits of address | no |
+//! | `DECISIONS_AT` | 4 bytes for each function: whether its calls move | if calls can move |
+//! | `SLOTS_AT` | slots of [`SLOT_BYTES`], one for a thread | each when it is reserved |
 //!
 //! A slot:
 //!
@@ -22,7 +22,7 @@
 //! | [`PERIOD`] | calls from one timed pair to the next, on average | the observer |
 //! | [`CLAIMED`] | not zero: a thread has it | the thread |
 //! | [`DROPPED`], [`MOVED`] | calls that could not be timed; calls that moved | the thread |
-//! | [`ROOM`] | the number of sites that have a counter here | the process |
+//! | `ROOM` | the number of sites that have a counter here | the process |
 //! | [`HEAD`], [`TAIL`] | records put into the ring; records read | the thread; the observer |
 //! | [`RING`] | [`RECORDS`] timed calls | the thread |
 //! | [`COUNTERS`] | calls of each site, modulo 2³² | the thread |
@@ -34,6 +34,7 @@
 //!
 //! A ring that is not read fills up. From then on calls are only counted.
 
+mod layout;
 mod own;
 mod reader;
 mod room;
@@ -43,122 +44,16 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+use layout::{ADDRESS_BITS, PAGE, SLOTS_AT};
+pub(crate) use layout::{
+    CHAIN_AFTER, CHAIN_BEFORE, CLAIMED, COUNTER_BYTES, COUNTERS, DROPPED, FOLLOWS, GOES_ON_SHIFT,
+    HEAD, INTERRUPTED, LEFT_OUT, MIGRATED_CALL, MOVED, PERIOD, PID, RECORD_BEGIN, RECORD_END,
+    RECORD_FLAGS, RECORD_SHIFT, RECORD_SITE, RECORDS, RING, SLOT_BYTES, SLOTS, TAIL, TID,
+};
 pub use own::OwnLedger;
 pub(crate) use own::Slot;
 pub use reader::{Head, Ledger, Look, Names, Orders, Thread};
 pub(crate) use room::may_write;
-
-/// "dimmerlg", as the first bytes of the file.
-const MAGIC: u64 = u64::from_le_bytes(*b"dimmerlg");
-/// Changes with the layout.
-const VERSION: u32 = 6;
-
-const VERSION_AT: usize = 8;
-/// The number of slots that were reserved.
-const SLOT_COUNT: usize = 12;
-/// Sites that can be read.
-const SITE_COUNT: usize = 16;
-const OBJECT_COUNT: usize = 20;
-/// The number of hardware threads in use, of those that calls move to, plus one; 0 if the observer
-/// has not decided. Written by the observer.
-const USED_CORES: usize = 24;
-/// Bytes of texts in use.
-const TEXT_USED: usize = 28;
-/// What timing adds to calls and to gaps, and what counting takes (64 bits each).
-const INSIDE: usize = 32;
-const BETWEEN: usize = 40;
-const COUNTING: usize = 48;
-/// The time until which calls may move, in ticks of the time-stamp counter (64 bits); 0 without a
-/// limit. Written by the observer.
-const HOLDS_UNTIL: usize = 56;
-/// Threads that found no slot.
-pub(crate) const LEFT_OUT: usize = 64;
-/// Whether calls can move.
-const MOVES: usize = 68;
-/// Numbers of sites that are taken; those from [`SITE_COUNT`] on cannot be read yet.
-const SITES_TAKEN: usize = 72;
-/// Loaded files for which there was no room.
-const FILES_LEFT_OUT: usize = 76;
-/// Length of the head.
-const HEAD_BYTES: usize = 128;
-
-/// Offset of the table of hooked files.
-const OBJECTS_AT: usize = HEAD_BYTES;
-/// The most hooked files.
-const OBJECTS: usize = 512;
-/// A record of the table: base address (8 bytes), then for the path and for the problem its place
-/// among the texts and its length (4 bytes each).
-const OBJECT_BYTES: usize = 32;
-
-/// Offset of the texts.
-const TEXTS_AT: usize = 5 * PAGE;
-/// Bytes of all texts.
-const TEXT_BYTES: usize = 64 * PAGE;
-/// Bytes of one text (`PATH_MAX` of Linux).
-const LONGEST_TEXT: usize = 4096;
-
-/// Offset of the table of hooked functions.
-const SITES_AT: usize = TEXTS_AT + TEXT_BYTES;
-/// The most hooked functions.
-pub(crate) const SITES: usize = 32_768;
-const SITE_BYTES: usize = 8;
-/// Bits of a site's address. Addresses of programs have 47.
-const ADDRESS_BITS: u32 = 48;
-
-/// Offset of the decisions.
-const DECISIONS_AT: usize = SITES_AT + SITES * SITE_BYTES;
-const DECISION_BYTES: usize = 4;
-
-/// Offset of the slots.
-const SLOTS_AT: usize = DECISIONS_AT + SITES * DECISION_BYTES;
-/// The most slots.
-pub(crate) const SLOTS: usize = 512;
-/// Distance from one slot to the next.
-pub(crate) const SLOT_BYTES: usize = (COUNTERS + SITES * 4).next_multiple_of(PAGE);
-
-pub(crate) const TID: usize = 0;
-pub(crate) const PID: usize = 4;
-/// If this is one, all calls are timed.
-pub(crate) const PERIOD: usize = 8;
-pub(crate) const CLAIMED: usize = 12;
-/// 64 bits.
-pub(crate) const DROPPED: usize = 16;
-/// 64 bits.
-pub(crate) const MOVED: usize = 24;
-const ROOM: usize = 32;
-/// The number of records ever put into the ring; the next goes to this number modulo [`RECORDS`].
-pub(crate) const HEAD: usize = 64;
-pub(crate) const TAIL: usize = 128;
-/// Offset of the ring in a slot.
-pub(crate) const RING: usize = 192;
-/// The number of records in the ring. A thread makes up to 160 between two looks of the observer
-/// (`PAIRS_PER_SECOND`): the ring lasts for three looks. Calls that do not fit are counted and not
-/// timed.
-pub(crate) const RECORDS: usize = 512;
-/// Start and end (8 bytes each; no end: not yet complete), site (4), flags (4), duration of the
-/// chain after the call and of the one before it (4 each).
-pub(crate) const RECORD_BYTES: usize = 32;
-/// The call follows the one before it in the ring.
-const FOLLOWS: u32 = 1;
-/// The kernel interrupted the call.
-const INTERRUPTED: u32 = 2;
-/// The call was moved. Its time includes the way there and back.
-pub(crate) const MIGRATED_CALL: u32 = 4;
-/// Position in the flags of the number of the function in which the call went on, plus one; zero if
-/// it did not.
-pub(crate) const GOES_ON_SHIFT: u32 = 8;
-/// The number of calls of each site, modulo 2³² (32 bits each): hot counters share a core's nearest
-/// cache with the program.
-pub(crate) const COUNTERS: usize = RING + RECORDS * RECORD_BYTES;
-
-const PAGE: usize = 4096;
-
-const _: () =
-    assert!(FILES_LEFT_OUT + 4 <= HEAD_BYTES && OBJECTS_AT + OBJECTS * OBJECT_BYTES <= TEXTS_AT);
-const _: () = assert!(SITES_AT.is_multiple_of(PAGE) && DECISIONS_AT.is_multiple_of(PAGE));
-const _: () = assert!(SLOTS_AT.is_multiple_of(PAGE) && SLOT_BYTES.is_multiple_of(PAGE));
-const _: () = assert!(RECORDS.is_power_of_two() && ROOM + 4 <= HEAD && RING == TAIL + 64);
-const _: () = assert!(OBJECTS <= 1 << (64 - ADDRESS_BITS) && COUNTERS.is_multiple_of(64));
 
 /// The extension of a ledger's name.
 const ENDING: &str = "ledger";
@@ -317,8 +212,9 @@ pub struct TimedCall {
 impl TimedCall {
     /// Reads a record of the ring; `None` unless it is complete and possible.
     fn read(record: &[u8]) -> Option<Self> {
-        let (begin, end) = (u64_at(record, 0), u64_at(record, 8));
-        let (site, flags) = (u32_at(record, 16) as usize, u32_at(record, 20));
+        let (begin, end) = (u64_at(record, RECORD_BEGIN), u64_at(record, RECORD_END));
+        let site = u32_at(record, RECORD_SITE) as usize;
+        let flags = u32_at(record, RECORD_FLAGS);
         let goes_on = (flags >> GOES_ON_SHIFT) as usize;
         let call = Self {
             site,
@@ -328,8 +224,8 @@ impl TimedCall {
             follows: flags & FOLLOWS != 0,
             interrupted: flags & INTERRUPTED != 0,
             moved: flags & MIGRATED_CALL != 0,
-            chain_after: u32_at(record, 24),
-            chain_before: u32_at(record, 28),
+            chain_after: u32_at(record, CHAIN_AFTER),
+            chain_before: u32_at(record, CHAIN_BEFORE),
         };
         (begin != 0 && end >= begin).then_some(call)
     }
@@ -342,7 +238,7 @@ fn slot_at(number: usize) -> usize {
 
 /// Bytes of a slot with counters for `sites` sites, rounded up to pages.
 fn slot_length(sites: usize) -> usize {
-    (COUNTERS + sites * 4).next_multiple_of(PAGE)
+    (COUNTERS + sites * COUNTER_BYTES).next_multiple_of(PAGE)
 }
 
 /// The number at an offset; zero if `bytes` ends before.

@@ -10,38 +10,37 @@
 //! With [`Hooks::move_by`], calls can also run on another core. [`Ledger::decide`] decides this for
 //! each function.
 
+mod arch;
 mod arena;
-mod delegate;
-mod entry;
+mod error;
 mod file;
 mod hooks;
 mod ledger;
-mod migrate;
+mod mover;
 mod objects;
+mod overhead;
 mod plan;
 mod process;
-mod registers;
-mod rows;
+mod site;
 mod slots;
-mod swap;
 mod trial;
 
-pub use delegate::{LeafCall, LeafEnd};
-pub use hooks::{HookError, Hooks, replace_code};
+pub use arch::leaf::{LeafCall, LeafEnd};
+pub use arch::rows::is_stub;
+pub use arch::thread_block::{MIGRATED, allow_migration, inhibit_migration, thread_offset};
+pub use error::{CannotMove, HookError};
+pub use hooks::{Hooks, replace_code};
 pub use ledger::{
     Head, Ledger, LedgerError, Look, Names, NoRoom, Object, Orders, OwnLedger, SiteEntry, Thread,
     TimedCall,
 };
-pub use migrate::{
-    CannotMove, Mover, SIGNALS_ARE_RIGHT, allow_migration, cut_migration_short, inhibit_migration,
-};
+pub use mover::{Mover, SIGNALS_ARE_RIGHT, cut_migration_short};
 pub use objects::{Loaded, Objects};
+pub use overhead::Overhead;
 pub use plan::{Counts, PlannedEntry, is_own_ground, keep_plan, kept_counts, needed, prepare_plan};
 pub use process::only_count;
-pub use rows::is_stub;
-pub use slots::{expect_process, expect_thread, is_restricted, restrict};
-pub use swap::{MIGRATED, forget_thread, thread_offset};
-pub use trial::{OWN_FILE, Overhead, Round, Trip};
+pub use slots::{expect_process, expect_thread, forget_thread, is_restricted, restrict};
+pub use trial::{OWN_FILE, Round, Trip};
 
 /// The environment variable that names the directory to make the ledger in.
 pub const DIRECTORY: &str = "DIMMER_LEDGERS";
@@ -61,9 +60,7 @@ pub const MOVE: &str = "DIMMER_HOOK_MOVE";
 /// The time-stamp counter. Calls are timed in its ticks.
 #[must_use]
 pub fn ticks() -> u64 {
-    // SAFETY: every x86-64 processor has the counter, and Linux lets programs read it unless they
-    // ask Linux not to.
-    unsafe { std::arch::x86_64::_rdtsc() }
+    arch::ticks()
 }
 
 /// Pairs of calls that are timed in a second of a thread's life. A timed call takes some 60 ns more

@@ -15,8 +15,8 @@ use std::str::FromStr;
 use dimmer_processor::class::InstructionClass;
 use dimmer_scan::{Function, Leaf, Needed, Runtime, ScanError, Width};
 
+use crate::error::HookError;
 use crate::file::Mapped;
-use crate::hooks::HookError;
 use crate::ledger::may_write;
 
 /// Names of files that hooks, or the loader below them, need to run: the C library and the loader,

@@ -1,7 +1,8 @@
 //! Facts about the process that the code of hooked calls reads.
 
-use std::arch::asm;
 use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, Ordering};
+
+use crate::arch::word_of_thread;
 
 /// Whether calls are only counted in this process.
 pub(crate) static ONLY_COUNTS: AtomicU32 = AtomicU32::new(0);
@@ -20,6 +21,8 @@ pub(crate) static LEDGER: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
 /// read, and no return addresses are taken off the stack. Calls under way return normally.
 /// Async-signal-safe.
 pub fn only_count() {
+    // Ordering: SeqCst, before the system call that restricts the process, which the caller makes
+    // next. Calls read it without order: one that has begun returns normally.
     ONLY_COUNTS.store(1, Ordering::SeqCst);
 }
 
@@ -29,6 +32,7 @@ pub(crate) fn begin(ledger: *mut u8) {
     PROCESS.store(std::process::id(), Ordering::Relaxed);
     TID_AT.store(tid_at().unwrap_or_default(), Ordering::Relaxed);
     // Release: a thread that sees the ledger sees the rest.
+    // Ordering: pairs with the load in `dimmer_hook_slow` (x86 loads acquire).
     LEDGER.store(ledger, Ordering::Release);
 }
 
@@ -47,12 +51,9 @@ fn tid_at() -> Option<i64> {
         return None;
     }
     let at = i64::from(at);
-    let tid: u32;
-    // SAFETY: the C library's description of the thread lies above the FS base, at the offset that
-    // the library gives.
-    unsafe {
-        asm!("mov {:e}, fs:[{}]", out(reg) tid, in(reg) at, options(nostack, readonly, preserves_flags));
-    }
+    // SAFETY: the C library's description of the thread lies above the thread pointer, at the
+    // offset that the library gives.
+    let tid = unsafe { word_of_thread(at) };
     (i32::try_from(tid) == Ok(rustix::thread::gettid().as_raw_pid())).then_some(at)
 }
 

@@ -10,7 +10,9 @@ use std::mem::offset_of;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
+use crate::arch::thread_block;
 use crate::ledger::{LedgerError, NoRoom, OwnLedger, SLOTS, Slot};
+use crate::process;
 
 /// The most slots that are reserved and not claimed: threads and processes that start at once,
 /// before the first of them calls a hooked function.
@@ -59,12 +61,14 @@ pub(crate) static POOL: Pool = Pool {
 pub(crate) const NEXT: usize = offset_of!(Pool, next);
 pub(crate) const HAD: usize = offset_of!(Pool, had);
 pub(crate) const PLACES: usize = offset_of!(Pool, places);
+pub(crate) const PLACE_BYTES: usize = size_of::<AtomicPtr<u8>>();
 
 /// Unlocks the pool when dropped.
 struct Locked;
 
 impl Drop for Locked {
     fn drop(&mut self) {
+        // Ordering: pairs with the swap in `lock`.
         POOL.is_locked.store(false, Ordering::Release);
     }
 }
@@ -91,8 +95,6 @@ pub fn expect_thread() {
 
 /// Reserves a slot, if possible, for a child that the caller is about to fork. The child looks
 /// there first ([`forget_thread`]).
-///
-/// [`forget_thread`]: crate::forget_thread
 pub fn expect_process() {
     POOL.of_child.store(expect().unwrap_or(0), Ordering::Relaxed);
 }
@@ -131,9 +133,17 @@ pub(crate) fn unrestricted() -> Result<(), LedgerError> {
     if is_restricted { Err(LedgerError::NoRoom(NoRoom::Restricted)) } else { Ok(()) }
 }
 
+/// For the child of a fork: makes the calling thread claim a slot of its own at its next hooked
+/// call. Otherwise it would go on in its parent's slot.
+pub fn forget_thread() {
+    go_on_in_child();
+    process::begin_child();
+    thread_block::forget();
+}
+
 /// For the child of a fork: drops the lock, since the thread that held it is not in this process.
 /// The child claims its own place next; earlier places are for children that were forked before.
-pub(crate) fn go_on_in_child() {
+fn go_on_in_child() {
     POOL.is_locked.store(false, Ordering::Relaxed);
     if let Some(own) = POOL.of_child.swap(0, Ordering::Relaxed).checked_sub(1) {
         POOL.next.store(own, Ordering::Relaxed);
@@ -167,6 +177,8 @@ fn add(ledger: &OwnLedger) -> Result<(), LedgerError> {
     place.store(slot.counters(), Ordering::Relaxed);
     let _ = kept.set(slot);
     // Release: a thread that reads the number finds the place filled.
+    // Ordering: pairs with the load in `unclaimed`, and with that in `dimmer_hook_slow` (x86 loads
+    // acquire).
     POOL.had.store(had + 1, Ordering::Release);
     Ok(())
 }
@@ -174,6 +186,7 @@ fn add(ledger: &OwnLedger) -> Result<(), LedgerError> {
 /// The number of slots that no thread has claimed, `AHEAD` at most.
 fn unclaimed() -> usize {
     let next = POOL.next.load(Ordering::Relaxed) as usize;
+    // Ordering: pairs with the store in `add`: the slots below the number are there.
     let had = POOL.had.load(Ordering::Acquire) as usize;
     let ahead = POOL.slots.iter().take(had).skip(next).filter_map(OnceLock::get);
     ahead.filter(|slot| !slot.is_claimed()).take(AHEAD).count()
@@ -181,6 +194,7 @@ fn unclaimed() -> usize {
 
 fn lock() -> Result<Locked, LedgerError> {
     for _ in 0..TRIES {
+        // Ordering: pairs with the store in `drop` of the last owner.
         if !POOL.is_locked.swap(true, Ordering::Acquire) {
             return Ok(Locked);
         }

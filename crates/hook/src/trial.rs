@@ -1,67 +1,32 @@
 //! Hooks functions of this crate's own, to measure the cost of hooks: the overhead to subtract from
 //! measured times, and the numbers of `dimmer bench dev hook`.
 
-use std::arch::global_asm;
 use std::path::Path;
 use std::time::Instant;
 
 use dimmer_scan::Leaf;
 
-use crate::hooks::{HookError, Hooks};
+use crate::arch::empty::{
+    DISTANCE, HEAD, HEAD_BYTES, dimmer_hook_delegated, dimmer_hook_hooked, dimmer_hook_plain,
+};
+use crate::arch::thread_block::{counters, time_next};
+use crate::error::HookError;
+use crate::hooks::Hooks;
 use crate::ledger::{Ledger, Thread};
+use crate::overhead::Overhead;
 use crate::plan::PlannedEntry;
 use crate::slots;
-use crate::swap;
 
-// On pages of their own, which are not executable while the entry is patched.
-global_asm!(
-    ".section .text.dimmer_hook_trial,\"ax\",@progbits",
-    ".p2align 12",
-    // Functions that do nothing, so that nothing hides the time of a hook. The first is not hooked.
-    ".hidden dimmer_hook_plain",
-    ".globl dimmer_hook_plain",
-    ".type dimmer_hook_plain,@function",
-    "dimmer_hook_plain:",
-    ".byte 0x0f, 0x1f, 0x44, 0x00, 0x00",
-    "ret",
-    ".p2align 6",
-    ".hidden dimmer_hook_hooked",
-    ".globl dimmer_hook_hooked",
-    ".type dimmer_hook_hooked,@function",
-    "dimmer_hook_hooked:",
-    ".byte 0x0f, 0x1f, 0x44, 0x00, 0x00",
-    "ret",
-    // Hooked as a leaf function; 64 bytes after the previous one.
-    ".p2align 6",
-    ".hidden dimmer_hook_delegated",
-    ".globl dimmer_hook_delegated",
-    ".type dimmer_hook_delegated,@function",
-    "dimmer_hook_delegated:",
-    ".byte 0x0f, 0x1f, 0x44, 0x00, 0x00",
-    "ret",
-    ".p2align 12",
-    ".text",
-);
-
-unsafe extern "C" {
-    fn dimmer_hook_plain();
-    fn dimmer_hook_hooked();
-    fn dimmer_hook_delegated();
-}
-
-/// The ledger's name for the file with the functions above.
+/// The ledger's name for the file with the hooks' own functions.
 pub const OWN_FILE: &str = "[dimmer]";
-
-/// The first instruction of each function above.
-const HEAD: [u8; 5] = [0x0f, 0x1f, 0x44, 0x00, 0x00];
 
 /// The hooked functions, with addresses relative to the first. The second needs no registers of its
 /// caller.
 const OWN: [PlannedEntry; 2] = [
-    PlannedEntry::new(0, 5),
+    PlannedEntry::new(0, HEAD_BYTES),
     PlannedEntry {
-        address: 64,
-        displaced: 5,
+        address: DISTANCE,
+        displaced: HEAD_BYTES,
         leaf: Some(Leaf {
             reads_general: 0,
             reads_vectors: 0,
@@ -81,27 +46,6 @@ const CALLS: u32 = 200;
 /// A period so long that none of the calls here is timed. The countdown of one and a half periods
 /// has 31 bits.
 const NEVER: u32 = 1 << 30;
-
-/// What timing adds to the measured times (ticks).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Overhead {
-    /// Added to each call.
-    pub inside: u64,
-    /// Added to the gap between two timed calls.
-    pub between: u64,
-    /// Time to count a thousand calls that are not timed.
-    pub counting_1000: u64,
-}
-
-impl Overhead {
-    /// The part of a thread's time that hooks took (ticks), for `calls` calls of which `timed` were
-    /// timed.
-    #[must_use]
-    pub fn of(&self, calls: u64, timed: u64) -> f64 {
-        let timing = self.inside.saturating_add(self.between) as f64 * timed as f64;
-        timing + self.counting_1000 as f64 / 1000.0 * calls.saturating_sub(timed) as f64
-    }
-}
 
 impl Hooks {
     /// Measures what timing adds to times, and notes it in the ledger. Takes some 50 us.
@@ -210,7 +154,7 @@ impl Hooks {
 
 /// The calling thread's part of the ledger, after its first hooked call.
 fn own_thread(ledger: &Ledger) -> Option<Thread<'_>> {
-    ledger.thread(slots::number_of(swap::counters())?)
+    ledger.thread(slots::number_of(counters())?)
 }
 
 /// Calls that are timed in a row. The ring of records has room for them.
@@ -241,7 +185,7 @@ pub struct Trip {
 /// Applies the period from the next call on.
 fn restart(thread: &Thread<'_>) {
     thread.drain(drop);
-    swap::time_next();
+    time_next();
     call_hooked(2);
     thread.drain(drop);
 }

@@ -19,6 +19,7 @@
 
 use std::arch::{asm, naked_asm};
 use std::ffi::{c_int, c_void};
+use std::mem::offset_of;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use dimmer_hook::{
@@ -26,7 +27,7 @@ use dimmer_hook::{
 };
 
 use crate::next::Next;
-use crate::thread;
+use crate::thread::{self, load_offset};
 
 static CANCEL: Next = Next::new(c"pthread_cancel");
 static SET_TYPE: Next = Next::new(c"pthread_setcanceltype");
@@ -184,12 +185,12 @@ unsafe fn tell(thread: u64) {
 
 /// Address of the id of the kernel thread that runs a thread while it is migrated.
 fn carrier_of(thread: u64) -> *mut u32 {
-    word_of(thread, thread_offset() + MIGRATED)
+    word_of(thread, thread_offset().wrapping_add_unsigned(MIGRATED as u64))
 }
 
 /// Address of the flag that a thread has disabled cancellation.
 fn state_of(thread: u64) -> *mut u32 {
-    word_of(thread, thread::offset() + thread::UNCANCELLABLE)
+    word_of(thread, thread::offset().wrapping_add_unsigned(thread::UNCANCELLABLE as u64))
 }
 
 fn word_of(thread: u64, offset: i64) -> *mut u32 {
@@ -222,7 +223,7 @@ fn receives() -> bool {
 unsafe extern "C" fn receive() {
     naked_asm!(
         ".cfi_startproc",
-        "cmp dword ptr [rsi + 8], {with_value}",
+        "cmp dword ptr [rsi + {code}], {with_value}",
         "je 2f",
         "jmp [rip + {sets_ids}]",
         "2:",
@@ -247,6 +248,7 @@ unsafe extern "C" fn receive() {
         "3:",
         "ret",
         ".cfi_endproc",
+        code = const offset_of!(Information, code),
         with_value = const libc::SI_QUEUE,
         sets_ids = sym SETS_IDS,
         is_here = sym is_here,
@@ -292,7 +294,7 @@ unsafe extern "C" fn pthread_setcanceltype() {
         "4:",
         "cmp qword ptr [rip + {next}], 0",
         "je 5f",
-        "mov rax, qword ptr [rip + dimmer_preload_thread@GOTTPOFF]",
+        load_offset!("rax"),
         "xor ecx, ecx",
         "cmp edi, {asynchronous}",
         "sete cl",
@@ -369,7 +371,7 @@ unsafe extern "C" fn pthread_setcancelstate() {
         // The C library refuses other values.
         "cmp edi, {disable}",
         "ja 3f",
-        "mov rax, qword ptr [rip + dimmer_preload_thread@GOTTPOFF]",
+        load_offset!("rax"),
         "mov fs:[rax + {is_off}], edi",
         "3:",
         "jmp r11",

@@ -556,7 +556,11 @@ macro_rules! gathers {
         unsafe extern "C" fn $name() {
             naked_asm!(
                 "pop r11",
-                "push r9\n push r8\n push rcx\n push rdx\n push rsi",
+                "push r9",
+                "push r8",
+                "push rcx",
+                "push rdx",
+                "push rsi",
                 "mov rsi, rsp",
                 "push r11",
                 // Aligned: the stack was before the caller's call, and has six more words.

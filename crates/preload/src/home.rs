@@ -190,14 +190,30 @@ extern "C" fn fails(why: c_int) -> c_long {
 /// Pushes the arguments of a function. The stack is aligned for calls then.
 macro_rules! save_arguments {
     () => {
-        "push rdi\n push rsi\n push rdx\n push rcx\n push r8\n push r9\n push rax"
+        concat!(
+            "push rdi\n",
+            "push rsi\n",
+            "push rdx\n",
+            "push rcx\n",
+            "push r8\n",
+            "push r9\n",
+            "push rax\n"
+        )
     };
 }
 
 /// Pops the arguments again.
 macro_rules! restore_arguments {
     () => {
-        "pop rax\n pop r9\n pop r8\n pop rcx\n pop rdx\n pop rsi\n pop rdi"
+        concat!(
+            "pop rax\n",
+            "pop r9\n",
+            "pop r8\n",
+            "pop rcx\n",
+            "pop rdx\n",
+            "pop rsi\n",
+            "pop rdi\n"
+        )
     };
 }
 

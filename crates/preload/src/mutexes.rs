@@ -27,7 +27,7 @@ use std::ffi::{c_int, c_void};
 use dimmer_hook::{MIGRATED, cut_migration_short};
 
 use crate::next::Next;
-use crate::thread::{self, HELD};
+use crate::thread::{self, HELD, load_offset};
 
 /// Offset of a mutex's kind, which is part of glibc's binary interface. Source: glibc,
 /// `sysdeps/x86/nptl/bits/struct_mutex.h`.
@@ -84,7 +84,7 @@ macro_rules! taken {
 /// Subtracts one from the count, unless it is zero.
 macro_rules! given_back {
     () => {
-        "cmp dword ptr fs:[rcx], 1\n adc dword ptr fs:[rcx], -1"
+        concat!("cmp dword ptr fs:[rcx], 1\n", "adc dword ptr fs:[rcx], -1\n")
     };
 }
 
@@ -135,7 +135,7 @@ macro_rules! functions {
                     "jnz 5f",
                     "test bl, {robust}",
                     "jnz 5f",
-                    "mov rcx, qword ptr [rip + dimmer_preload_thread@GOTTPOFF]",
+                    load_offset!("rcx"),
                     "add rcx, {held}",
                     $counted!(),
                     "5:",

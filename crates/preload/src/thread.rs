@@ -2,14 +2,24 @@
 //! cancelled anywhere must not be unwound out of Rust's code.
 
 use std::arch::{asm, global_asm};
+use std::mem::offset_of;
 
-/// Offset of the number of mutexes that the thread holds and whose owner the kernel records,
-/// without robust ones (32 bits).
-pub(crate) const HELD: i64 = 0;
-/// Offset of the flag that the thread may be cancelled anywhere (32 bits).
-pub(crate) const ASYNCHRONOUS: i64 = 4;
-/// Offset of the flag that the thread has disabled cancellation (32 bits).
-pub(crate) const UNCANCELLABLE: i64 = 8;
+/// The layout of the data. All bytes are zero when a thread starts.
+#[repr(C, align(8))]
+struct Layout {
+    /// The number of mutexes that the thread holds and whose owner the kernel records, without
+    /// robust ones.
+    held: u32,
+    /// Whether the thread may be cancelled anywhere.
+    asynchronous: u32,
+    /// Whether the thread has disabled cancellation.
+    uncancellable: u32,
+}
+
+// Offsets of its fields, all of 32 bits.
+pub(crate) const HELD: usize = offset_of!(Layout, held);
+pub(crate) const ASYNCHRONOUS: usize = offset_of!(Layout, asynchronous);
+pub(crate) const UNCANCELLABLE: usize = offset_of!(Layout, uncancellable);
 
 global_asm!(
     ".section .tbss.dimmer_preload_thread,\"awT\",@nobits",
@@ -17,11 +27,20 @@ global_asm!(
     ".hidden dimmer_preload_thread",
     ".globl dimmer_preload_thread",
     ".type dimmer_preload_thread,@object",
-    ".size dimmer_preload_thread, 16",
+    ".size dimmer_preload_thread, {bytes}",
     "dimmer_preload_thread:",
-    ".zero 16",
+    ".zero {bytes}",
     ".text",
+    bytes = const size_of::<Layout>(),
 );
+
+/// Loads the distance of the thread's data from the FS base into a register.
+macro_rules! load_offset {
+    ($register:literal) => {
+        concat!("mov ", $register, ", qword ptr [rip + dimmer_preload_thread@GOTTPOFF]")
+    };
+}
+pub(crate) use load_offset;
 
 /// Distance of the thread's data from the FS base (bytes).
 pub(crate) fn offset() -> i64 {
@@ -29,7 +48,7 @@ pub(crate) fn offset() -> i64 {
     // SAFETY: the loader has filled in this entry of the table, and reading it changes nothing.
     unsafe {
         asm!(
-            "mov {}, qword ptr [rip + dimmer_preload_thread@GOTTPOFF]",
+            load_offset!("{}"),
             out(reg) offset,
             options(nostack, pure, readonly, preserves_flags)
         );
@@ -38,14 +57,14 @@ pub(crate) fn offset() -> i64 {
 }
 
 /// Reads one of the words above.
-pub(crate) fn get(word: i64) -> u32 {
+pub(crate) fn get(word: usize) -> u32 {
     let value: u32;
     // SAFETY: the thread's own memory.
     unsafe {
         asm!(
             "mov {:e}, fs:[{}]",
             out(reg) value,
-            in(reg) offset() + word,
+            in(reg) offset().wrapping_add_unsigned(word as u64),
             options(nostack, readonly, preserves_flags)
         );
     }
@@ -53,12 +72,12 @@ pub(crate) fn get(word: i64) -> u32 {
 }
 
 /// Changes one of the words above.
-pub(crate) fn set(word: i64, value: u32) {
+pub(crate) fn set(word: usize, value: u32) {
     // SAFETY: the thread's own memory.
     unsafe {
         asm!(
             "mov fs:[{}], {:e}",
-            in(reg) offset() + word,
+            in(reg) offset().wrapping_add_unsigned(word as u64),
             in(reg) value,
             options(nostack, preserves_flags)
         );

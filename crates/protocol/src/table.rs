@@ -1,6 +1,7 @@
 //! The layout of the shared memory. All of it is atomic, so that neither side has to trust the
 //! other.
 
+use std::mem::offset_of;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -140,13 +141,28 @@ pub struct Sums {
     pub after_ticks: u64,
 }
 
-const _: () = assert!(size_of::<LeasePage>() == 4096);
-const _: () = assert!(size_of::<Head>() == 4096 && size_of::<Site>() == 256);
-const _: () = assert!(size_of::<Table>() == 4096 + SITES * 4 + SITES * 256);
-const _: () = assert!(std::mem::offset_of!(Table, decisions) == 4096);
-const _: () = assert!(std::mem::offset_of!(Table, sites) == 8192);
-const _: () =
-    assert!(std::mem::offset_of!(Site, line) == 64 && std::mem::offset_of!(Site, name) == 72);
+// Server and client may be of different builds: the layout is part of the protocol, and `VERSION`
+// changes with it. That is also why the alignments are numbers here, and no type of a crate.
+const _: () = {
+    assert!(offset_of!(LeasePage, magic) == 0 && offset_of!(LeasePage, version) == 8);
+    assert!(offset_of!(LeasePage, in_use) == 12 && offset_of!(LeasePage, lease) == 16);
+    assert!(offset_of!(LeasePage, decided) == 24 && offset_of!(LeasePage, length) == 32);
+    assert!(offset_of!(LeasePage, cores) == 36 && size_of::<LeasePage>() == 4096);
+    assert!(offset_of!(Head, server) == 0 && offset_of!(Head, client) == 128);
+    assert!(offset_of!(ByServer, magic) == 0 && offset_of!(ByServer, version) == 8);
+    assert!(offset_of!(ByServer, is_left) == 12 && size_of::<Head>() == 4096);
+    assert!(offset_of!(ByClient, sites) == 0 && offset_of!(ByClient, is_explicit) == 4);
+    assert!(offset_of!(ByClient, done) == 8);
+    assert!(offset_of!(Table, head) == 0 && offset_of!(Table, decisions) == 4096);
+    assert!(offset_of!(Table, sites) == 8192);
+    assert!(size_of::<Table>() == 4096 + SITES * 4 + SITES * 256);
+    assert!(offset_of!(Site, calls) == 0 && offset_of!(Site, stayed) == 8);
+    assert!(offset_of!(Site, stayed_ticks) == 16 && offset_of!(Site, moved) == 24);
+    assert!(offset_of!(Site, moved_ticks) == 32 && offset_of!(Site, clocks) == 40);
+    assert!(offset_of!(Site, before_ticks) == 48 && offset_of!(Site, after_ticks) == 56);
+    assert!(offset_of!(Site, line) == 64 && offset_of!(Site, name_length) == 68);
+    assert!(offset_of!(Site, name) == 72 && size_of::<Site>() == 256);
+};
 
 impl LeasePage {
     /// Turns zeroed memory into a lease page: `cores` may be dedicated, none is yet.
@@ -157,18 +173,22 @@ impl LeasePage {
         let length = u32::try_from(cores.len().min(LEASE_CORES)).unwrap_or(0);
         self.length.store(length, Ordering::Relaxed);
         self.version.store(VERSION, Ordering::Relaxed);
+        // Ordering: pairs with the load below: a page with the number is filled.
         self.magic.store(LEASE_PAGE, Ordering::Release);
     }
 
     /// Whether it is a lease page of this version.
     #[must_use]
     pub fn is_known(&self) -> bool {
+        // Ordering: pairs with the store above.
         self.magic.load(Ordering::Acquire) == LEASE_PAGE
             && self.version.load(Ordering::Relaxed) == VERSION
     }
 
     /// Makes decisions hold until `until` (ticks). With 0, they stop holding.
     pub fn renew(&self, until: u64) {
+        // Ordering: pairs with the load in `holds`: decisions that were written before are in
+        // force.
         self.lease.store(until, Ordering::Release);
     }
 
@@ -176,18 +196,21 @@ impl LeasePage {
     #[must_use]
     #[inline]
     pub fn holds(&self, now: u64) -> bool {
+        // Ordering: pairs with the store above.
         now < self.lease.load(Ordering::Acquire)
     }
 
     /// Records that the policy has decided at the time `at` (ticks). Its decisions are written
     /// afterwards.
     pub fn note_decided(&self, at: u64) {
+        // Ordering: pairs with the load below: the decisions of that time are visible.
         self.decided.store(at, Ordering::Release);
     }
 
     /// Time of the policy's last decision (ticks).
     #[must_use]
     pub fn decided(&self) -> u64 {
+        // Ordering: pairs with the store above.
         self.decided.load(Ordering::Acquire)
     }
 
@@ -215,6 +238,7 @@ impl Table {
     /// Turns zeroed memory into a table without sites.
     pub fn write(&self) {
         self.head.server.version.store(VERSION, Ordering::Relaxed);
+        // Ordering: pairs with the load below: a table with the number is filled.
         self.head.server.magic.store(TABLE, Ordering::Release);
     }
 
@@ -222,6 +246,7 @@ impl Table {
     #[must_use]
     pub fn is_known(&self) -> bool {
         let server = &self.head.server;
+        // Ordering: pairs with the store above.
         server.magic.load(Ordering::Acquire) == TABLE
             && server.version.load(Ordering::Relaxed) == VERSION
     }
@@ -232,12 +257,14 @@ impl Table {
         for decision in &self.decisions {
             decision.store(STAY, Ordering::Relaxed);
         }
+        // Ordering: pairs with the load below: the server writes nothing afterwards.
         self.head.server.is_left.store(1, Ordering::Release);
     }
 
     /// Whether the server has abandoned it.
     #[must_use]
     pub fn is_left(&self) -> bool {
+        // Ordering: pairs with the store above.
         self.head.server.is_left.load(Ordering::Acquire) != 0
     }
 
@@ -246,6 +273,7 @@ impl Table {
     pub fn add(&self, name: &[u8], line: u32) -> Option<usize> {
         let place = self.head.client.sites.load(Ordering::Relaxed);
         self.sites.get(place as usize)?.describe(name, line);
+        // Ordering: pairs with the load in `length`: the name of the site is written.
         self.head.client.sites.store(place + 1, Ordering::Release);
         Some(place as usize)
     }
@@ -253,6 +281,7 @@ impl Table {
     /// Number of sites, limited to [`SITES`].
     #[must_use]
     pub fn length(&self) -> usize {
+        // Ordering: pairs with the stores in `add` and `take_over`.
         (self.head.client.sites.load(Ordering::Acquire) as usize).min(SITES)
     }
 
@@ -268,6 +297,7 @@ impl Table {
         let [mine, theirs] = [self, other].map(|table| &table.head.client);
         mine.is_explicit.store(theirs.is_explicit.load(Ordering::Relaxed), Ordering::Relaxed);
         mine.done.store(theirs.done.load(Ordering::Relaxed), Ordering::Relaxed);
+        // Ordering: pairs with the load in `length`: the sites were copied.
         mine.sites.store(u32::try_from(length).unwrap_or(0), Ordering::Release);
     }
 }

@@ -2,26 +2,49 @@
 //! in one place, and returns home in another, such as the end of a region, a function's return, or
 //! an exception that passes.
 
+use std::cell::Cell;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
+use dimmer_host::affinity;
 use dimmer_host::root::Root;
+use dimmer_processor::units::CpuId;
+use dimmer_protocol::ticks;
 
-use crate::cancel::Uncancelled;
+use crate::arch::of_thread;
 use crate::cores::Cores;
-use crate::thread::{self, Inside};
+use crate::end::{AT_END, COMES_HOME};
+use crate::migrate::Migration;
+use crate::phase::{FIRST, Phase};
+use crate::settings::{Settings, complain};
+use crate::start_error::StartError;
+use crate::thread::{Inside, Kept};
+use crate::uncancelled::Uncancelled;
+use crate::worker::WHEN_IDLE;
 use crate::{exclusion, fork, handler, prepare, served, settings, signals};
+
+/// A thread's own.
+struct OfThread {
+    /// The [`Migration`] of a thread that is away for a region or a migrated call.
+    migration: Kept<Migration<'static>>,
+    /// State of its last migration for a region.
+    region: Cell<RegionMigration>,
+}
+
+of_thread! {
+    fn of_thread() -> OfThread, "dimmer_runtime_call";
+}
 
 /// The process's dedicated cores, once they are started. In a child of fork(2) these are its
 /// parent's, which the child cannot use.
 static CORES: AtomicPtr<Cores> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Progress of [`dedicated`]: not started (0), or one of the following values. The upper bits hold
-/// the number of forks at that time.
-static STARTED: AtomicU64 = AtomicU64::new(0);
+/// Progress of [`dedicated`], from [`FIRST`]: they are not started.
+#[cfg(not(all(test, loom)))]
+static STARTED: Phase = Phase::new();
+#[cfg(all(test, loom))]
+static STARTED: std::sync::LazyLock<Phase> = std::sync::LazyLock::new(Phase::new);
 
-/// Number of lower bits in [`STARTED`] that hold the progress.
-const PHASE_BITS: u32 = 2;
 /// A thread is starting them. Other threads do not wait for it, but go without cores meanwhile.
 const STARTING: u64 = 1;
 /// They have started, or are not available.
@@ -44,6 +67,7 @@ fn dedicated_inside(inside: &Inside) -> Option<&'static Cores> {
 
 #[inline]
 fn started() -> Option<&'static Cores> {
+    // Ordering: pairs with each store to `CORES`: the cores behind the pointer are visible.
     // SAFETY: null, or leaked below.
     let cores = unsafe { CORES.load(Ordering::Acquire).as_ref() };
     cores.filter(|cores| !cores.is_inherited())
@@ -51,32 +75,73 @@ fn started() -> Option<&'static Cores> {
 
 #[cold]
 fn start(_: &Inside) -> Option<&'static Cores> {
-    let generation = u64::from(fork::forks()) << PHASE_BITS;
-    let before = STARTED.load(Ordering::Acquire);
-    // The progress of a parent does not count for its child.
-    if matches!(before ^ generation, STARTING | TRIED) {
-        return None;
-    }
-    if handler::may_be_in_one() {
+    if STARTED.get(fork::forks()) != FIRST || handler::may_be_in_one() {
         return None;
     }
     let _uncancelled = Uncancelled::begin();
     prepare::prepare_to_move();
-    let starting = generation | STARTING;
-    STARTED.compare_exchange(before, starting, Ordering::AcqRel, Ordering::Relaxed).ok()?;
-    let Ok(cores) = settings::of_process().start() else {
-        STARTED.store(before, Ordering::Release);
+    let starting = STARTED.begin(fork::forks(), STARTING, |phase| phase == FIRST)?;
+    let Ok(cores) = start_cores(settings::of_process()) else {
+        starting.end(FIRST);
         return None;
     };
     let cores = cores.map(|cores| &*Box::leak(Box::new(cores)));
     if let Some(cores) = cores {
+        AT_END.set::<COMES_HOME>(come_home);
+        WHEN_IDLE.set::<0>(let_back);
+        // Ordering: pairs with the load in `started`.
         CORES.store(std::ptr::from_ref(cores).cast_mut(), Ordering::Release);
         // Counts that were set in the meantime did not apply to these cores.
         FOLLOWED.store(usize::MAX, Ordering::Relaxed);
         USED_CORES.store(usize::MAX, Ordering::Relaxed);
     }
-    STARTED.store(generation | TRIED, Ordering::Release);
+    starting.end(TRIED);
     cores
+}
+
+/// Starts the named cores, or those of the server. If that fails, prints the reason, and
+/// nothing is moved. `Err`: the server's cores are not known yet.
+fn start_cores(settings: &Settings) -> Result<Option<Cores>, NotYet> {
+    let (named, entrance) = settings.cores();
+    if !named.is_empty() {
+        let used_cores = used_cores();
+        let used = used_cores.unwrap_or(named.len());
+        let cores = prepare_cores(named, used, entrance);
+        let cores = cores.map_err(|error| complain(&error)).ok();
+        // If [`use_cores`] sets the number, its caller keeps the process off
+        // them.
+        cores.iter().filter(|_| used_cores.is_none()).for_each(Cores::keep_clear);
+        return Ok(cores);
+    }
+    if settings.policy().is_some() {
+        return Ok(None);
+    }
+    let cores = served::cores().ok_or(NotYet)?;
+    let cores = prepare_cores(&cores, served::dedicated(ticks()), None);
+    let cores = cores.map_err(|error| complain(&error)).ok();
+    cores.iter().for_each(Cores::keep_clear);
+    Ok(cores)
+}
+
+/// No server has named its cores.
+#[derive(Debug)]
+struct NotYet;
+
+/// Prepares the cores, and starts the first `used` of them.
+fn prepare_cores(
+    cores: &[CpuId],
+    used: usize,
+    entrance: Option<&str>,
+) -> Result<Cores, StartError> {
+    let allowed = affinity::allowed().unwrap_or_default();
+    // This process may have inherited its affinity from a parent that keeps off the dedicated
+    // cores.
+    let widened: Vec<CpuId> = allowed.iter().chain(cores).copied().collect();
+    let _ = affinity::allow(&widened);
+    let spare = Cores::spare(&Root::live(), cores, entrance);
+    let started = spare.and_then(|cores| cores.use_cores(used).map(|()| cores));
+    let _ = affinity::allow(&allowed);
+    started
 }
 
 /// The number of cores that the server dedicated at the last check, if [`follow`] has applied it.
@@ -95,8 +160,8 @@ pub(crate) fn follow(inside: &Inside, count: usize) -> bool {
 /// For a worker that has been idle for a while. When the server no longer dedicates a core, the
 /// process's threads may run on all CPUs again, even if none of them enters a region to find that
 /// out.
-pub(crate) fn let_back() {
-    if FOLLOWED.load(Ordering::Relaxed) == 0 || served::dedicated(dimmer_protocol::ticks()) > 0 {
+fn let_back() {
+    if FOLLOWED.load(Ordering::Relaxed) == 0 || served::dedicated(ticks()) > 0 {
         return;
     }
     if let Some(inside) = Inside::begin() {
@@ -136,7 +201,7 @@ fn change_used_cores(count: usize) {
 }
 
 /// The count of the last call of [`use_cores`], if there was one.
-pub(crate) fn used_cores() -> Option<usize> {
+fn used_cores() -> Option<usize> {
     Some(USED_CORES.load(Ordering::Relaxed)).filter(|count| *count != usize::MAX)
 }
 
@@ -153,7 +218,7 @@ fn follow_anew(_: &Inside, count: usize) {
     let _uncancelled = Uncancelled::begin();
     // Another thread does the same, or did so when the process was forked; then nothing changes.
     let Ok(_following) = FOLLOWING.try_lock() else { return };
-    let count = served::dedicated(dimmer_protocol::ticks());
+    let count = served::dedicated(ticks());
     FOLLOWED.store(count, Ordering::Relaxed);
     let all = served::cores().unwrap_or_default();
     let Some(cores) = started() else {
@@ -165,9 +230,10 @@ fn follow_anew(_: &Inside, count: usize) {
         // If a core is not available, work goes to those before it.
         let _ = cores.use_cores(count);
         cores.keep_clear();
-    } else if let Ok(Some(others)) = settings.start() {
+    } else if let Ok(Some(others)) = start_cores(settings) {
         // Another server, with other cores.
         let _ = cores.use_cores(0);
+        // Ordering: pairs with the load in `started`.
         CORES.store(Box::leak(Box::new(others)), Ordering::Release);
     }
 }
@@ -175,12 +241,11 @@ fn follow_anew(_: &Inside, count: usize) {
 /// Makes `cores` the process's dedicated cores, regardless of [`crate::CORES`]. Does nothing if the
 /// process has started its cores already, or has tried to.
 pub fn dedicate(cores: Cores) {
-    let generation = u64::from(fork::forks()) << PHASE_BITS;
-    if STARTED
-        .compare_exchange(generation, generation | TRIED, Ordering::AcqRel, Ordering::Relaxed)
-        .is_ok()
-    {
+    if let Some(starting) = STARTED.begin(fork::forks(), STARTING, |phase| phase == FIRST) {
+        AT_END.set::<COMES_HOME>(come_home);
+        // Ordering: pairs with the load in `started`.
         CORES.store(Box::leak(Box::new(cores)), Ordering::Release);
+        starting.end(TRIED);
     }
 }
 
@@ -198,19 +263,19 @@ pub fn begin_migration() -> Option<u32> {
 
 fn begin_migration_inside(inside: &Inside) -> Option<u32> {
     let cores = dedicated_inside(inside)?;
-    let call_migration = &thread::own().call_migration;
-    if call_migration.is_there() {
+    let kept = &of_thread().migration;
+    if kept.is_there() {
         return None;
     }
     let migration = cores.begin_migration().ok()?;
     let on_worker = migration.go_to(migration.usual())?;
-    call_migration.set(migration);
+    kept.set(migration);
     Some(on_worker.kernel_thread())
 }
 
 /// State of a thread's migrations for regions.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RegionMigration {
+struct RegionMigration {
     /// When it left home (ticks).
     since: u64,
     /// When the last region ended for which it left (ticks).
@@ -222,7 +287,7 @@ pub(crate) struct RegionMigration {
 /// Migrates the calling thread for a region that starts at the time `now` (ticks), or keeps it away
 /// if it lingers. Returns whether the end of the region must bring it home.
 pub(crate) fn begin_region_migration(inside: &Inside, now: u64) -> bool {
-    let kept = &thread::own().region_migration;
+    let kept = &of_thread().region;
     let region_migration = kept.get();
     if region_migration.lingers {
         kept.set(RegionMigration { lingers: false, ..region_migration });
@@ -239,7 +304,7 @@ pub(crate) fn begin_region_migration(inside: &Inside, now: u64) -> bool {
 /// home, or lingers. It lingers if it has been away for less than the minimum stay (ticks) and the
 /// last two regions followed each other within that time.
 pub(crate) fn end_region_migration(now: u64, minimum_stay: u64) {
-    let kept = &thread::own().region_migration;
+    let kept = &of_thread().region;
     let region_migration = kept.get();
     let is_soon = |since: u64| now.saturating_sub(since) < minimum_stay;
     let lingers = is_soon(region_migration.since) && is_soon(region_migration.left);
@@ -250,8 +315,8 @@ pub(crate) fn end_region_migration(now: u64, minimum_stay: u64) {
 }
 
 /// Brings the calling thread home, if [`begin_migration`] has sent it away.
-pub(crate) fn come_home() {
-    drop(thread::own().call_migration.take());
+fn come_home() {
+    drop(of_thread().migration.take());
 }
 
 /// Brings the calling thread home, if [`begin_migration`] has sent it away, and leaves all signals
@@ -279,4 +344,17 @@ pub fn cut_migration_short() {
 #[must_use]
 pub fn end_cut_migration() -> Option<u64> {
     signals::after_return_from_handler()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cores_are_those_of_the_server_unless_the_policy_is_to_stay() {
+        let all = Settings::default();
+        assert!(all.leaves_cores_to_server() && start_cores(&all).is_err());
+        let stay = Settings::staying();
+        assert!(!stay.leaves_cores_to_server() && matches!(start_cores(&stay), Ok(None)));
+    }
 }

@@ -7,46 +7,21 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use dimmer_host::affinity::{self, AffinityError};
-use dimmer_host::cpusets::CpusetError;
-use dimmer_host::root::{Root, format_cpu_list};
+use dimmer_host::affinity;
+use dimmer_host::root::Root;
 use dimmer_processor::units::CpuId;
 
-use crate::cancel::Uncancelled;
 use crate::job::{self, Large, Small};
 use crate::lane::{DELEGATE, IDLE};
-use crate::migrate::{CannotMigrate, Migration};
 use crate::placement::{self, Placement};
-use crate::signals;
+use crate::shared::Shared;
 use crate::slot::{self, HandOver};
 use crate::spawn::spawn;
-use crate::word::{Patience, Word};
-use crate::worker::{Shared, Worker};
-use crate::{end, exclusion, fork, monitor_wait};
-
-/// Why dedicated cores are not available.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StartError {
-    /// No core was named.
-    #[error("no core was named to move work to")]
-    NoCores,
-    /// A core was named twice.
-    #[error("cpu {0} is named twice")]
-    Twice(CpuId),
-    /// The named cores are all that the process may run on.
-    #[error(
-        "no core would be left for the program itself: this process may run on no others than {}",
-        format_cpu_list(.0)
-    )]
-    NoneLeft(Vec<CpuId>),
-    /// A core does not exist, is offline, or is not allowed.
-    #[error(transparent)]
-    Affinity(#[from] AffinityError),
-    /// The core belongs to a cpuset, and the worker cannot enter it.
-    #[error("no worker gets onto the dedicated core")]
-    Entrance(#[from] CpusetError),
-}
+use crate::start_error::StartError;
+use crate::uncancelled::Uncancelled;
+use crate::wait::{self, Patience, Word};
+use crate::worker::Worker;
+use crate::{end, exclusion, fork, signals};
 
 /// Dedicated cores with a worker on each. Dropping it ends the workers.
 ///
@@ -62,7 +37,7 @@ pub struct Cores {
     root: Root,
     /// The file that lets workers onto the cores, if other threads may not run there.
     entrance: Option<String>,
-    pub(crate) patience: Patience,
+    patience: Patience,
     forks: u32,
     has_complained: AtomicBool,
 }
@@ -132,7 +107,7 @@ impl Cores {
         }
         end::prepare();
         fork::count();
-        monitor_wait::choose();
+        wait::choose();
         signals::may_fence_all();
         let seat = |cpu: &CpuId| Seat { cpu: *cpu, worker: OnceLock::new() };
         Ok(Self {
@@ -174,12 +149,14 @@ impl Cores {
                     // Of two workers that were started at the same time, one ends at once.
                     Ok(worker) => drop(seat.worker.set(worker)),
                     Err(error) => {
+                        // Ordering: as below, for the workers before this one.
                         self.used.store(index, Ordering::Release);
                         return Err(error);
                     }
                 }
             }
         }
+        // Ordering: pairs with the load in `len`: the workers of cores in use are visible.
         self.used.store(count, Ordering::Release);
         Ok(())
     }
@@ -192,6 +169,11 @@ impl Cores {
         let workers: Vec<u32> =
             self.seats.iter().filter_map(|seat| seat.worker.get()?.shared.thread()).collect();
         exclusion::keep_off(&self.root, &dedicated, &workers);
+    }
+
+    /// How long a thread that waits for its work spins.
+    pub(crate) fn patience(&self) -> Patience {
+        self.patience
     }
 
     /// Whether the list of cores is `cpus`.
@@ -208,6 +190,7 @@ impl Cores {
     /// sets another number. If a server has, it sets the number.
     #[inline]
     pub(crate) fn len(&self) -> usize {
+        // Ordering: pairs with the stores in `start_workers`.
         self.used.load(Ordering::Acquire)
     }
 
@@ -222,6 +205,26 @@ impl Cores {
     /// Runs a closure on a dedicated core, on the worker's own stack, and waits for it. Returns its
     /// result; a panic of the closure continues here. Costs a cache-line round trip; closures and
     /// results of up to 48 bytes are passed in the line.
+    ///
+    /// ```
+    /// use dimmer_runtime::{Cores, CpuId, Root};
+    ///
+    /// let Ok(cores) = Cores::start(&Root::live(), &[CpuId::new(1)]) else { return };
+    /// let name = String::from("dimmer");
+    /// // The closure borrows, as this thread waits for it.
+    /// assert_eq!(cores.delegate(|| name.len()), 6);
+    /// // It runs on another thread, with that thread's storage.
+    /// let here = std::thread::current().id();
+    /// assert!(cores.delegate(|| std::thread::current().id()) != here);
+    /// ```
+    ///
+    /// What the closure has and returns goes to another thread, so it must be [`Send`]:
+    ///
+    /// ```compile_fail,E0277
+    /// fn count(cores: &dimmer_runtime::Cores, shared: &std::rc::Rc<u32>) -> u32 {
+    ///     cores.delegate(|| **shared)
+    /// }
+    /// ```
     pub fn delegate<T: Send, F: FnOnce() -> T + Send>(&self, work: F) -> T {
         self.try_delegate(work).unwrap_or_else(|work| work())
     }
@@ -251,6 +254,15 @@ impl Cores {
 
     /// Starts a closure on a dedicated core, while the caller goes on. Each thread can have one per
     /// core at a time; another one runs in place.
+    ///
+    /// ```
+    /// use dimmer_runtime::{Cores, CpuId, Root};
+    ///
+    /// let Ok(cores) = Cores::start(&Root::live(), &[CpuId::new(1)]) else { return };
+    /// let sum = cores.begin(|| (1..=1000).sum::<u64>());
+    /// let product: u64 = (1..=10).product();
+    /// assert_eq!((sum.join(), product), (500_500, 3_628_800));
+    /// ```
     pub fn begin<T, F>(&self, work: F) -> Pending<'_, T>
     where
         T: Send + 'static,
@@ -283,30 +295,6 @@ impl Cores {
             }
         };
         Pending { cores: self, lane, outcome, not_send: PhantomData }
-    }
-
-    /// Runs the body of one call on a dedicated core, with the caller's own stack and thread-local
-    /// storage, and comes back. The closure need not be [`Send`], since it runs on the same thread.
-    /// If the thread cannot migrate, the closure runs here.
-    ///
-    /// Costs two system calls, for signals, besides two hand-offs.
-    pub fn migrate<T>(&self, work: impl FnOnce() -> T) -> T {
-        let Ok(mut migration) = self.begin_migration() else { return work() };
-        let core = migration.usual();
-        let _away = migration.go(core);
-        work()
-    }
-
-    /// Starts a stretch of execution in which the calling thread may migrate to the dedicated cores
-    /// and back.
-    ///
-    /// # Errors
-    /// [`CannotMigrate`].
-    pub fn begin_migration(&self) -> Result<Migration<'_>, CannotMigrate> {
-        if self.is_inherited() {
-            return Err(CannotMigrate::NoWorker);
-        }
-        Migration::begin(self, self.patience)
     }
 
     /// The worker with the index `core`, if the core is in use and the worker has not ended and is
@@ -396,6 +384,13 @@ impl Cores {
 type Work = Box<dyn FnOnce() + Send>;
 
 /// A closure that runs on a dedicated core, or has run. Dropping it waits for its end.
+///
+/// It belongs to the thread that has started the closure:
+///
+/// ```compile_fail,E0277
+/// fn is_send<T: Send>() {}
+/// is_send::<dimmer_runtime::Pending<'static, ()>>();
+/// ```
 #[derive(Debug)]
 pub struct Pending<'a, T> {
     cores: &'a Cores,

@@ -14,16 +14,20 @@ use std::io::Write as _;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{Ordering, compiler_fence};
 
+use crate::arch::of_thread;
 use crate::cores::Cores;
+use crate::fork::{BEFORE, ENDS_DELEGATED};
 use crate::job::Small;
 use crate::lane::{ClosureBytes, DELEGATE_LEAF, IDLE, Lane, PANICKED, READY};
+use crate::shared::Shared;
 use crate::slot::{self, HandOver, Place};
-use crate::thread;
-use crate::word::Patience;
-use crate::worker::Shared;
+use crate::thread::Kept;
+use crate::wait::Patience;
 
-/// The work that the calling thread has delegated and not taken back, and its worker.
-pub(crate) type Out = (*const Delegated, To);
+of_thread! {
+    /// The work that the calling thread has delegated and not taken back, and its worker.
+    fn out() -> Kept<(*const Delegated, To)>, "dimmer_runtime_delegate";
+}
 
 /// The state of delegated work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,14 +42,14 @@ enum State {
 
 /// The worker and lane that work is delegated to.
 #[derive(Clone, Copy)]
-pub(crate) struct To {
+struct To {
     worker: *const Shared,
     slot: usize,
     patience: Patience,
 }
 
 /// Delegated work. It lies on its owner's stack.
-pub(crate) struct Delegated {
+struct Delegated {
     to: To,
     state: Cell<State>,
     /// The content of the lane: the result of the work, or the work itself if it was withdrawn.
@@ -68,7 +72,7 @@ impl Cores {
         let lane = worker.lane(slot);
         let busy = HandOver::begin();
         let delegated = Delegated {
-            to: To { worker, slot, patience: self.patience },
+            to: To { worker, slot, patience: self.patience() },
             state: Cell::new(State::Out),
             brought: UnsafeCell::new(MaybeUninit::uninit()),
         };
@@ -76,10 +80,10 @@ impl Cores {
         // again.
         unsafe { small.put(lane) };
         lane.word.put(READY);
-        let out = Delegating::begin(&delegated);
+        let delegating = Delegating::begin(&delegated);
         // SAFETY: the lane belongs to this thread, and holds this closure.
         unsafe { Small::<F, T>::ask_for(lane, DELEGATE_LEAF) };
-        drop(out);
+        drop(delegating);
         drop(busy);
         let brought = delegated.brought.get();
         if delegated.state.get() == State::Withdrawn {
@@ -97,7 +101,8 @@ struct Delegating<'a>(&'a Delegated);
 
 impl<'a> Delegating<'a> {
     fn begin(delegated: &'a Delegated) -> Self {
-        thread::own().out.set((delegated, delegated.to));
+        BEFORE.set::<ENDS_DELEGATED>(wait_for_delegated);
+        out().set((delegated, delegated.to));
         compiler_fence(Ordering::SeqCst);
         Self(delegated)
     }
@@ -106,7 +111,7 @@ impl<'a> Delegating<'a> {
 impl Drop for Delegating<'_> {
     fn drop(&mut self) {
         self.0.wait();
-        thread::own().out.take();
+        out().take();
     }
 }
 
@@ -185,8 +190,8 @@ fn lost() -> ! {
 }
 
 /// Waits until the calling thread's delegated work, if any, is done.
-pub(crate) fn wait_for_delegated() {
-    if let Some((delegated, _)) = thread::own().out.get() {
+fn wait_for_delegated() {
+    if let Some((delegated, _)) = out().get() {
         // SAFETY: it lies on this thread's stack, in a frame of a caller.
         unsafe { (*delegated).wait() };
     }
@@ -202,13 +207,13 @@ pub fn leave_delegated() {
 /// For unwinding the thread through [`Cores::delegate_leaf`], for example when it is cancelled.
 /// Like [`leave_delegated`], but does not read the frame of [`Cores::delegate_leaf`].
 pub fn unwind_delegated() {
-    while thread::own().out.get().is_some_and(|(_, to)| to.wait().is_none()) {}
+    while out().get().is_some_and(|(_, to)| to.wait().is_none()) {}
     come_back();
 }
 
 /// Records that no work is delegated any more.
 fn come_back() {
-    let Some((_, to)) = thread::own().out.take() else { return };
+    let Some((_, to)) = out().take() else { return };
     let (_, lane) = to.lane();
     if lane.word.value() != IDLE {
         lane.word.put(IDLE);
@@ -242,7 +247,7 @@ mod tests {
         }
         let done = AtomicU32::new(0);
         let delegated = Delegated {
-            to: To { worker, slot, patience: cores.patience },
+            to: To { worker, slot, patience: cores.patience() },
             state: Cell::new(State::Out),
             brought: UnsafeCell::new(MaybeUninit::uninit()),
         };
@@ -260,5 +265,59 @@ mod tests {
         std::mem::forget(Delegating::begin(delegated));
         // SAFETY: the lane belongs to this thread, and holds this closure.
         unsafe { Small::<F, ()>::ask_for(lane, DELEGATE_LEAF) };
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use std::time::Duration;
+
+    use loom::cell::UnsafeCell;
+    use loom::sync::Arc;
+
+    use super::*;
+    use crate::lane::is_asked;
+    use crate::wait::{Doorbell, Word};
+
+    /// The protocol's shared parts: the lane, the doorbell, and what the lane holds.
+    #[derive(Default)]
+    struct Parts {
+        word: Word,
+        doorbell: Doorbell,
+        closure: UnsafeCell<u32>,
+        run: UnsafeCell<u32>,
+    }
+
+    /// Fails if a worker takes [`READY`] for a request (the rest of the work is not in the lane
+    /// yet), if the request or the answer does not release, or if the owner does not ring after it:
+    /// then loom reports two threads at the payload, or a worker that sleeps for good.
+    #[test]
+    fn loom_delegated_work_is_complete_when_it_is_asked_for_and_when_it_is_done() {
+        loom::model(|| {
+            let shared = Arc::new(Parts::default());
+            let worker = Arc::clone(&shared);
+            let thread = loom::thread::spawn(move || {
+                while !is_asked(worker.word.value()) {
+                    worker.doorbell.sleep(|| is_asked(worker.word.value()), || ());
+                }
+                // SAFETY: the request hands both over.
+                let run = worker.run.with(|run| unsafe { *run });
+                // SAFETY: the request hands both over.
+                worker.closure.with_mut(|closure| unsafe { *closure += run });
+                worker.word.post(IDLE);
+            });
+            // SAFETY: the lane is idle, and belongs to this thread.
+            shared.closure.with_mut(|closure| unsafe { *closure = 1 });
+            shared.word.put(READY);
+            // SAFETY: the lane is not asked for anything yet.
+            shared.run.with_mut(|run| unsafe { *run = 2 });
+            shared.word.set(DELEGATE_LEAF);
+            shared.doorbell.ring();
+            let at_once = Patience(Duration::ZERO);
+            while shared.word.wait_while(DELEGATE_LEAF, at_once).is_none() {}
+            // SAFETY: the answer hands it back.
+            assert_eq!(shared.closure.with(|closure| unsafe { *closure }), 3);
+            thread.join().unwrap();
+        });
     }
 }

@@ -8,7 +8,16 @@
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::{call_migration, migrate, slot};
+use crate::from_above::FromAbove;
+
+/// What a thread's end has to undo, in this order: first the thread comes home.
+pub(crate) static AT_END: FromAbove<3> = FromAbove::new();
+/// Place in [`AT_END`]: a thread that is away for a call or a region comes home.
+pub(crate) const COMES_HOME: usize = 0;
+/// Place in [`AT_END`]: its data for migrations is freed.
+pub(crate) const FREES_MIGRATION: usize = 1;
+/// Place in [`AT_END`]: its slot is given back.
+pub(crate) const GIVES_BACK_SLOT: usize = 2;
 
 /// The key plus 1; 0 before [`prepare`], and if no key is available.
 static KEY: AtomicU32 = AtomicU32::new(0);
@@ -19,6 +28,7 @@ const FIRST_THAT_ALLOCATES: libc::pthread_key_t = 32;
 
 /// Makes the key, if there is none yet. The earlier the better, since there are few early keys.
 pub(crate) fn prepare() {
+    // Ordering: pairs with the exchange below: the key exists that the number names.
     if KEY.load(Ordering::Acquire) != 0 {
         return;
     }
@@ -29,6 +39,7 @@ pub(crate) fn prepare() {
     if made != 0 {
         return;
     }
+    // Ordering: Release pairs with the loads of `KEY`, after the key was made.
     let is_first = key < FIRST_THAT_ALLOCATES
         && KEY.compare_exchange(0, key + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok();
     if !is_first {
@@ -40,6 +51,7 @@ pub(crate) fn prepare() {
 /// Registers the calling thread for the cleanup at its end; returns false if that is impossible.
 /// Async-signal-safe.
 pub(crate) fn watch() -> bool {
+    // Ordering: pairs with the exchange in `prepare`.
     let Some(key) = KEY.load(Ordering::Acquire).checked_sub(1) else { return false };
     // Any value except null.
     // SAFETY: the key is never deleted, and the value is never dereferenced.
@@ -48,7 +60,5 @@ pub(crate) fn watch() -> bool {
 
 /// The cleanup at a thread's end.
 extern "C" fn at_end(_: *mut c_void) {
-    call_migration::come_home();
-    migrate::give_back();
-    slot::give_back();
+    AT_END.call();
 }

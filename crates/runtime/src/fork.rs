@@ -1,13 +1,41 @@
 //! State of a child of fork(2): the child has no workers, and a thread that was away at the fork
 //! goes on where it is.
 
+use std::cell::Cell;
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 
+use crate::arch::of_thread;
+use crate::from_above::FromAbove;
+use crate::signals;
 use crate::slot::{self, Place};
-use crate::{delegate, region, served, signals, thread};
+use crate::thread::Kept;
+
+/// What a thread that forks does before.
+pub(crate) static BEFORE: FromAbove<1> = FromAbove::new();
+/// Place in [`BEFORE`]: delegated work ends, as the child has no worker that would complete it.
+pub(crate) const ENDS_DELEGATED: usize = 0;
+
+/// What a child does.
+pub(crate) static IN_CHILD: FromAbove<2> = FromAbove::new();
+/// Place in [`IN_CHILD`]: it gives up what another thread of its parent has begun.
+pub(crate) const FORGETS_OTHERS: usize = 0;
+/// Place in [`IN_CHILD`]: it leaves the server to its parent.
+pub(crate) const LEAVES_SERVER: usize = 1;
+
+/// A thread's own.
+struct Own {
+    /// The kernel's id of its own kernel thread, if it ever migrated; otherwise 0.
+    home: Cell<u32>,
+    /// The CPU affinity of its home, during a fork.
+    allowed: Kept<CpuSet>,
+}
+
+of_thread! {
+    fn of_thread() -> Own, "dimmer_runtime_fork";
+}
 
 /// Number of forks between the first call of [`count`] and this process. A child has no workers.
 static FORKS: AtomicU32 = AtomicU32::new(0);
@@ -22,7 +50,7 @@ pub(crate) fn forks() -> u32 {
 /// migrate.
 pub(crate) fn note_home() {
     let number = rustix::thread::gettid().as_raw_nonzero().get();
-    thread::own().home.set(u32::try_from(number).unwrap_or(0));
+    of_thread().home.set(u32::try_from(number).unwrap_or(0));
 }
 
 /// Registers the fork handlers. From then on each child counts its fork. A child of a thread that
@@ -42,34 +70,32 @@ fn is_on_a_worker() -> bool {
 }
 
 extern "C" fn before() {
-    // The child has no worker that would complete the delegated work.
-    delegate::wait_for_delegated();
+    BEFORE.call();
     if is_on_a_worker() {
-        let home = thread::own().home.get();
+        let home = of_thread().home.get();
         // A process that a worker forks belongs to no thread: it gets the affinity of the main
         // thread.
         let home = if slot::place() == Place::Migrated { i32::try_from(home).ok() } else { None };
         let home = home.and_then(Pid::from_raw).unwrap_or_else(rustix::process::getpid);
         let allowed = sched_getaffinity(Some(home)).unwrap_or_else(|_| CpuSet::new());
-        thread::own().allowed.set(allowed);
+        of_thread().allowed.set(allowed);
     }
 }
 
 extern "C" fn in_parent() {
-    thread::own().allowed.take();
+    of_thread().allowed.take();
 }
 
 extern "C" fn in_child() {
     FORKS.fetch_add(1, Ordering::Relaxed);
     slot::keep_own();
-    region::forget_others();
-    if thread::own().home.get() != 0 {
+    if of_thread().home.get() != 0 {
         note_home();
     }
-    served::leave_to_parent();
+    IN_CHILD.call();
     if is_on_a_worker() {
         // If the affinity cannot be changed, the child stays on the dedicated core.
-        let _ = thread::own().allowed.take().map(|cpus| sched_setaffinity(None, &cpus));
+        let _ = of_thread().allowed.take().map(|cpus| sched_setaffinity(None, &cpus));
         signals::restore();
     }
 }

@@ -2,10 +2,9 @@
 //! any code, also code that holds a lock or is in the middle of an allocation. Code that starts
 //! threads, reads files or allocates checks this first.
 
-use std::arch::naked_asm;
-
 use rustix::param::page_size;
 
+use crate::arch::{FRAME_WORDS, begins_frame, call_with_frames};
 use crate::signals::{self, Action};
 use crate::thread;
 
@@ -28,11 +27,7 @@ const DEEPEST: usize = 1 << 20;
 pub(crate) fn may_be_in_one() -> bool {
     // Starts above the frames of the called functions: they contain the same words, since they
     // search for them.
-    #[unsafe(naked)]
-    extern "C" fn look() -> bool {
-        naked_asm!("lea rdi, [rsp + 8]", "jmp {look}", look = sym may_be_above)
-    }
-    look()
+    call_with_frames!(may_be_above)
 }
 
 extern "C" fn may_be_above(frames: usize) -> bool {
@@ -77,7 +72,7 @@ impl Ends {
         let mut limit = at.saturating_add(DEEPEST);
         // A thread's own data lies at the upper end of its stack; other data follows. The stack of
         // the first thread is followed by nothing.
-        let own = std::ptr::from_ref(thread::own()).addr();
+        let own = thread::address();
         if own > at {
             limit = limit.min(own);
         }
@@ -94,7 +89,7 @@ impl Ends {
             let words = &buffer[..read / size_of::<usize>()];
             let found = words.iter().zip((at..).step_by(size_of::<usize>()));
             let mut found = found.filter(|(word, _)| **word != 0 && self.0.contains(word));
-            if found.any(|(_, place)| begins_frame(place)) {
+            if found.any(|(_, place)| is_frame(place)) {
                 return Some(true);
             }
             at += read;
@@ -103,20 +98,11 @@ impl Ends {
     }
 }
 
-/// Whether the return address at `place` starts a frame that the kernel wrote for a handler, and is
-/// not just a copy of that word.
-///
-/// Source: Linux, `struct rt_sigframe`, `ucontext` and `sigcontext_64` in arch/x86/include.
-fn begins_frame(place: usize) -> bool {
-    const FLAGS: usize = 1;
-    const LINK: usize = 2;
-    const SEGMENTS: usize = 24;
-    /// The segment of 64-bit code.
-    const CODE: usize = 0x33;
-    let mut words = [0; SEGMENTS + 1];
+/// Whether the return address at `place` starts a frame that the kernel wrote for a handler.
+fn is_frame(place: usize) -> bool {
+    let mut words = [0; FRAME_WORDS];
     let bytes = size_of_val(&words);
-    let is_there = signals::read_own(place, &mut words, bytes) == bytes;
-    is_there && words[FLAGS] < 16 && words[LINK] == 0 && words[SEGMENTS] & 0xFFFF == CODE
+    signals::read_own(place, &mut words, bytes) == bytes && begins_frame(&words)
 }
 
 #[cfg(test)]

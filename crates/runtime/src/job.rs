@@ -167,7 +167,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::word::Patience;
+    use crate::wait::Patience;
 
     /// The word of a lane whose worker should end.
     const END: u32 = 100;

@@ -4,14 +4,47 @@
 //! is claimed or queued, so a hand-off transfers one line there and the same line back, and a
 //! thread that stalls in the middle of one delays no other thread. A worker polls its lanes in
 //! turn.
+//!
+//! # States of the word
+//!
+//! The word says what the lane is for, and to whom the payload belongs: to the *owner* (the
+//! thread), or to the *worker*. A *request* is [`DELEGATE`], [`DELEGATE_LEAF`] or [`MIGRATE`].
+//!
+//! | state | payload: whose, and what |
+//! |---|---|
+//! | [`IDLE`] | owner's: nothing, or a result, or a thread that is back |
+//! | [`READY`] | owner's: a closure, whose code is about to be stored |
+//! | a request | worker's: a closure, or a thread that has left its stack |
+//! | [`PANICKED`] | owner's: what the closure panicked with |
+//! | [`WITHDRAWN`] | neither's, until the owner has seen where the worker is; then the owner's |
+//!
+//! | from | to | by, with | when |
+//! |---|---|---|---|
+//! | `IDLE` | `DELEGATE` | owner, `set` | a closure is in the payload ([`Lane::ask_call`]) |
+//! | `IDLE` | `MIGRATE` | owner, `set` | its kernel thread stands on the trampoline stack |
+//! | `IDLE` | `READY` | owner, `put` | a leaf call's closure is in the payload |
+//! | `READY` | `DELEGATE_LEAF` | owner, `set` | the work is noted, so handlers find it |
+//! | a closure | `IDLE` | worker, `post` | the result is in the payload |
+//! | a closure | `PANICKED` | worker, `post` | the panic is in the payload |
+//! | `MIGRATE` | `IDLE` | worker, `post` | the thread has left the worker ([`crate::carry`]) |
+//! | a request | `WITHDRAWN` | owner, `change` | the worker is long at other work |
+//! | `WITHDRAWN` | the request | owner, `change` | the worker has started it, or may have |
+//! | `WITHDRAWN`, `PANICKED` | `IDLE` | owner, `put` | the owner has what was in the payload |
+//! | `READY` | `IDLE` | owner, `put` | a handler has jumped out before the request |
+//! | a request | `IDLE` | owner, `put` | the worker has ended, and had not started it |
+//!
+//! While the owner sleeps, a request has the bit `ASLEEP` too, which the thread that changes the
+//! word sees. The operations are those of [`Word`]. The worker does nothing in other states than
+//! requests ([`is_asked`]), and looks again after it has said that it starts
+//! ([`crate::shared::Shared::claim`]).
 
 use std::cell::{Cell, UnsafeCell};
 use std::mem::MaybeUninit;
 
-use crate::switch::Context;
-use crate::word::Word;
+use crate::arch::Context;
+use crate::wait::Word;
 
-/// There is no request, or the request is complete.
+/// Nothing is asked for, or what was asked for is done.
 pub(crate) const IDLE: u32 = 0;
 /// Request: run the call in the lane.
 pub(crate) const DELEGATE: u32 = 1;
@@ -19,15 +52,18 @@ pub(crate) const DELEGATE: u32 = 1;
 pub(crate) const MIGRATE: u32 = 2;
 /// The call is complete, and the payload holds its panic.
 pub(crate) const PANICKED: u32 = 3;
-
-/// The owner takes its request back; see [`crate::worker::Shared::give_back`].
-pub(crate) const WITHDRAWN: u32 = 5;
-
+/// The owner takes its request back; see [`crate::shared::Shared::give_back`].
+pub(crate) const WITHDRAWN: u32 = 4;
 /// Like [`DELEGATE`], for code without fault handlers of its own; see [`crate::delegate`].
-pub(crate) const DELEGATE_LEAF: u32 = 6;
-
+pub(crate) const DELEGATE_LEAF: u32 = 5;
 /// Work is in the lane, and [`DELEGATE_LEAF`] is about to request it.
-pub(crate) const READY: u32 = 7;
+pub(crate) const READY: u32 = 6;
+
+/// Whether a lane's word requests work.
+#[inline]
+pub(crate) const fn is_asked(word: u32) -> bool {
+    matches!(word, DELEGATE | MIGRATE | DELEGATE_LEAF)
+}
 
 /// Data in the line itself, which need not be fetched separately.
 pub(crate) type ClosureBytes = MaybeUninit<[u64; 6]>;

@@ -13,42 +13,83 @@
 //!
 //! Everything runs exactly once: work that cannot be moved runs where it is.
 //!
+//! # Example
+//!
+//! ```
+//! use dimmer_runtime::{Cores, CpuId, Root};
+//!
+//! let words = ["some", "work"];
+//! let count = || words.iter().map(|word| word.len()).sum::<usize>();
+//! let letters = match Cores::start(&Root::live(), &[CpuId::new(1)]) {
+//!     // On cpu 1, while this thread waits.
+//!     Ok(cores) => cores.delegate(count),
+//!     // There is no cpu 1, or no other one for this thread.
+//!     Err(error) => {
+//!         eprintln!("nothing is moved: {error}");
+//!         count()
+//!     }
+//! };
+//! assert_eq!(letters, 8);
+//! ```
+//!
 //! Programs enter regions, and call moved functions, in signal handlers and in their own
 //! allocators, too. The code on the way there therefore does not allocate, does not wait for a
 //! lock, and calls no function that the program may have replaced. This holds once the crate was
 //! prepared ([`prepare()`]) and the cores were started ([`dedicated`]). Neither happens in a signal
 //! handler or in the middle of this crate's own code (`handler`, `thread`).
+//!
+//! # Layers
+//!
+//! Files import downwards only, which `cargo xtask tidy` checks. From the top:
+//!
+//! | layer | files |
+//! |---|---|
+//! | places that programs mark, and calls | `region`, `call_migration`, `prepare` |
+//! | who decides | `served`, `settings`, `adding` |
+//! | the ways to move work | `migrate`, `delegate`, `cores` |
+//! | workers | `worker`, `carry`, `cancel`, `shared` |
+//! | handing work over | `job`, `lane`, `wait`, `placement`, `stack`, `sanitizer` |
+//! | threads, processes | `fork`, `slot`, `end`, `handler`, `signals`, `thread`, `sample` |
+//! | below all | `arch`, `primitive`, `phase`, `from_above`, `spawn`, `errno`, `exclusion` |
+//!
+//! What a lower file has to call of an upper one, the upper one leaves with it (`from_above`). Of
+//! `arch`, the ways to wait for a line (`MONITORS`) belong to `wait`.
 
+mod adding;
+mod arch;
 mod call_migration;
+mod can_migrate;
 mod cancel;
-mod clock;
+mod carry;
 mod cores;
 mod delegate;
-mod doorbell;
 mod end;
 mod errno;
 mod exclusion;
 mod fork;
-mod futex;
+mod from_above;
 mod handler;
 mod job;
 mod lane;
 mod migrate;
-mod monitor_wait;
+mod phase;
 mod placement;
 mod prepare;
+mod primitive;
 mod region;
 mod sample;
 mod sanitizer;
 mod served;
 mod settings;
+mod shared;
 mod signals;
 mod slot;
 mod spawn;
 mod stack;
-mod switch;
+mod start_error;
 mod thread;
-mod word;
+mod uncancelled;
+mod wait;
 mod worker;
 
 pub use dimmer_host::root::Root;
@@ -56,14 +97,16 @@ pub use dimmer_processor::units::CpuId;
 pub use dimmer_protocol::ticks_per_ns;
 
 pub use call_migration::dedicated;
-pub use cores::{Cores, Pending, StartError};
-pub use migrate::{CannotMigrate, Migrated, Migration, check as check_migration};
+pub use can_migrate::{CannotMigrate, check as check_migration};
+pub use cores::{Cores, Pending};
+pub use migrate::{Migrated, Migration};
 pub use prepare::prepare;
 pub use region::{Entered, Region, Site, SiteStatistics, sites};
 pub use served::metric;
 pub use settings::{
     CORES, Decision, ENTRANCE, POLICY, Settings, SettingsError, of_process as settings,
 };
+pub use start_error::StartError;
 pub use worker::WORKERS;
 
 /// For code that moves calls of unmodified programs: a thread leaves home where a function starts,

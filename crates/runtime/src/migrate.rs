@@ -18,59 +18,47 @@
 //!   mutex when the home ends, although the worker may go on for some microseconds.
 
 use std::cell::Cell;
-use std::io;
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::ptr::NonNull;
 
 use dimmer_host::migration;
 
+use crate::arch::{self, Context, of_thread, switch};
+use crate::can_migrate::{CannotMigrate, check};
+use crate::cancel::{self, Cancelled};
+use crate::carry::NOTHING;
 use crate::cores::Cores;
+use crate::end::{AT_END, FREES_MIGRATION};
 use crate::lane::{IDLE, Lane, MIGRATE};
 use crate::sanitizer::{self, Storage};
-use crate::signals;
+use crate::shared::{Own, Shared};
 use crate::slot::{self, Place};
 use crate::stack::Stack;
-use crate::switch::{self, Context, Message, switch};
-use crate::thread::{self, Thread};
-use crate::word::Patience;
-use crate::worker::{Own, Shared};
-use crate::{cancel, fork};
+use crate::thread::Kept;
+use crate::wait::Patience;
+use crate::{fork, signals};
 
-/// Why a thread cannot migrate.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum CannotMigrate {
-    /// Only the kernel can change the FS base, which holds the address of thread-local storage.
-    #[error("this kernel or processor does not let programs change the FS base (fsgsbase)")]
-    ThreadPointer,
-    /// The processor keeps a second copy of the return addresses, which would not migrate.
-    #[error("shadow stacks are on in this process")]
-    ShadowStack,
-    /// Valgrind runs the process.
-    #[error("Valgrind runs this process, and knows no threads that travel")]
-    Valgrind,
-    /// The thread holds a robust mutex, which the kernel would pass on when the thread's home ends.
-    #[error("this thread holds a robust mutex")]
-    RobustMutex,
-    /// The thread is a worker or is away already, or more threads exist than lanes.
-    #[error("this thread runs on a dedicated core already, or too many threads use them")]
-    NoLane,
-    /// All workers have ended, or the process is a child of the one that started them.
-    #[error("no dedicated core has a worker")]
-    NoWorker,
-    /// There is no memory for the trampoline stack.
-    #[error("cannot map a stack")]
-    System(#[from] io::Error),
+/// A thread's own.
+struct OfThread {
+    /// Its data for migrations; null before its first [`Migration`], and during one.
+    state: Cell<*mut MigrationState>,
+    /// The head of its list of robust mutexes, once it was looked up. The inner value is `None` if
+    /// it has no such list.
+    robust: Kept<Option<*const *const ()>>,
+}
+
+of_thread! {
+    fn of_thread() -> OfThread, "dimmer_runtime_migrate";
 }
 
 /// A thread's data for migrations. It lies at the top of the trampoline stack.
-pub(crate) struct MigrationState {
+struct MigrationState {
     slot: usize,
-    pub(crate) thread_pointer: u64,
-    /// This crate's data of the thread. Its home needs the reference, since it has no thread-local
-    /// storage of its own.
-    pub(crate) thread: &'static Thread,
+    thread_pointer: u64,
+    /// What its home tells it of cancellations. The home needs the reference, since it has no
+    /// thread-local storage of its own.
+    cancelled: &'static Cancelled,
     patience: Cell<Patience>,
     /// Where its kernel thread resumes when the thread leaves.
     trampoline: Cell<Context>,
@@ -79,7 +67,7 @@ pub(crate) struct MigrationState {
 }
 
 /// The owner of a [`MigrationState`]: dropping this frees the memory.
-pub(crate) struct OwnedMigrationState(NonNull<MigrationState>);
+struct OwnedMigrationState(NonNull<MigrationState>);
 
 impl std::fmt::Debug for OwnedMigrationState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -107,7 +95,7 @@ impl Drop for OwnedMigrationState {
 }
 
 /// Frees the calling thread's data for migrations, at the thread's end.
-pub(crate) fn give_back() {
+fn give_back() {
     keep(None);
 }
 
@@ -116,14 +104,14 @@ fn keep(state: Option<OwnedMigrationState>) {
     let kept =
         state.map_or(std::ptr::null_mut(), |state| std::mem::ManuallyDrop::new(state).0.as_ptr());
     // If a signal handler has stored one in between, that one is dropped.
-    drop(NonNull::new(thread::own().migration_state.replace(kept)).map(OwnedMigrationState));
+    drop(NonNull::new(of_thread().state.replace(kept)).map(OwnedMigrationState));
 }
 
 /// Whether the calling thread holds a robust mutex, according to the list that the C library has
 /// registered with the kernel. The first call takes a system call.
 #[must_use]
 pub fn holds_robust_mutex() -> bool {
-    let kept = &thread::own().robust;
+    let kept = &of_thread().robust;
     let list = kept.get().unwrap_or_else(|| {
         let list = migration::robust_list();
         kept.set(list);
@@ -133,38 +121,22 @@ pub fn holds_robust_mutex() -> bool {
     list.is_some_and(|head| unsafe { head.read_volatile() } != head.cast())
 }
 
-/// Checks whether this machine and process allow threads to migrate.
-///
-/// # Errors
-/// Why they do not.
-pub fn check() -> Result<(), CannotMigrate> {
-    if migration::is_under_valgrind() {
-        return Err(CannotMigrate::Valgrind);
-    }
-    if !migration::can_change_thread_pointer() {
-        return Err(CannotMigrate::ThreadPointer);
-    }
-    if migration::has_shadow_stack() {
-        return Err(CannotMigrate::ShadowStack);
-    }
-    Ok(())
-}
-
 impl OwnedMigrationState {
     fn new(slot: usize, patience: Patience) -> Result<Self, CannotMigrate> {
         check()?;
         let stack = Stack::map()?;
         // SAFETY: `check` has found that reading it is allowed.
-        let thread_pointer = unsafe { switch::thread_pointer() };
+        let thread_pointer = unsafe { arch::thread_pointer() };
         fork::note_home();
         let (patience, trampoline) = (Cell::new(patience), Cell::default());
         let storage = Storage::new();
         let place: *mut MigrationState = stack.top();
-        let thread = thread::own();
+        let cancelled = cancel::of_thread();
+        AT_END.set::<FREES_MIGRATION>(give_back);
         let migration_state = MigrationState {
             slot,
             thread_pointer,
-            thread,
+            cancelled,
             patience,
             trampoline,
             storage,
@@ -174,7 +146,7 @@ impl OwnedMigrationState {
         unsafe { place.write(migration_state) };
         // SAFETY: within a mapping.
         let state = Self(unsafe { NonNull::new_unchecked(place) });
-        state.trampoline.set(switch::prepare(place.cast(), wait_at_home, place.cast()));
+        state.trampoline.set(arch::prepare(place.cast(), wait_at_home, place.cast()));
         Ok(state)
     }
 }
@@ -214,7 +186,7 @@ fn has_come_back(worker: &Shared, lane: &Lane, state: &MigrationState) -> bool {
         return true;
     }
     if worker.is_alive() {
-        cancel::pass_on(worker, state);
+        cancel::pass_on(worker, state.cancelled, state.thread_pointer);
         return worker.give_back(state.slot, MIGRATE);
     }
     if lane.word.value() != MIGRATE {
@@ -234,38 +206,19 @@ fn end_thread() {
     unsafe { libc::syscall(libc::SYS_exit, 0) };
 }
 
-/// A message without content.
-const NOTHING: Message = [std::ptr::null(); 2];
-
-/// Resumes the thread in a lane, and runs it until it leaves.
-///
-/// # Safety
-/// The lane's word is [`MIGRATE`], and the caller is the lane's worker.
-#[inline]
-pub(crate) unsafe fn carry(worker: &Shared, lane: &Lane) {
-    let travel = lane.thread();
-    // SAFETY: the caller guarantees that the lane holds a thread.
-    let thread_pointer = unsafe { (*travel).thread_pointer };
-    let own = &worker.own.0;
-    #[cfg(dimmer_tsan)]
-    let storage = own.storage();
-    // SAFETY: the thread's code runs here now. The worker's own code uses no thread-local storage
-    // until it settles.
-    unsafe { own.put_in_force(thread_pointer) };
-    let message = [(&raw const *lane).cast(), (&raw const *own).cast()];
-    // SAFETY: the thread was handed over once, and no other kernel thread runs on its stack.
-    unsafe { switch(own.context.as_ptr(), lane.context(), message) };
-    #[cfg(dimmer_tsan)]
-    own.settle_at(storage);
-    lane.word.post(IDLE);
-}
-
 /// A stretch of execution in which the calling thread may migrate to dedicated cores and back.
 /// Signals are blocked meanwhile, and closures that it would delegate run where it is.
 ///
 /// While a thread is away, it must not take or hold a priority-inheriting or robust mutex (a thread
 /// that holds a robust one does not migrate), and must not depend on its thread id or CPU as the
 /// kernel reports them.
+///
+/// It belongs to the thread:
+///
+/// ```compile_fail,E0277
+/// fn is_send<T: Send>() {}
+/// is_send::<dimmer_runtime::Migration<'static>>();
+/// ```
 #[derive(Debug)]
 pub struct Migration<'a> {
     cores: &'a Cores,
@@ -295,13 +248,57 @@ pub(crate) struct OnWorker {
     worker: *const Own,
 }
 
+impl Cores {
+    /// Runs the body of one call on a dedicated core, with the caller's own stack and thread-local
+    /// storage, and comes back. The closure need not be [`Send`], since it runs on the same thread.
+    /// If the thread cannot migrate, the closure runs here.
+    ///
+    /// ```
+    /// use std::cell::Cell;
+    ///
+    /// use dimmer_runtime::{Cores, CpuId, Root};
+    ///
+    /// thread_local! {
+    ///     static TURNS: Cell<u32> = const { Cell::new(0) };
+    /// }
+    /// let Ok(cores) = Cores::start(&Root::live(), &[CpuId::new(1)]) else { return };
+    /// let here = std::thread::current().id();
+    /// // The same thread, with its own storage, on another core.
+    /// cores.migrate(|| {
+    ///     TURNS.set(TURNS.get() + 1);
+    ///     assert_eq!(std::thread::current().id(), here);
+    /// });
+    /// assert_eq!(TURNS.get(), 1);
+    /// ```
+    ///
+    /// Costs two system calls, for signals, besides two hand-offs.
+    pub fn migrate<T>(&self, work: impl FnOnce() -> T) -> T {
+        let Ok(mut migration) = self.begin_migration() else { return work() };
+        let core = migration.usual();
+        let _away = migration.go(core);
+        work()
+    }
+
+    /// Starts a stretch of execution in which the calling thread may migrate to the dedicated cores
+    /// and back.
+    ///
+    /// # Errors
+    /// [`CannotMigrate`].
+    pub fn begin_migration(&self) -> Result<Migration<'_>, CannotMigrate> {
+        if self.is_inherited() {
+            return Err(CannotMigrate::NoWorker);
+        }
+        Migration::begin(self, self.patience())
+    }
+}
+
 impl<'a> Migration<'a> {
-    pub(crate) fn begin(cores: &'a Cores, patience: Patience) -> Result<Self, CannotMigrate> {
+    fn begin(cores: &'a Cores, patience: Patience) -> Result<Self, CannotMigrate> {
         let slot = slot::own().ok_or(CannotMigrate::NoLane)?;
         if holds_robust_mutex() {
             return Err(CannotMigrate::RobustMutex);
         }
-        let kept = thread::own().migration_state.replace(std::ptr::null_mut());
+        let kept = of_thread().state.replace(std::ptr::null_mut());
         let state = match NonNull::new(kept).map(OwnedMigrationState) {
             Some(state) => {
                 state.patience.set(patience);
@@ -336,10 +333,10 @@ impl<'a> Migration<'a> {
             return None;
         }
         let travel = lane.thread();
-        let on_worker = OnWorker { lane, worker: &raw const worker.own.0 };
+        let on_worker = OnWorker { lane, worker: &raw const *worker.own };
         self.migrated.set(Some(on_worker));
         slot::set_place(Place::Migrated);
-        thread::own().bound_for.set(on_worker.worker);
+        cancel::of_thread().bound_for.set(on_worker.worker);
         let bound_for = [(&raw const *worker).cast(), std::ptr::null()];
         // SAFETY: the lane is idle: no `Migration` starts while a closure is in it.
         unsafe { (*travel).thread_pointer = state.thread_pointer };
@@ -411,7 +408,7 @@ impl OnWorker {
 /// Records that the calling thread is at home.
 #[inline(always)]
 fn arrive() {
-    thread::own().bound_for.set(std::ptr::null());
+    cancel::of_thread().bound_for.set(std::ptr::null());
     slot::set_place(Place::Busy);
 }
 

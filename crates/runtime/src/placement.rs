@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crossbeam_utils::CachePadded;
 use dimmer_host::root::Root;
 use dimmer_host::topology;
 use dimmer_processor::topology::{Distance, Topology};
@@ -31,11 +32,8 @@ pub(crate) struct Placement {
 /// The distances of the cores from each CPU.
 type Distances = BTreeMap<CpuId, Box<[Distance]>>;
 
-/// A thread's choice, in its own cache line: the number of cores, the chosen one, and the remaining
-/// uses.
-#[derive(Debug, Default)]
-#[repr(align(64))]
-struct Choice(AtomicU64);
+/// A thread's choice: the number of cores, the chosen one, and the remaining uses.
+type Choice = CachePadded<AtomicU64>;
 
 impl Default for Placement {
     fn default() -> Self {
@@ -65,7 +63,7 @@ impl Placement {
         taken: impl FnOnce() -> u64,
         here: impl FnOnce() -> CpuId,
     ) -> usize {
-        let Some(Choice(kept)) = self.choices.get(slot) else { return 0 };
+        let Some(kept) = self.choices.get(slot) else { return 0 };
         let (of, chosen, left) = parts(kept.load(Ordering::Relaxed));
         // The slot belongs to the calling thread, so no other thread writes it.
         if of == count && left > 0 {
@@ -76,7 +74,7 @@ impl Placement {
         let (mut threads, taken) = ([0; MOST], taken());
         let others = (0..SLOTS).filter(|other| *other != slot && taken & 1 << other != 0);
         let choices = others.filter_map(|other| {
-            let (of, chosen, left) = parts(self.choices.get(other)?.0.load(Ordering::Relaxed));
+            let (of, chosen, left) = parts(self.choices.get(other)?.load(Ordering::Relaxed));
             (of == count && left > 0).then_some(chosen)
         });
         for chosen in choices {

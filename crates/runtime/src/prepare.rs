@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use dimmer_protocol::ticks_per_ns;
 
-use crate::cancel::{self, Uncancelled};
-use crate::{end, handler, served, settings};
+use crate::uncancelled::Uncancelled;
+use crate::{end, handler, served, settings, signals};
 
 /// The progress of the preparation.
 static STATE: AtomicU8 = AtomicU8::new(NOT_YET);
@@ -17,6 +17,7 @@ const DONE: u8 = 2;
 /// Whether the preparation is complete.
 #[inline]
 pub(crate) fn is_done() -> bool {
+    // Ordering: pairs with the store of `DONE`: what was prepared is visible.
     STATE.load(Ordering::Acquire) == DONE
 }
 
@@ -27,6 +28,7 @@ pub(crate) fn is_done() -> bool {
 /// moved nor counted until the preparation is complete. Programs with regions in handlers or in
 /// their allocator call this first. `libdimmer` calls it when it is loaded.
 pub fn prepare() -> bool {
+    // Ordering: Acquire pairs with the store of `DONE`, if another thread was first.
     let before = STATE.compare_exchange(NOT_YET, UNDER_WAY, Ordering::Acquire, Ordering::Acquire);
     if before.is_ok() {
         let _uncancelled = Uncancelled::begin();
@@ -35,8 +37,9 @@ pub fn prepare() -> bool {
             // Measured once.
             let _ = ticks_per_ns();
         }
-        cancel::hear();
+        signals::hear_cancellation();
         served::prepare();
+        // Ordering: pairs with the loads of `STATE`.
         STATE.store(DONE, Ordering::Release);
     }
     is_done()

@@ -8,12 +8,13 @@
 use std::borrow::Cow;
 use std::ffi::c_char;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use dimmer_protocol::{NAME_BYTES, ticks, ticks_per_ns};
 
+use crate::adding::Adding;
+use crate::arch::chain;
 use crate::call_migration::{self, dedicated};
-use crate::clock::chain;
 use crate::errno::KeepErrno;
 use crate::settings::{self, Decision, Settings};
 use crate::thread::Inside;
@@ -81,34 +82,6 @@ const MOST: usize = 1 << 14;
 static SITES: [AtomicPtr<Site>; MOST] = [const { AtomicPtr::new(std::ptr::null_mut()) }; MOST];
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether a thread is adding sites.
-static IS_ADDING: AtomicBool = AtomicBool::new(false);
-
-/// Held by the thread that adds sites, or changes the memory in which they are published. No thread
-/// waits for it on the way into a region.
-#[derive(Debug)]
-pub(crate) struct Adding(());
-
-impl Adding {
-    /// `None` if it is held already, perhaps by the code that this signal handler has interrupted.
-    pub(crate) fn begin() -> Option<Self> {
-        let is_free = !IS_ADDING.swap(true, Ordering::Acquire);
-        is_free.then_some(Self(()))
-    }
-}
-
-impl Drop for Adding {
-    fn drop(&mut self) {
-        IS_ADDING.store(false, Ordering::Release);
-    }
-}
-
-/// For a child of fork(2): the thread that was adding sites has stayed with the parent, or goes on
-/// adding them in the child.
-pub(crate) fn forget_others() {
-    IS_ADDING.store(false, Ordering::Release);
-}
-
 /// How a region was entered, for its exit. All zero: the exit has nothing to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
@@ -123,6 +96,13 @@ pub struct Entered {
 }
 
 /// The calling thread is in a region until this is dropped.
+///
+/// It ends where it has begun, on the same thread:
+///
+/// ```compile_fail,E0277
+/// let region = dimmer_runtime::region!("parse");
+/// std::thread::spawn(move || drop(region));
+/// ```
 #[derive(Debug)]
 #[must_use = "the region ends at once"]
 pub struct Region {
@@ -177,7 +157,7 @@ impl Site {
     }
 
     /// Whether the site has that name. Allocates nothing.
-    pub(crate) fn is_called(&self, name: &[u8]) -> bool {
+    fn is_called(&self, name: &[u8]) -> bool {
         if self.name_length > 0 {
             return name == self.own_name();
         }
@@ -250,6 +230,13 @@ impl Site {
 
     /// Runs a closure where the decision says: here, on a worker's stack, or on the caller's own
     /// stack on a worker.
+    ///
+    /// ```
+    /// use dimmer_runtime::Site;
+    ///
+    /// static PARSE: Site = Site::new("parse", file!(), line!());
+    /// assert_eq!(PARSE.run(|| "12".parse()), Ok(12));
+    /// ```
     pub fn run<T: Send, F: FnOnce() -> T + Send>(&'static self, work: F) -> T {
         self.try_delegate(work).unwrap_or_else(|work| {
             let _region = self.region();
@@ -307,9 +294,12 @@ impl Site {
     }
 
     fn register(&'static self, _: &Adding) {
+        settings::name_entered_by(entered);
         if known().all(|site| !std::ptr::eq(site, self)) {
             let count = COUNT.load(Ordering::Relaxed);
             if let Some(place) = SITES.get(count) {
+                // Ordering: both pair with the loads in `known`: a place that counts is filled,
+                // with a site whose fields are visible.
                 place.store(std::ptr::from_ref(self).cast_mut(), Ordering::Release);
                 COUNT.store(count + 1, Ordering::Release);
             }
@@ -342,7 +332,9 @@ impl Site {
             return word;
         }
         let now = ticks();
-        served::tend(inside, now);
+        if served::tend(inside, now) {
+            call_migration::follow(inside, served::dedicated(now));
+        }
         let moved = match self.served_word() {
             dimmer_protocol::DELEGATE => DELEGATE,
             dimmer_protocol::MIGRATE => MIGRATE,
@@ -362,7 +354,7 @@ impl Site {
             return STAY;
         };
         self.register(&adding);
-        let word = match settings.decision(self) {
+        let word = match settings.decision(|name| self.is_called(name)) {
             Some(decision) => Self::word_of(decision),
             // Without room for another served site, this one stays permanently.
             None if !self.is_served(&adding) => STAY,
@@ -508,10 +500,16 @@ fn decimal(number: u32, digits: &mut [u8; DIGITS]) -> &[u8] {
 
 /// The same as [`sites`], as an iterator.
 fn known() -> impl Iterator<Item = &'static Site> {
+    // Ordering: both loads pair with the stores in `register`.
     let count = COUNT.load(Ordering::Acquire);
     let places = SITES.iter().take(count).map(|place| place.load(Ordering::Acquire));
     // SAFETY: null, or a site, which is never freed.
     places.filter_map(|site| unsafe { site.as_ref() })
+}
+
+/// The names of all sites that were entered, or decided for.
+fn entered() -> Vec<String> {
+    known().map(Site::name).collect()
 }
 
 /// All sites that were entered, or decided for, so far; at most 16384.
@@ -520,8 +518,18 @@ pub fn sites() -> Vec<&'static Site> {
     known().collect()
 }
 
-/// Enters the [`Site`] at this place of the source: `let _region = region!("parse");`. Without a
-/// name, it is called by file and line.
+/// Enters the [`Site`] at this place of the source. Without a name, it is called by file and line.
+///
+/// ```
+/// fn parse(text: &str) -> Option<u32> {
+///     let _region = dimmer_runtime::region!("parse");
+///     text.parse().ok()
+/// }
+/// assert_eq!(parse("12"), Some(12));
+/// // Without a server or a policy in the environment, it stays and is counted.
+/// let names: Vec<String> = dimmer_runtime::sites().iter().map(|site| site.name()).collect();
+/// assert!(names.contains(&String::from("parse")));
+/// ```
 #[macro_export]
 macro_rules! region {
     () => {
@@ -531,4 +539,22 @@ macro_rules! region {
         static SITE: $crate::Site = $crate::Site::new($name, file!(), line!());
         SITE.region()
     }};
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_site_without_a_name_is_called_by_file_and_line() {
+        let site = Site::new("", "codec.c", 12);
+        assert!(site.is_called(b"codec.c:12") && site.name() == "codec.c:12");
+        for other in ["codec.c:1", "codec.c:122", "codec.c", "dec.c:12", "codec.c:012"] {
+            assert!(!site.is_called(other.as_bytes()), "{other}");
+        }
+        let named = Site::new("parse", "codec.c", 12);
+        assert!(named.is_called(b"parse") && !named.is_called(b"codec.c:12"));
+        // A name that ends like a place is that name.
+        assert!(!Site::new("", "codec.c:1", 2).is_called(b"codec.c:12"));
+    }
 }

@@ -5,7 +5,7 @@ use std::cell::Cell;
 
 use dimmer_protocol::ticks;
 
-use crate::thread;
+use crate::arch::of_thread;
 
 /// Maximum number of entries per sample, on average.
 const MOST: u32 = 256;
@@ -16,9 +16,13 @@ const SOON: u64 = 1 << 21;
 /// One sample in this number, on average, measures the clock as well.
 const CLOCKED: u32 = 16;
 
+of_thread! {
+    fn sampler() -> Sampler, "dimmer_runtime_sampler";
+}
+
 /// A thread's state. All zero: its first entry is a sample.
 #[derive(Debug)]
-pub(crate) struct Sampler {
+struct Sampler {
     /// Number of entries that are left before the next sample.
     passing: Cell<u32>,
     /// Total number of entries between the last sample and the next.
@@ -34,7 +38,7 @@ pub(crate) struct Sampler {
 /// Whether this entry is not a sample. Such an entry is counted.
 #[inline]
 pub(crate) fn passes() -> bool {
-    let passing = &thread::own().sampler.passing;
+    let passing = &sampler().passing;
     let left = passing.get();
     if left > 0 {
         passing.set(left - 1);
@@ -45,7 +49,7 @@ pub(crate) fn passes() -> bool {
 /// Takes this entry as a sample, at the time `now` (ticks). Returns the number of entries that it
 /// stands for.
 pub(crate) fn draw(now: u64) -> u32 {
-    let own = &thread::own().sampler;
+    let own = sampler();
     let since = now.wrapping_sub(own.last.replace(now));
     let period = own.period.get().max(1);
     let period = if since > SOON {
@@ -64,7 +68,7 @@ pub(crate) fn draw(now: u64) -> u32 {
 
 /// Whether this sample measures the clock.
 pub(crate) fn is_clocked() -> bool {
-    thread::own().sampler.below(CLOCKED) == 0
+    sampler().below(CLOCKED) == 0
 }
 
 impl Sampler {
@@ -93,7 +97,7 @@ mod tests {
     /// Enters `turns` times, `apart` ticks apart. Returns the number of samples, and of the entries
     /// that they stood for.
     fn enter(turns: u32, apart: u64) -> (u32, u32) {
-        let (mut now, mut samples, mut stood_for) = (thread::own().sampler.last.get(), 0, 0);
+        let (mut now, mut samples, mut stood_for) = (sampler().last.get(), 0, 0);
         for _ in 0..turns {
             now += apart;
             if !passes() {

@@ -56,7 +56,7 @@ mod told {
     use dimmer_host::root::Root;
     use rustix::thread::futex;
 
-    use crate::{fork, signals, switch};
+    use crate::{arch, fork, signals};
 
     unsafe extern "C" {
         fn __tsan_acquire(address: *mut c_void);
@@ -101,13 +101,16 @@ mod told {
                 let number = rustix::thread::gettid().as_raw_nonzero().get();
                 delegated.number.store(number.unsigned_abs(), Ordering::Relaxed);
                 // SAFETY: `OwnedMigrationState::new` has found that reading it is allowed.
-                let own = unsafe { switch::thread_pointer() };
+                let own = unsafe { arch::thread_pointer() };
+                // Ordering: pairs with the load of the creator: the number is visible with it.
                 delegated.thread_pointer.store(own, Ordering::Release);
+                // Ordering: pairs with the store in `drop`.
                 while delegated.must_end.load(Ordering::Acquire) == 0 {
                     let _ = futex::wait(&delegated.must_end, futex::Flags::PRIVATE, 0, None);
                 }
             });
             signals::set(&mask);
+            // Ordering: pairs with the store of the new thread.
             while lender.thread_pointer.load(Ordering::Acquire) == 0 {
                 std::thread::yield_now();
             }
@@ -124,14 +127,14 @@ mod told {
         #[inline(always)]
         pub(crate) fn moor<T>(&self, from: *const T) {
             // SAFETY: no other thread uses it.
-            unsafe { switch::set_thread_pointer(self.thread_pointer) };
+            unsafe { arch::set_thread_pointer(self.thread_pointer) };
             arrive(from);
         }
 
         #[inline(always)]
         pub(crate) fn cast_off(&self, thread_pointer: u64) {
             // SAFETY: the storage of the thread, which is here again.
-            unsafe { switch::set_thread_pointer(thread_pointer) };
+            unsafe { arch::set_thread_pointer(thread_pointer) };
         }
     }
 
@@ -143,6 +146,7 @@ mod told {
                 std::mem::forget(thread);
                 return;
             }
+            // Ordering: pairs with the load of the thread whose storage it is.
             self.lender.must_end.store(1, Ordering::Release);
             let _ = futex::wake(&self.lender.must_end, futex::Flags::PRIVATE, 1);
             let _ = thread.map(JoinHandle::join);

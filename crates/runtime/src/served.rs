@@ -15,10 +15,11 @@ use dimmer_processor::units::CpuId;
 use dimmer_protocol::{Client, Hello, LeasePage, MemoryFiles, Reservation, Table};
 use rustix::fs::FileType;
 
-use crate::cancel::Uncancelled;
-use crate::region::Adding;
+use crate::adding::Adding;
+use crate::fork::{self, IN_CHILD, LEAVES_SERVER};
+use crate::phase::{FIRST, Phase};
 use crate::thread::Inside;
-use crate::{call_migration, fork};
+use crate::uncancelled::Uncancelled;
 
 /// Interval between two checks of the connection, in ticks: about 30 to 150 ms.
 const LOOK: u64 = 1 << 27;
@@ -26,12 +27,14 @@ const LOOK: u64 = 1 << 27;
 /// The memory shared with a server; `None` if there is no memory for it.
 static KNOWN: OnceLock<Option<Known>> = OnceLock::new();
 
-/// The state of the connection (one of the following values). The upper bits hold the number of
-/// forks at that time.
-static PHASE: AtomicU64 = AtomicU64::new(0);
-const PHASE_BITS: u32 = 2;
+/// The state of the connection.
+#[cfg(not(all(test, loom)))]
+static PHASE: Phase = Phase::new();
+#[cfg(all(test, loom))]
+static PHASE: std::sync::LazyLock<Phase> = std::sync::LazyLock::new(Phase::new);
+
 /// There is no server.
-const ALONE: u64 = 0;
+const ALONE: u64 = FIRST;
 /// A server was asked, and has not answered.
 const ASKED: u64 = 1;
 /// A server decides.
@@ -78,6 +81,7 @@ fn found_out() -> Option<&'static Known> {
     const LONGEST: usize = 108;
     let find_out = || {
         fork::count();
+        IN_CHILD.set::<LEAVES_SERVER>(leave_to_parent);
         let hello = Hello::Serve { name: program() }.to_bytes();
         let mut sockets = dimmer_protocol::candidates();
         sockets.retain(|path| path.as_os_str().len() < LONGEST);
@@ -140,40 +144,31 @@ pub(crate) fn dedicated(now: u64) -> usize {
 }
 
 /// Checks the connection, if it is time to. Costs two loads if not; otherwise some system calls,
-/// none of which waits.
+/// none of which waits. Returns whether it has checked it: other cores may be dedicated then.
 #[inline]
-pub(crate) fn tend(inside: &Inside, now: u64) {
+pub(crate) fn tend(_: &Inside, now: u64) -> bool {
     // If the clocks of the processors differ, or the machine has slept, `now` may be far behind.
     if NEXT_LOOK.load(Ordering::Relaxed).wrapping_sub(now).wrapping_sub(1) >= LOOK << MOST_REFUSED {
-        tend_now(inside, now);
+        return tend_now(now);
     }
+    false
 }
 
 #[cold]
-fn tend_now(inside: &Inside, now: u64) {
+fn tend_now(now: u64) -> bool {
     let refused = REFUSED.load(Ordering::Relaxed).min(MOST_REFUSED);
     NEXT_LOOK.store(now.wrapping_add(LOOK << refused), Ordering::Relaxed);
     let _uncancelled = Uncancelled::begin();
-    let Some(known) = known() else { return };
-    let generation = u64::from(fork::forks()) << PHASE_BITS;
-    let before = PHASE.load(Ordering::Acquire);
+    let Some(known) = known() else { return false };
     // A parent's unfinished check does not concern its child.
-    let is_own = before >> PHASE_BITS << PHASE_BITS == generation;
-    let phase = if is_own { before & BUSY } else { ALONE };
-    if phase == BUSY
-        || PHASE
-            .compare_exchange(before, generation | BUSY, Ordering::Acquire, Ordering::Relaxed)
-            .is_err()
-    {
-        return;
-    }
-    let next = match phase {
+    let Some(checking) = PHASE.begin(fork::forks(), BUSY, |_| true) else { return false };
+    let next = match checking.before {
         ALONE => ask(known),
         ASKED => take_answer(known),
         _ => look(known, now),
     };
-    PHASE.store(generation | next, Ordering::Release);
-    call_migration::follow(inside, dedicated(now));
+    checking.end(next);
+    true
 }
 
 /// Connects to the first server that accepts. Returns the next state.
@@ -266,7 +261,7 @@ fn disconnect() {
 
 /// For a child of fork(2): its parent's connection and decisions do not apply to it.
 /// Async-signal-safe.
-pub(crate) fn leave_to_parent() {
+fn leave_to_parent() {
     disconnect();
     if let Some(known) = known() {
         // Without memory for it, the child continues to use the decisions of its parent's server,

@@ -5,16 +5,11 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use dimmer_host::affinity;
-use dimmer_host::root::{Root, parse_cpu_list};
+use dimmer_host::root::parse_cpu_list;
 use dimmer_processor::text::line_of;
 use dimmer_processor::units::{CpuId, whole};
-use dimmer_protocol::{ticks, ticks_per_ns};
+use dimmer_protocol::ticks_per_ns;
 use toml::de::{DeTable, DeValue};
-
-use crate::cores::{Cores, StartError};
-use crate::region::{self, Site};
-use crate::{call_migration, served};
 
 /// The environment variable with the policy for regions: a [`Decision`] for all of them,
 /// `file:PATH`, or `server`. With `server`, and without the variable, a server decides, if there is
@@ -126,6 +121,11 @@ impl Settings {
         Ok(Self { entrance: text(ENTRANCE), ..settings })
     }
 
+    /// All regions stay.
+    pub(crate) fn staying() -> Self {
+        Self { default: Some(Decision::Stay), ..Self::default() }
+    }
+
     fn new(policy: Option<&str>, cores: Option<&str>) -> Result<Self, SettingsError> {
         // An empty variable counts as not set, for programs that pass on the environment of others.
         let [policy, cores] = [policy, cores].map(|text| text.filter(|text| !text.is_empty()));
@@ -164,7 +164,7 @@ impl Settings {
         let document = DeTable::parse(text).map_err(|error| {
             (error.span().map_or(0, |span| span.start), error.message().to_owned())
         })?;
-        let mut settings = Self { default: Some(Decision::Stay), ..Self::default() };
+        let mut settings = Self::staying();
         let decision = |value: &toml::Spanned<DeValue<'_>>| {
             value.get_ref().as_str().and_then(Decision::parse).ok_or_else(|| {
                 (value.span().start, "expected \"stay\", \"delegate\" or \"migrate\"".to_owned())
@@ -203,9 +203,10 @@ impl Settings {
         Ok(settings)
     }
 
-    /// The decision for a site; `None`: a server decides. Allocates nothing.
-    pub(crate) fn decision(&self, site: &Site) -> Option<Decision> {
-        let rule = self.sites.iter().find(|(name, _)| site.is_called(name.as_bytes()));
+    /// The decision for the site whose name `is_called` knows; `None`: a server decides. Allocates
+    /// nothing.
+    pub(crate) fn decision(&self, is_called: impl Fn(&[u8]) -> bool) -> Option<Decision> {
+        let rule = self.sites.iter().find(|(name, _)| is_called(name.as_bytes()));
         rule.map_or(self.default, |(_, rule)| Some(rule.decision))
     }
 
@@ -245,27 +246,9 @@ impl Settings {
         self.default
     }
 
-    /// Starts the named cores, or those of the server. If that fails, prints the reason, and
-    /// nothing is moved. `Err`: the server's cores are not known yet.
-    pub(crate) fn start(&self) -> Result<Option<Cores>, NotYet> {
-        if !self.cores.is_empty() {
-            let used_cores = call_migration::used_cores();
-            let used = used_cores.unwrap_or(self.cores.len());
-            let cores = prepare(&self.cores, used, self.entrance.as_deref());
-            let cores = cores.map_err(|error| complain(&error)).ok();
-            // If [`call_migration::use_cores`] sets the number, its caller keeps the process off
-            // them.
-            cores.iter().filter(|_| used_cores.is_none()).for_each(Cores::keep_clear);
-            return Ok(cores);
-        }
-        if self.default.is_some() {
-            return Ok(None);
-        }
-        let cores = served::cores().ok_or(NotYet)?;
-        let cores = prepare(&cores, served::dedicated(ticks()), None);
-        let cores = cores.map_err(|error| complain(&error)).ok();
-        cores.iter().for_each(Cores::keep_clear);
-        Ok(cores)
+    /// The named cores, and the file through which threads enter them.
+    pub(crate) fn cores(&self) -> (&[CpuId], Option<&str>) {
+        (&self.cores, self.entrance.as_deref())
     }
 
     /// Whether the server determines how many cores are used.
@@ -274,21 +257,13 @@ impl Settings {
     }
 }
 
-/// No server has named its cores.
-#[derive(Debug)]
-pub(crate) struct NotYet;
+/// Names the sites that were entered.
+static ENTERED: OnceLock<fn() -> Vec<String>> = OnceLock::new();
 
-/// Prepares the cores, and starts the first `used` of them.
-fn prepare(cores: &[CpuId], used: usize, entrance: Option<&str>) -> Result<Cores, StartError> {
-    let allowed = affinity::allowed().unwrap_or_default();
-    // This process may have inherited its affinity from a parent that keeps off the dedicated
-    // cores.
-    let widened: Vec<CpuId> = allowed.iter().chain(cores).copied().collect();
-    let _ = affinity::allow(&widened);
-    let spare = Cores::spare(&Root::live(), cores, entrance);
-    let started = spare.and_then(|cores| cores.use_cores(used).map(|()| cores));
-    let _ = affinity::allow(&allowed);
-    started
+/// Lets `entered` name the sites that were entered, once there is one.
+pub(crate) fn name_entered_by(entered: fn() -> Vec<String>) {
+    // It is always the same function.
+    let _ = ENTERED.set(entered);
 }
 
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
@@ -304,7 +279,7 @@ pub fn of_process() -> &'static Settings {
     SETTINGS.get_or_init(|| {
         let settings = Settings::from_environment().unwrap_or_else(|error| {
             complain(&error);
-            Settings { default: Some(Decision::Stay), ..Settings::default() }
+            Settings::staying()
         });
         if settings.file.is_some() {
             // Without memory for the registration, the messages are omitted.
@@ -318,14 +293,14 @@ pub fn of_process() -> &'static Settings {
 
 /// Prints, at the program's end, the rules of the policy's file that no region matched.
 extern "C" fn tell_unknown() {
-    let entered: Vec<String> = region::sites().iter().map(|site| site.name()).collect();
+    let entered = ENTERED.get().map_or_else(Vec::new, |entered| entered());
     for line in of_process().unknown(&entered) {
         let _ = writeln!(io::stderr(), "dimmer: {line}");
     }
 }
 
 /// Prints what is wrong with the settings: a running program has no other way to inform the user.
-fn complain(error: &dyn std::error::Error) {
+pub(crate) fn complain(error: &dyn std::error::Error) {
     let mut text = format!("dimmer: {error}");
     let mut source = error.source();
     while let Some(error) = source {
@@ -339,8 +314,9 @@ fn complain(error: &dyn std::error::Error) {
 mod tests {
     use super::*;
 
-    fn named(name: &'static str) -> Site {
-        Site::new(name, "any.rs", 1)
+    /// The decision for the site of this name.
+    fn decided(settings: &Settings, own: &str) -> Option<Decision> {
+        settings.decision(|name| name == own.as_bytes())
     }
 
     #[track_caller]
@@ -353,17 +329,17 @@ mod tests {
         let settings = Settings::new(None, None).unwrap();
         assert_eq!(settings, Settings::new(Some("server"), None).unwrap());
         assert_eq!(settings, Settings::new(Some(""), Some("")).unwrap());
-        assert_eq!((settings.decision(&named("any")), settings.policy()), (None, None));
-        assert!(settings.start().is_err() && settings.leaves_cores_to_server());
+        assert_eq!((decided(&settings, "any"), settings.policy()), (None, None));
+        assert!(settings.leaves_cores_to_server());
         let settings = Settings::new(Some("stay"), None).unwrap();
-        assert_eq!(settings.decision(&named("any")), Some(Decision::Stay));
-        assert!(matches!(settings.start(), Ok(None)) && !settings.leaves_cores_to_server());
+        assert_eq!(decided(&settings, "any"), Some(Decision::Stay));
+        assert!(!settings.leaves_cores_to_server());
     }
 
     #[test]
     fn one_decision_is_for_all_sites() {
         let settings = Settings::new(Some("delegate"), Some("2-3")).unwrap();
-        assert_eq!(settings.decision(&named("any")), Some(Decision::Delegate));
+        assert_eq!(decided(&settings, "any"), Some(Decision::Delegate));
         assert_eq!(settings.cores, [CpuId::new(2), CpuId::new(3)]);
     }
 
@@ -371,13 +347,10 @@ mod tests {
     fn a_file_decides_site_by_site() {
         let text = "default = \"stay\"\nminimum_stay_us = 50\n[sites]\nparse = \"migrate\"\n\"codec.c:12\" = \"delegate\"\n";
         let settings = Settings::parse(text).unwrap();
-        assert_eq!(settings.decision(&named("parse")), Some(Decision::Migrate));
+        assert_eq!(decided(&settings, "parse"), Some(Decision::Migrate));
         assert!(settings.minimum_stay() > 0);
-        assert_eq!(settings.decision(&named("codec.c:12")), Some(Decision::Delegate));
-        assert_eq!(settings.decision(&Site::new("", "codec.c", 12)), Some(Decision::Delegate));
-        assert_eq!(settings.decision(&Site::new("", "codec.c", 1)), Some(Decision::Stay));
-        assert_eq!(settings.decision(&Site::new("", "codec.c:1", 2)), Some(Decision::Stay));
-        assert_eq!(settings.decision(&named("other")), Some(Decision::Stay));
+        assert_eq!(decided(&settings, "codec.c:12"), Some(Decision::Delegate));
+        assert_eq!(decided(&settings, "other"), Some(Decision::Stay));
         let settings = Settings { file: Some("p.toml".into()), ..settings };
         let told = settings.unknown(&["parse".to_owned(), "b".to_owned()]);
         assert_eq!(told, ["p.toml:5: no region `codec.c:12` was entered; entered were parse, b"]);

@@ -1,9 +1,10 @@
 //! The signal mask of the calling thread, and system calls about signals and threads.
 
-use std::arch::asm;
 use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::{cancel, thread};
+use crate::arch::{RESTORER, of_thread, system_call};
+use crate::thread::Kept;
 
 /// Signals that an instruction of the thread itself raises. If they were blocked, they would end
 /// the process without a message.
@@ -32,6 +33,31 @@ const MIGRATED: Mask = {
 
 /// The signals that a worker blocks if threads can be cancelled on it.
 const ON_WORKER: Mask = Mask(MIGRATED.0 & !Mask::of(CANCEL).0);
+
+/// A thread's own.
+struct Own {
+    /// The signal mask from before it blocked everything. The thread, or its child, restores it.
+    before: Kept<Mask>,
+    /// The signal mask and the signal stack at home, when it came home early.
+    at_home: Kept<(Mask, libc::stack_t)>,
+}
+
+of_thread! {
+    fn of_thread() -> Own, "dimmer_runtime_signals";
+}
+
+/// Whether threads can be cancelled on workers, which then unblock [`CANCEL`].
+static IS_CANCELLATION_HEARD: AtomicBool = AtomicBool::new(false);
+
+/// Lets workers unblock [`CANCEL`] from now on. Call it before there are workers.
+pub(crate) fn hear_cancellation() {
+    IS_CANCELLATION_HEARD.store(true, Ordering::Relaxed);
+}
+
+/// Whether workers unblock [`CANCEL`].
+pub(crate) fn is_cancellation_heard() -> bool {
+    IS_CANCELLATION_HEARD.load(Ordering::Relaxed)
+}
 
 /// Blocked signals in the kernel's format: the lowest bit is signal 1.
 #[derive(Clone, Copy, Debug)]
@@ -100,9 +126,7 @@ impl Action {
 
     /// The address that the handler returns to.
     pub(crate) const fn end(&self) -> Option<usize> {
-        /// Flag: the action has such an address. Source: Linux, arch/x86/include/uapi/asm/signal.h.
-        const SA_RESTORER: u64 = 0x0400_0000;
-        if self.flags & SA_RESTORER == 0 { None } else { Some(self.restorer) }
+        if self.flags & RESTORER == 0 { None } else { Some(self.restorer) }
     }
 }
 
@@ -170,7 +194,7 @@ pub(crate) fn block() {
 
 /// Sets the mask for [`restore`].
 pub(crate) fn remember(mask: Mask) {
-    thread::own().before.set(mask);
+    of_thread().before.set(mask);
 }
 
 /// Blocks every signal except the thread's own faults. Returns the previous mask.
@@ -180,14 +204,14 @@ pub(crate) fn exchange() -> Mask {
 
 /// Restores the mask from before [`block`], once.
 pub(crate) fn restore() {
-    if let Some(mask) = thread::own().before.take() {
+    if let Some(mask) = of_thread().before.take() {
         set(&mask);
     }
 }
 
 /// Takes the mask that [`restore`] would install, for a caller that installs it instead.
 pub(crate) fn take() -> Option<u64> {
-    thread::own().before.take().map(|mask| mask.0)
+    of_thread().before.take().map(|mask| mask.0)
 }
 
 /// Installs a mask.
@@ -197,7 +221,7 @@ pub(crate) fn set(mask: &Mask) {
 
 /// Blocks the signals that a worker blocks.
 pub(crate) fn block_as_migrated() {
-    set(if cancel::is_heard() { &ON_WORKER } else { &MIGRATED });
+    set(if is_cancellation_heard() { &ON_WORKER } else { &MIGRATED });
 }
 
 /// Blocks the same signals, and the thread's own faults: the kernel then ends the process on a
@@ -223,13 +247,13 @@ pub(crate) fn note_at_home() {
     // SAFETY: writes to `stack` only, and reads nothing.
     unsafe { libc::sigaltstack(std::ptr::null(), stack.as_mut_ptr()) };
     // SAFETY: all-zero bytes are a valid value.
-    thread::own().at_home.set((change(None), unsafe { stack.assume_init() }));
+    of_thread().at_home.set((change(None), unsafe { stack.assume_init() }));
 }
 
 /// A handler that was entered on the worker and returned at home has installed the worker's mask
 /// there. This restores the recorded signal stack, and returns the mask from before.
 pub(crate) fn after_return_from_handler() -> Option<u64> {
-    let (mask, stack) = thread::own().at_home.take()?;
+    let (mask, stack) = of_thread().at_home.take()?;
     // Programs never block it: if it is unblocked, the worker's mask was not installed.
     if change(None).0 & Mask::of(CANCEL).0 == 0 {
         return None;
@@ -255,7 +279,13 @@ pub(crate) fn may_fence_all() {
 /// Executes a fence in every running thread of the process, so that frequent code needs none.
 /// Returns whether the kernel supports it. Touches no thread-local storage.
 pub(crate) fn fence_all() -> bool {
-    ask(libc::SYS_membarrier, [libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED.into(), 0, 0, 0]) == 0
+    #[cfg(all(test, loom))]
+    loom::sync::atomic::fence(Ordering::SeqCst);
+    #[cfg(not(all(test, loom)))]
+    return ask(libc::SYS_membarrier, [libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED.into(), 0, 0, 0])
+        == 0;
+    #[cfg(all(test, loom))]
+    true
 }
 
 /// A system call that accesses only memory that the caller passes.
@@ -263,24 +293,8 @@ fn ask(number: i64, [first, second, third, fourth]: [i64; 4]) -> i64 {
     ask_six(number, [first, second, third, fourth, 0, 0])
 }
 
-fn ask_six(number: i64, [first, second, third, fourth, fifth, sixth]: [i64; 6]) -> i64 {
-    let answer: i64;
+fn ask_six(number: i64, arguments: [i64; 6]) -> i64 {
     // SAFETY: the signals that are sent do nothing or are handled, barriers are harmless, and the
     // caller provides the memory that is read and written.
-    unsafe {
-        asm!(
-            "syscall",
-            inlateout("rax") number => answer,
-            in("rdi") first,
-            in("rsi") second,
-            in("rdx") third,
-            in("r10") fourth,
-            in("r8") fifth,
-            in("r9") sixth,
-            out("rcx") _,
-            out("r11") _,
-            options(nostack),
-        );
-    }
-    answer
+    unsafe { system_call(number, arguments) }
 }

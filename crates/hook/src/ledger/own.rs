@@ -16,16 +16,17 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use rustix::fs::{Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
+use super::layout::{
+    BETWEEN, CLAIMED, COUNTERS, COUNTING, DECISION_BYTES, DECISIONS_AT, FILES_LEFT_OUT,
+    HOLDS_UNTIL, INSIDE, LONGEST_TEXT, MAGIC, MAGIC_AT, MOVES, OBJECT_BASE, OBJECT_BYTES,
+    OBJECT_COUNT, OBJECT_PATH, OBJECT_PROBLEM, OBJECTS, OBJECTS_AT, PAGE, PERIOD, ROOM, SITE_BYTES,
+    SITE_COUNT, SITES, SITES_AT, SITES_TAKEN, SLOT_BYTES, SLOT_COUNT, SLOTS, TEXT_BYTES,
+    TEXT_PLACE_BYTES, TEXT_USED, TEXTS_AT, USED_CORES, VERSION, VERSION_AT,
+};
 use super::reader::Orders;
 use super::room::{self, Opened};
-use super::{
-    BETWEEN, CLAIMED, COUNTERS, COUNTING, DECISION_BYTES, DECISIONS_AT, ENDING, ENOUGH,
-    FILES_LEFT_OUT, HOLDS_UNTIL, INSIDE, LONGEST_TEXT, LedgerError, MAGIC, MOVES, NoRoom,
-    OBJECT_BYTES, OBJECT_COUNT, OBJECTS, OBJECTS_AT, PAGE, PERIOD, ROOM, SITE_BYTES, SITE_COUNT,
-    SITES, SITES_AT, SITES_TAKEN, SLOT_BYTES, SLOT_COUNT, SLOTS, SiteEntry, TEXT_BYTES, TEXT_USED,
-    TEXTS_AT, USED_CORES, VERSION, VERSION_AT, io_error, slot_at, slot_length,
-};
-use crate::trial::Overhead;
+use super::{ENDING, ENOUGH, LedgerError, NoRoom, SiteEntry, io_error, slot_at, slot_length};
+use crate::overhead::Overhead;
 
 /// The most ledgers that a process makes while none of them is removed. It makes one for each
 /// program that it executes.
@@ -90,7 +91,7 @@ impl OwnLedger {
         let file = file.as_fd();
         room::check(file, &enough).map_err(LedgerError::NoRoom)?;
         let mut head = vec![0; PAGE];
-        head[..8].copy_from_slice(&MAGIC.to_le_bytes());
+        head[MAGIC_AT..][..8].copy_from_slice(&MAGIC.to_le_bytes());
         head[VERSION_AT..][..4].copy_from_slice(&VERSION.to_le_bytes());
         room::write(file, 0, &head).map_err(LedgerError::NoRoom)?;
         let identity = identity(file).map_err(|error| io_error("examine", path, error))?;
@@ -168,8 +169,9 @@ impl OwnLedger {
         }
         let mut table = vec![0; records.len() * OBJECT_BYTES];
         for (record, (base, at, length)) in table.chunks_mut(OBJECT_BYTES).zip(&records) {
-            record[..8].copy_from_slice(&base.to_le_bytes());
-            record[8..16].copy_from_slice(&text_at(place + at, *length));
+            record[OBJECT_BASE..][..8].copy_from_slice(&base.to_le_bytes());
+            record[OBJECT_PATH..][..TEXT_PLACE_BYTES]
+                .copy_from_slice(&text_at(place + at, *length));
         }
         room::write(file.as_fd(), OBJECTS_AT + first * OBJECT_BYTES, &table)
             .map_err(LedgerError::NoRoom)?;
@@ -186,7 +188,7 @@ impl OwnLedger {
         let noted = self.open().and_then(|file| {
             let text = cut(problem.as_bytes());
             let place = text_at(self.add_text(file.as_fd(), text)?, text.len());
-            let at = OBJECTS_AT + object * OBJECT_BYTES + 16;
+            let at = OBJECTS_AT + object * OBJECT_BYTES + OBJECT_PROBLEM;
             room::write(file.as_fd(), at, &place).map_err(LedgerError::NoRoom)
         });
         // Without room, the report of the file has fewer hooked functions and no reason.
@@ -253,12 +255,16 @@ impl OwnLedger {
         };
         noted().map_err(LedgerError::NoRoom)?;
         // A child of a fork may do this at the same time, with numbers of its own.
+        // Ordering: pairs with the load in `site_count`. Observers read the file, and check what
+        // they read.
         self.head.u32(SITE_COUNT).fetch_max(sites.end, Ordering::Release);
         Ok(sites)
     }
 
     /// The number of functions that were noted.
     pub(crate) fn site_count(&self) -> usize {
+        // Ordering: pairs with the maximum in `add_sites`: the decisions of these sites are
+        // written.
         self.head.u32(SITE_COUNT).load(Ordering::Acquire) as usize
     }
 
@@ -286,6 +292,7 @@ impl OwnLedger {
         let memory = Mapped::new(file, at, SLOT_BYTES)
             .map_err(|error| io_error("map", &self.path, error))?;
         memory.u32(PERIOD).store(1, Ordering::Relaxed);
+        // Ordering: pairs with the load in `grow`: the counters are reserved.
         memory.u32(ROOM).store(sites, Ordering::Release);
         Ok(Slot { number, memory })
     }
@@ -329,11 +336,14 @@ impl Slot {
     /// process that shares the slot, by a fork, may have reserved it.
     fn grow(&self, file: BorrowedFd<'_>, sites: usize) -> Result<(), NoRoom> {
         let room = self.memory.u32(ROOM);
+        // Ordering: pairs with the store in `reserve_slot` and the maximum below, perhaps of
+        // another process.
         let had = room.load(Ordering::Acquire) as usize;
         if had < sites {
             let at = slot_at(self.number);
             room::reserve(file, at + slot_length(had), at + slot_length(sites))?;
             let sites = u32::try_from(sites).unwrap_or(u32::MAX);
+            // Ordering: pairs with the load above: the counters are reserved.
             room.fetch_max(sites, Ordering::Release);
         }
         Ok(())
@@ -389,7 +399,7 @@ fn cut(text: &[u8]) -> &[u8] {
 }
 
 /// The place of a text and its length, in the form of an object's record.
-fn text_at(place: usize, length: usize) -> [u8; 8] {
+fn text_at(place: usize, length: usize) -> [u8; TEXT_PLACE_BYTES] {
     (u64::from(word(length)) << 32 | u64::from(word(place))).to_le_bytes()
 }
 

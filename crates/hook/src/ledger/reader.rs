@@ -13,15 +13,19 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use rustix::fs::OFlags;
 
-use super::{
-    BETWEEN, CLAIMED, COUNTERS, COUNTING, DECISION_BYTES, DECISIONS_AT, ENDING, ENOUGH,
-    FILES_LEFT_OUT, HEAD, HEAD_BYTES, HOLDS_UNTIL, INSIDE, LEFT_OUT, LONGEST_TEXT, LedgerError,
-    MAGIC, MOVED, MOVES, NoRoom, OBJECT_BYTES, OBJECT_COUNT, OBJECTS, OBJECTS_AT, Object, PERIOD,
-    PID, RECORD_BYTES, RECORDS, RING, ROOM, SITE_BYTES, SITE_COUNT, SITES, SITES_AT, SLOT_COUNT,
-    SLOTS, SiteEntry, TAIL, TEXT_BYTES, TEXTS_AT, TID, TimedCall, USED_CORES, VERSION, VERSION_AT,
-    io_error, path_of, room, slot_at, u32_at, u64_at,
+use super::layout::{
+    BETWEEN, CLAIMED, COUNTER_BYTES, COUNTERS, COUNTING, DECISION_BYTES, DECISIONS_AT,
+    FILES_LEFT_OUT, HEAD, HEAD_BYTES, HOLDS_UNTIL, INSIDE, LEFT_OUT, LONGEST_TEXT, MAGIC, MAGIC_AT,
+    MOVED, MOVES, OBJECT_BASE, OBJECT_BYTES, OBJECT_COUNT, OBJECT_PATH, OBJECT_PROBLEM, OBJECTS,
+    OBJECTS_AT, PERIOD, PID, RECORD_BYTES, RECORD_END, RECORDS, RING, ROOM, SITE_BYTES, SITE_COUNT,
+    SITES, SITES_AT, SLOT_COUNT, SLOTS, TAIL, TEXT_BYTES, TEXT_LENGTH, TEXTS_AT, TID, USED_CORES,
+    VERSION, VERSION_AT,
 };
-use crate::trial::Overhead;
+use super::{
+    ENDING, ENOUGH, LedgerError, NoRoom, Object, SiteEntry, TimedCall, io_error, path_of, room,
+    slot_at, u32_at, u64_at,
+};
+use crate::overhead::Overhead;
 
 /// The most names in a run's directory that are looked at: a program may make any number.
 const MOST_NAMES: usize = 1 << 16;
@@ -167,7 +171,7 @@ impl Ledger {
     pub fn head(&self) -> Option<Head> {
         let mut head = Head([0; HEAD_BYTES]);
         self.read(0, &mut head.0);
-        let is_known = u64_at(&head.0, 0) == MAGIC && u32_at(&head.0, VERSION_AT) == VERSION;
+        let is_known = u64_at(&head.0, MAGIC_AT) == MAGIC && u32_at(&head.0, VERSION_AT) == VERSION;
         is_known.then_some(head)
     }
 
@@ -199,16 +203,17 @@ impl Ledger {
         let mut table = vec![0; count * OBJECT_BYTES];
         self.read(OBJECTS_AT, &mut table);
         let object = |record: &[u8]| Object {
-            base: u64_at(record, 0),
-            path: path_of(&self.text(record, 8)),
-            problem: printable(&self.text(record, 16)),
+            base: u64_at(record, OBJECT_BASE),
+            path: path_of(&self.text(record, OBJECT_PATH)),
+            problem: printable(&self.text(record, OBJECT_PROBLEM)),
         };
         table.chunks(OBJECT_BYTES).map(object).collect()
     }
 
     fn text(&self, record: &[u8], at: usize) -> Vec<u8> {
         let place = (u32_at(record, at) as usize).min(TEXT_BYTES);
-        let length = (u32_at(record, at + 4) as usize).min(LONGEST_TEXT).min(TEXT_BYTES - place);
+        let length = u32_at(record, at + TEXT_LENGTH) as usize;
+        let length = length.min(LONGEST_TEXT).min(TEXT_BYTES - place);
         let mut text = vec![0; length];
         self.read(TEXTS_AT + place, &mut text);
         text
@@ -344,7 +349,7 @@ impl Thread<'_> {
 
     /// Reads the slot into `look`, with the counters of the first `sites` functions.
     pub fn look(&self, sites: usize, look: &mut Look) {
-        look.bytes.resize(COUNTERS + sites.min(SITES) * 4, 0);
+        look.bytes.resize(COUNTERS + sites.min(SITES) * COUNTER_BYTES, 0);
         self.ledger.read(self.at, &mut look.bytes);
     }
 
@@ -370,7 +375,7 @@ impl Thread<'_> {
             let record = &look.bytes[RING + place(next) * RECORD_BYTES..][..RECORD_BYTES];
             // Its thread has claimed the place and not yet filled it. It never will if a signal
             // handler has jumped out of there, so the wait is limited.
-            if u64_at(record, 8) == 0 && head - next < RECORDS as u64 / 2 {
+            if u64_at(record, RECORD_END) == 0 && head - next < RECORDS as u64 / 2 {
                 break;
             }
             TimedCall::read(record).into_iter().for_each(&mut take);
@@ -412,7 +417,7 @@ impl Look {
     /// The number of calls of each function, modulo 2³², by the function's number.
     pub fn calls(&self) -> impl Iterator<Item = u32> {
         let room = u32_at(&self.bytes, ROOM) as usize;
-        let counters = self.bytes.get(COUNTERS..).unwrap_or_default().chunks_exact(4);
+        let counters = self.bytes.get(COUNTERS..).unwrap_or_default().chunks_exact(COUNTER_BYTES);
         counters.take(room).map(|word| u32_at(word, 0))
     }
 }

@@ -1,7 +1,8 @@
 //! Ledgers with any content, ledgers that are truncated meanwhile, and reading what was written.
 
 use super::*;
-use crate::ledger::{MAGIC, OBJECTS_AT, OwnLedger, SLOT_BYTES, VERSION};
+use crate::ledger::OwnLedger;
+use crate::ledger::layout::{MAGIC, OBJECTS_AT, SLOT_BYTES, VERSION};
 
 /// Numbers that look random, the same each time (Marsaglia, xorshift64).
 struct Random(u64);

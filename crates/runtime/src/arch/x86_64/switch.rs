@@ -1,6 +1,7 @@
 //! The switch from one stack to another, in assembly.
 
 use std::arch::{asm, naked_asm};
+use std::mem::offset_of;
 
 /// The point where a thread resumes: the registers that remain after the compiler has saved the
 /// others on the stack.
@@ -33,13 +34,34 @@ impl Pair {
     }
 }
 
-const _: () = assert!(size_of::<Context>() == 44);
+// The lane's line has this much room, and no alignment to give.
+const _: () = assert!(size_of::<Context>() == 44 && align_of::<Context>() == 4);
 
 /// Passed from the thread that leaves to the one that resumes.
 pub(crate) type Message = [*const (); 2];
 
 /// Saves the calling thread's context in `save`, and resumes `load` with a message. Returns, with
 /// another message, when `save` is resumed.
+///
+/// ```text
+///   stack that is left                      stack that is resumed
+///   +-----------------------------+         +-----------------------------+
+///   | frames of the caller        |         | frames of another `switch`  |
+///   | what the compiler keeps of  |         | what the compiler kept of   |
+///   | the registers, all but two  |         | the registers, all but two  |
+///   +-----------------------------+ <- rsp  +-----------------------------+ <- rsp afterwards
+///          saved in `save`                         loaded from `load`
+/// ```
+///
+/// | register | holds |
+/// |---|---|
+/// | rdi, rsi | the message |
+/// | rdx | `save` |
+/// | rcx | `load` |
+/// | rax | whatever is at hand |
+///
+/// A context is not on the stack but where the caller says. The label in it is that of the compiled
+/// place: this function is inlined, and each place has its own.
 ///
 /// # Safety
 /// `load` was filled by an earlier switch, or by [`prepare`], and is used once. Nothing resumes
@@ -52,29 +74,37 @@ pub(crate) unsafe fn switch(save: *mut Context, load: *const Context, message: M
     // stack pointer.
     unsafe {
         asm!(
-            "stmxcsr [rdx]",
-            "fnstcw [rdx + 4]",
-            "mov [rdx + 12], rsp",
+            "stmxcsr [rdx + {mxcsr}]",
+            "fnstcw [rdx + {control}]",
+            "mov [rdx + {stack_pointer}], rsp",
             "lea rax, [rip + 2f]",
-            "mov [rdx + 20], rax",
-            "mov [rdx + 28], rbx",
-            "mov [rdx + 36], rbp",
+            "mov [rdx + {instruction}], rax",
+            "mov [rdx + {rbx}], rbx",
+            "mov [rdx + {rbp}], rbp",
             // Loading either takes longer than checking whether it differs.
-            "mov eax, [rdx]",
-            "cmp eax, [rcx]",
+            "mov eax, [rdx + {mxcsr}]",
+            "cmp eax, [rcx + {mxcsr}]",
             "je 3f",
-            "ldmxcsr [rcx]",
+            "ldmxcsr [rcx + {mxcsr}]",
             "3:",
-            "mov ax, [rdx + 4]",
-            "cmp ax, [rcx + 4]",
+            "mov ax, [rdx + {control}]",
+            "cmp ax, [rcx + {control}]",
             "je 4f",
-            "fldcw [rcx + 4]",
+            "fldcw [rcx + {control}]",
             "4:",
-            "mov rbx, [rcx + 28]",
-            "mov rbp, [rcx + 36]",
-            "mov rsp, [rcx + 12]",
-            "jmp [rcx + 20]",
+            // From the first of these on, this is the other stack.
+            "mov rbx, [rcx + {rbx}]",
+            "mov rbp, [rcx + {rbp}]",
+            "mov rsp, [rcx + {stack_pointer}]",
+            "jmp [rcx + {instruction}]",
+            // Here `save` is resumed, with a message in rdi and rsi.
             "2:",
+            mxcsr = const offset_of!(Context, mxcsr),
+            control = const offset_of!(Context, control),
+            stack_pointer = const offset_of!(Context, stack_pointer),
+            instruction = const offset_of!(Context, instruction),
+            rbx = const offset_of!(Context, rbx),
+            rbp = const offset_of!(Context, rbp),
             inlateout("rdi") first,
             inlateout("rsi") second,
             inlateout("rdx") save => _,
@@ -98,7 +128,15 @@ pub(crate) fn prepare(
 ) -> Context {
     #[unsafe(naked)]
     unsafe extern "C" fn begin() {
-        naked_asm!("mov rsi, rbx", "mov rax, rbp", "xor ebp, ebp", "call rax", "ud2")
+        naked_asm!(
+            // rdi has the first part of the message.
+            "mov rsi, rbx",
+            "mov rax, rbp",
+            // Backtraces end here.
+            "xor ebp, ebp",
+            "call rax",
+            "ud2"
+        )
     }
     Context {
         // The values in a new thread.

@@ -9,7 +9,7 @@ use iced_x86::{
     Code, Decoder, DecoderOptions, Encoder, IcedError, Instruction, MemoryOperand, Register,
 };
 
-use crate::swap::{COUNTDOWN, COUNTED_AT};
+use super::thread_block::{COUNTDOWN, COUNTED_AT};
 
 /// The length of the jump over the entry: opcode and a 32-bit distance.
 const JUMP_BYTES: usize = 5;
@@ -35,13 +35,13 @@ pub(crate) struct Place {
     pub(crate) rare: u64,
     /// The number of the function.
     pub(crate) site: u32,
-    /// Address of its [`crate::swap::Site`].
+    /// Address of its [`crate::site::Site`].
     pub(crate) record: u64,
     /// Place, near the stub, of the address of the code for timed calls.
     pub(crate) slow_at: u64,
     /// How its calls are moved; `None` if they cannot be.
     pub(crate) moving: Option<Moving>,
-    /// See [`crate::swap::thread_offset`].
+    /// See [`super::thread_block::thread_offset`].
     pub(crate) thread: i64,
 }
 
@@ -134,7 +134,7 @@ fn hand_over(place: &Place, kept_at: u64, own: u64) -> Result<Vec<u8>, IcedError
 
 /// Code that counts a call. It ends where the displaced instructions begin.
 fn count(place: &Place) -> Result<Vec<u8>, IcedError> {
-    let own = |what: i64| (place.thread + what).cast_unsigned();
+    let own = |what: usize| place.thread.cast_unsigned().wrapping_add(what as u64);
     let mut code = CodeAssembler::new(64)?;
     if let Some(moving) = place.moving {
         code.mov(ptr(rsp - 8), r11)?;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::word::{Patience, Word};
+use super::patience::Patience;
+use super::word::Word;
 
 /// The worker polls its lanes.
 const AWAKE: u32 = 0;

@@ -1,17 +1,18 @@
 //! Saves and restores the processor state beside the general registers, on the stack. The pieces of
-//! assembly are shared by [`crate::migrate`] and [`crate::delegate`].
+//! assembly are shared by [`super::migrate`] and [`super::delegate`].
 //!
-//! They use `{state_bytes}`, `{travelling}` and `{state}`. The word at byte 16 of `{state}` is
-//! nonzero if upper halves of registers have to be cleaned; that at byte 20 is nonzero if XSAVEC
-//! stores the state. Older processors (Haswell, Broadwell) have XSAVE, which leaves gaps for what
-//! it does not store.
+//! They use the operands `state_bytes`, `travelling`, `features`, `has_avx`, `has_xsavec` and
+//! `header`: see [`FEATURES`] and [`HEADER`]. Older processors (Haswell, Broadwell) have XSAVE,
+//! which leaves gaps for what it does not store.
 
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count};
+use std::mem::offset_of;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use dimmer_scan::Width;
 
-use crate::migrate::CannotMove;
+use crate::error::CannotMove;
 
 /// Components of the processor's state that travel with the thread: x87, SSE, AVX, the masks and
 /// both parts of AVX-512, protection keys (Intel SDM, vol. 1, §13.1). The processor skips
@@ -30,6 +31,47 @@ pub(crate) const STATE_BYTES: u64 = 2688 + 64;
 /// Components that do not travel: a thread that has configured tiles stays. XGETBV with 1 reports
 /// that.
 pub(crate) const TILES: u32 = 3 << 17;
+
+/// Offset in the stored state of its header: the components that are stored, and reserved bytes
+/// that have to be zero (Intel SDM, vol. 1, §13.4.2).
+pub(crate) const HEADER: usize = 512;
+
+/// Bytes of the header.
+const HEADER_BYTES: usize = 64;
+
+// The assembly clears the header in eight words; XSAVE and XSAVEC take an address that is a
+// multiple of 64.
+const _: () = assert!(HEADER_BYTES == 8 * 8 && STATE_BYTES.is_multiple_of(64));
+
+/// What assembly has to know about the processor.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Features {
+    /// Nonzero: upper halves of registers have to be cleaned.
+    has_avx: AtomicU32,
+    /// Nonzero: XSAVEC stores the processor's state.
+    has_xsavec: AtomicU32,
+}
+
+/// The features of this processor, after [`Form::put_in_force`].
+pub(crate) static FEATURES: Features = Features::new();
+
+/// Offset in [`FEATURES`] of the first word.
+pub(crate) const HAS_AVX: usize = offset_of!(Features, has_avx);
+/// Offset in [`FEATURES`] of the second word.
+pub(crate) const HAS_XSAVEC: usize = offset_of!(Features, has_xsavec);
+
+impl Features {
+    const fn new() -> Self {
+        Self { has_avx: AtomicU32::new(0), has_xsavec: AtomicU32::new(0) }
+    }
+
+    fn set(&self, has_avx: bool, has_xsavec: bool) {
+        // Relaxed: no call is moved yet.
+        self.has_avx.store(has_avx.into(), Ordering::Relaxed);
+        self.has_xsavec.store(has_xsavec.into(), Ordering::Relaxed);
+    }
+}
 
 /// How the state is stored on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +113,11 @@ impl Form {
         }
     }
 
+    /// From now on, assembly stores the state in this form.
+    pub(crate) fn put_in_force(self) {
+        FEATURES.set(self.has_avx(), self.has_xsavec);
+    }
+
     /// Whether upper halves of registers have to be cleaned.
     pub(crate) fn has_avx(self) -> bool {
         self.enabled & 1 << 2 != 0
@@ -90,17 +137,58 @@ impl Form {
 }
 
 /// Stores the processor's state below the stack pointer, and leaves the registers as compiled code
-/// expects them. Changes `rax` and `rdx`.
+/// expects them: an empty x87 stack, and clean upper halves. Changes `rax` and `rdx`. Afterwards:
+///
+/// ```text
+///             |  (up to 63 bytes unused)        |
+///             +---------------------------------+
+///             |  the rest of the components     |
+/// rsp + 576   +---------------------------------+
+///             |  header: what is stored         |
+/// rsp + 512   +---------------------------------+
+///             |  x87 and SSE components         |
+/// rsp         +---------------------------------+  a multiple of 64
+/// ```
 macro_rules! pack {
     () => {
-        "sub rsp, {state_bytes}\n and rsp, -64\n xor eax, eax\n .irp at, 512, 520, 528, 536, 544, 552, 560, 568\n mov [rsp + \\at], rax\n .endr\n mov eax, {travelling}\n xor edx, edx\n cmp dword ptr [rip + {state} + 20], 0\n je 97f\n xsavec [rsp]\n jmp 98f\n 97:\n xsave [rsp]\n 98:\n test byte ptr [rsp + 512], 1\n jz 98f\n fninit\n 98:\n cmp dword ptr [rip + {state} + 16], 0\n je 98f\n vzeroupper\n 98:"
+        concat!(
+            "sub rsp, {state_bytes}\n",
+            "and rsp, -64\n",
+            // XSAVE reads the header and leaves what it does not store.
+            "xor eax, eax\n",
+            ".irp word, 0, 1, 2, 3, 4, 5, 6, 7\n",
+            "mov [rsp + {header} + 8 * \\word], rax\n",
+            ".endr\n",
+            "mov eax, {travelling}\n",
+            "xor edx, edx\n",
+            "cmp dword ptr [rip + {features} + {has_xsavec}], 0\n",
+            "je 95f\n",
+            "xsavec [rsp]\n",
+            "jmp 96f\n",
+            "95:\n",
+            "xsave [rsp]\n",
+            "96:\n",
+            // The first component: x87.
+            "test byte ptr [rsp + {header}], 1\n",
+            "jz 97f\n",
+            "fninit\n",
+            "97:\n",
+            "cmp dword ptr [rip + {features} + {has_avx}], 0\n",
+            "je 98f\n",
+            "vzeroupper\n",
+            "98:\n",
+        )
     };
 }
 
 /// Restores the state from the stack pointer's place. Changes `rax` and `rdx`.
 macro_rules! unpack {
     () => {
-        "mov eax, {travelling}\n xor edx, edx\n xrstor [rsp]"
+        concat!(
+            "mov eax, {travelling}\n", //
+            "xor edx, edx\n",
+            "xrstor [rsp]\n",
+        )
     };
 }
 
@@ -109,12 +197,11 @@ pub(crate) use {pack, unpack};
 #[cfg(test)]
 mod tests {
     use std::arch::global_asm;
-    use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
 
-    /// Byte 16: whether registers have upper halves; byte 20: whether XSAVEC stores the state.
-    static STATE: [AtomicU32; 6] = [const { AtomicU32::new(0) }; 6];
+    /// The features in force for this test alone.
+    static OWN: Features = Features::new();
 
     global_asm!(
         // In: rdi the content of sixteen registers, rsi that of one x87 register. Out: what they
@@ -137,7 +224,10 @@ mod tests {
         "vzeroupper",
         "pop rbx",
         "ret",
-        state = sym STATE,
+        features = sym OWN,
+        has_avx = const HAS_AVX,
+        has_xsavec = const HAS_XSAVEC,
+        header = const HEADER,
         travelling = const 0b111,
         state_bytes = const STATE_BYTES,
     );
@@ -153,15 +243,14 @@ mod tests {
             println!("SKIPPED: there is no AVX here");
             return;
         };
-        STATE[4].store(1, Ordering::Relaxed);
-        let forms = if form.has_xsavec { &[0, 1][..] } else { &[0] };
+        let forms = if form.has_xsavec { &[false, true][..] } else { &[false] };
         for has_xsavec in forms {
-            STATE[5].store(*has_xsavec, Ordering::Relaxed);
+            OWN.set(true, *has_xsavec);
             let vectors = std::array::from_fn(|at| u8::try_from(at % 251).unwrap_or_default());
             // 1.5 plus some low bits.
             let old = [1, 2, 3, 4, 5, 6, 7, 0xC0, 0xFF, 0x3F];
             let (mut vectors_after, mut old_after) = (vectors, old);
-            // SAFETY: there is AVX, and XSAVEC if `STATE` has it; no other test uses the state.
+            // SAFETY: there is AVX, and XSAVEC if `OWN` has it; no other test uses the state.
             unsafe { dimmer_hook_test_registers(&raw mut vectors_after, &raw mut old_after) };
             assert_eq!((vectors_after, old_after), (vectors, old), "{has_xsavec}");
         }

@@ -1,6 +1,6 @@
 //! The code that a hooked function's calls run through, and the memory that it needs.
 //!
-//! Most calls are only counted: the stub at the entry ([`crate::entry`]) counts down, counts up,
+//! Most calls are only counted: the stub at the entry ([`super::entry`]) counts down, counts up,
 //! and goes on in the function. When the countdown ends, the stub comes here, and this one call is
 //! *timed*: its return address is taken off the stack and kept in a table, and the function is
 //! called in its place. When the function returns, the address is put back and returned to. Calls
@@ -8,7 +8,7 @@
 //! stack unchanged, arguments included. All registers stay as they were, and at the end the flags
 //! too.
 //!
-//! *The table* ([`crate::rows`]) is one for the process. The address that the function returns to
+//! *The table* ([`super::rows`]) is one for the process. The address that the function returns to
 //! identifies its row, so the code needs neither the thread nor the place of the stack. A coroutine
 //! may go on in another thread, or be copied away and back. C++ exceptions, Rust panics and
 //! backtraces pass through a call that is being timed.
@@ -27,15 +27,19 @@
 //! within the 128 bytes that the kernel leaves alone, the red zone (System V ABI, x86-64
 //! supplement, §3.2.2).
 
-use std::arch::{asm, global_asm};
+use std::arch::global_asm;
+use std::mem::offset_of;
 
-use crate::delegate::Passed;
+use super::frame::{self, pop, pop_timed, push, push_timed};
+use super::rows;
+use super::thread_block::{self, load_thread_offset};
 use crate::ledger::{
-    CLAIMED, COUNTERS, DROPPED, GOES_ON_SHIFT, HEAD, LEFT_OUT, PERIOD, PID, RECORD_BYTES, RECORDS,
-    RING, SLOT_BYTES, TAIL, TID,
+    CHAIN_AFTER, CHAIN_BEFORE, CLAIMED, COUNTER_BYTES, COUNTERS, DROPPED, FOLLOWS, GOES_ON_SHIFT,
+    HEAD, INTERRUPTED, LEFT_OUT, PERIOD, PID, RECORD_BEGIN, RECORD_END, RECORD_FLAGS, RECORD_SHIFT,
+    RECORD_SITE, RECORDS, RING, SLOT_BYTES, TAIL, TID,
 };
-use crate::process::{self, LEDGER, ONLY_COUNTS, PROCESS, TID_AT};
-use crate::rows;
+use crate::process::{LEDGER, ONLY_COUNTS, PROCESS, TID_AT};
+use crate::site::Site;
 use crate::slots::{self, POOL};
 
 /// Timed calls under way for which the ring of records keeps room.
@@ -43,38 +47,6 @@ const UNDER_WAY: usize = 64;
 
 /// Calls until the next check whether the ring of records has room.
 const LATER: u32 = 1 << 12;
-
-/// Offset in the thread block of the countdown to the next timed call (32 bits). Zero or less: the
-/// next call is timed. It is below zero while a call is on its way to be timed; a signal handler's
-/// calls then go the same way.
-pub(crate) const COUNTDOWN: i64 = 0;
-/// Offset in the thread block of the purpose of the call that ends the countdown (32 bits): 0 to be
-/// timed, or one of the following.
-const NEXT: i64 = 4;
-/// The call is the next one of all after a timed call, and is timed as well.
-const FOLLOWS: u32 = 1;
-/// The call is the next one of all after the start of a timed call, and is looked at.
-const LOOKED_AT: u32 = 2;
-/// Offset in the thread block of the address of the thread's counters; null before its first hooked
-/// call.
-pub(crate) const COUNTED_AT: i64 = 8;
-/// Offset in the thread block of the number of interruptions of the thread that timed calls have
-/// seen (32 bits).
-const INTERRUPTS: i64 = 16;
-/// Offset in the thread block of the countdown that is kept while a call is looked at (32 bits).
-const KEPT: i64 = 20;
-/// Offset in the thread block (symbol `dimmer_hook_thread`, [`thread_offset`] from the FS base) of
-/// the id of the kernel thread that runs this thread while a call is migrated; 0 otherwise (32
-/// bits).
-pub const MIGRATED: i64 = 24;
-/// Offset in the thread block of the count of reasons why the thread's calls must not move (32
-/// bits).
-pub(crate) const INHIBITED: i64 = 28;
-/// Offset in the thread block of the row where the thread's next search starts (32 bits).
-pub(crate) const ROW: i64 = 32;
-/// Offset in the thread block of the row of a call that was left by an exception. The unwinder may
-/// still need it. Null if there is none.
-pub(crate) const LEFT: i64 = 40;
 
 /// A null selector that no other code uses. It is in `es` until the kernel returns from an
 /// interrupt, which leaves zero there (Intel SDM, vol. 2, IRET; AMD's processors may not do that).
@@ -87,41 +59,49 @@ const CLOCK_EVERY: usize = 64;
 /// (`dimmer_probe` measures that). Together they take 0.3 us.
 const CHAIN: usize = 320;
 
-// Countdown and purpose are written as one word, so that no signal handler sees half of it.
-const _: () = assert!(NEXT == COUNTDOWN + 4);
-const _: () = assert!(RECORD_BYTES == 1 << 5);
+/// Multiplications in each turn of the loop.
+const CHAIN_TURN: usize = 4;
 
-/// The data that the stub passes on: the function's number, and the address to go on at.
-#[derive(Debug, Default)]
-#[repr(C)]
-pub(crate) struct Site {
-    /// The function's number in the ledger.
-    pub(crate) number: u32,
-    /// Address of the displaced instructions of the entry.
-    pub(crate) body: u64,
-    /// For a leaf function: the registers that travel.
-    pub(crate) passed: Passed,
+const _: () = assert!(CHAIN.is_multiple_of(CHAIN_TURN));
+
+// The row's count of interruptions is shifted by the flag below it.
+const _: () = assert!(FOLLOWS == 1 && thread_block::FOLLOWS == FOLLOWS);
+
+/// Measures the clock: `$ticks`, a 32-bit register other than eax and ecx, gets the duration of the
+/// chain. Changes rax, rcx and rdx. Uses the operand `chain`; `$label` is free, and `$back` leads
+/// back to it.
+macro_rules! measure_clock {
+    ($ticks:literal, $label:literal, $back:literal) => {
+        concat!(
+            "lfence\n",
+            "rdtsc\n",
+            "mov ",
+            $ticks,
+            ", eax\n",
+            "mov ecx, {chain}\n",
+            $label,
+            ":\n",
+            "imul eax, eax, 3\n",
+            "imul eax, eax, 3\n",
+            "imul eax, eax, 3\n",
+            "imul eax, eax, 3\n",
+            "dec ecx\n",
+            "jnz ",
+            $back,
+            "\n",
+            "lfence\n",
+            "rdtsc\n",
+            "sub eax, ",
+            $ticks,
+            "\n",
+            "mov ",
+            $ticks,
+            ", eax\n",
+        )
+    };
 }
 
 global_asm!(
-    // The stack pointer moves, and the unwinding record with it.
-    ".macro dimmer_push register",
-    "push \\register",
-    ".cfi_adjust_cfa_offset 8",
-    ".endm",
-    ".macro dimmer_pop register",
-    "pop \\register",
-    ".cfi_adjust_cfa_offset -8",
-    ".endm",
-    // The thread block, one for each thread.
-    ".section .tbss.dimmer_hook_thread,\"awT\",@nobits",
-    ".p2align 6",
-    ".hidden dimmer_hook_thread",
-    ".globl dimmer_hook_thread",
-    ".type dimmer_hook_thread,@object",
-    ".size dimmer_hook_thread, 64",
-    "dimmer_hook_thread:",
-    ".zero 64",
     // Counters for threads beyond those that the ledger has room for.
     ".section .bss.dimmer_hook_waste,\"aw\",@nobits",
     ".p2align 6",
@@ -132,32 +112,43 @@ global_asm!(
     ".hidden dimmer_hook_slow",
     ".globl dimmer_hook_slow",
     ".type dimmer_hook_slow,@function",
-    // In: r11 the site. Let C be the stack pointer before the call. The return address is at C-8,
-    // and the caller's r11 at C-16.
+    // Stubs jump here at the start of a call. In: r11 the site ([`Site`]), at C - 16 the caller's
+    // r11. All other registers are the caller's.
+    //
+    //              |  stack of the caller          |
+    // C            +-------------------------------+
+    //              |  return address               |  <- rsp on entry
+    //              |  r11                          |
+    //              |  body, where the call goes on |
+    //              |  own: the return stub         |
+    // C - 32       +-------------------------------+
+    //              |  rax rcx rdx rbx rsi rdi r8   |
+    // C - 88       +-------------------------------+  <- rsp, [`frame::Timed`]
+    //
+    // | register | holds |
+    // |---|---|
+    // | r8 | distance of the thread block from the FS base |
+    // | r11 | the site |
+    // | rbx | the thread's counters |
+    // | rdx, then rdi | the row |
+    // | rax, rcx, rsi | whatever is at hand |
     "dimmer_hook_slow:",
     ".cfi_startproc",
-    "lea rsp, [rsp - 24]",
-    ".cfi_adjust_cfa_offset 24",
-    "dimmer_push rax",
-    "dimmer_push rcx",
-    "dimmer_push rdx",
-    "dimmer_push rbx",
-    "dimmer_push rsi",
-    "dimmer_push rdi",
-    "dimmer_push r8",
-    // rsp = C-88. The address to go on at is kept at C-24.
-    "mov rax, [r11 + 8]",
-    "mov [rsp + 64], rax",
-    "mov r8, qword ptr [rip + dimmer_hook_thread@GOTTPOFF]",
+    "lea rsp, [rsp - {returns_at}]",
+    ".cfi_adjust_cfa_offset {returns_at}",
+    push_timed!(),
+    "mov rax, [r11 + {site_body}]",
+    "mov [rsp + {timed_kept} + {body_at}], rax",
+    load_thread_offset!("r8"),
     "mov rbx, fs:[r8 + {counted_at}]",
     "test rbx, rbx",
     "jz 20f",
     "21:",
-    "mov eax, [r11]",
-    "inc dword ptr [rbx + rax * 4]",
+    "mov eax, [r11 + {site_number}]",
+    "inc dword ptr [rbx + rax * {counter_bytes}]",
     // If the function was reached by a jump from one whose call is being timed, its time belongs to
     // that call.
-    "mov rax, [rsp + 80]",
+    "mov rax, [rsp + {timed_kept} + {returns_at}]",
     rows::if_stub!("50f"),
     // The call is only looked at, unless all calls are timed.
     "cmp dword ptr fs:[r8 + {next}], {looked_at}",
@@ -173,15 +164,15 @@ global_asm!(
     "sub rdx, [rbx + {tail}]",
     "cmp rdx, {ring_room}",
     "ja 40f",
-    "lea rsi, [rsp + 88]",
+    "lea rsi, [rsp + {timed_bytes}]",
     rows::claim!("40f"),
-    "mov rax, [rsp + 80]",
+    "mov rax, [rsp + {timed_kept} + {returns_at}]",
     "mov [rdx + {returns_to}], rax",
-    "mov eax, [r11]",
+    "mov eax, [r11 + {site_number}]",
     "mov [rdx + {of_site}], eax",
-    // At C-32, the return stub, which calls the function.
+    // The return stub, which calls the function.
     rows::stub_of!(),
-    "mov [rsp + 56], rax",
+    "mov [rsp + {timed_kept} + {own_at}], rax",
     "mov eax, es",
     "cmp eax, {undisturbed}",
     "je 6f",
@@ -202,21 +193,8 @@ global_asm!(
     "and eax, {clock_every} - 1",
     "cmp eax, {clock_every} / 2",
     "jne 8f",
-    "lfence",
-    "rdtsc",
-    "mov esi, eax",
-    "mov ecx, {chain}",
-    "7:",
-    "imul eax, eax, 3",
-    "imul eax, eax, 3",
-    "imul eax, eax, 3",
-    "imul eax, eax, 3",
-    "dec ecx",
-    "jnz 7b",
-    "lfence",
-    "rdtsc",
-    "sub eax, esi",
-    "mov [rdi + {clock}], eax",
+    measure_clock!("esi", "7", "7b"),
+    "mov [rdi + {clock}], esi",
     "8:",
     "rdtsc",
     "shl rdx, 32",
@@ -232,18 +210,12 @@ global_asm!(
     "mov fs:[r8 + {kept}], edx",
     "movabs rax, {looked_at} << 32",
     "mov fs:[r8 + {countdown}], rax",
-    "dimmer_pop r8",
-    "dimmer_pop rdi",
-    "dimmer_pop rsi",
-    "dimmer_pop rbx",
-    "dimmer_pop rdx",
-    "dimmer_pop rcx",
-    "dimmer_pop rax",
-    "mov r11, [rsp + 16]",
-    "lea rsp, [rsp + 32]",
-    ".cfi_adjust_cfa_offset -32",
-    "jmp qword ptr [rsp - 32]",
-    ".cfi_adjust_cfa_offset 88",
+    pop_timed!(),
+    "mov r11, [rsp + {r11_at}]",
+    "lea rsp, [rsp + {kept_bytes}]",
+    ".cfi_adjust_cfa_offset -{kept_bytes}",
+    "jmp qword ptr [rsp - {kept_bytes} + {own_at}]",
+    ".cfi_adjust_cfa_offset {timed_bytes}",
     // The first hooked call of a thread.
     "20:",
     "mov eax, [rip + {pool} + {pool_next}]",
@@ -253,14 +225,14 @@ global_asm!(
     "lock cmpxchg [rip + {pool} + {pool_next}], ecx",
     "jne 20b",
     "lea rdx, [rip + {pool}]",
-    "mov rbx, [rdx + rax * 8 + {pool_places}]",
+    "mov rbx, [rdx + rax * {place_bytes} + {pool_places}]",
     // A child of a fork, or its parent, may have claimed it.
     "xor eax, eax",
     "lock cmpxchg [rbx + {claimed}], ecx",
     "jne 20b",
     // Threads start their search for rows at different places.
     "dec ecx",
-    "shl ecx, 4",
+    "imul ecx, ecx, {window}",
     "mov fs:[r8 + {row}], ecx",
     // Without a system call, which may not be allowed any more.
     "mov eax, [rip + {process}]",
@@ -293,54 +265,56 @@ global_asm!(
     "50:",
     "movabs rax, {looked_at} << 32",
     "mov fs:[r8 + {countdown}], rax",
-    "mov rax, [rsp + 80]",
+    "mov rax, [rsp + {timed_kept} + {returns_at}]",
     "sub rax, rcx",
-    "shr rax, 4",
-    "shl rax, 6",
-    "lea rdi, [rip + {table}]",
-    "add rdi, rax",
-    "mov eax, [r11]",
+    "shr rax, {stub_shift}",
+    "mov edi, eax",
+    rows::row_of_number!("edi", "rdi"),
+    "mov eax, [r11 + {site_number}]",
     "inc eax",
     "mov [rdi + {goes_on}], eax",
     // Go on without timing.
     "45:",
-    "dimmer_pop r8",
-    "dimmer_pop rdi",
-    "dimmer_pop rsi",
-    "dimmer_pop rbx",
-    "dimmer_pop rdx",
-    "dimmer_pop rcx",
-    "dimmer_pop rax",
-    "mov r11, [rsp + 16]",
-    "lea rsp, [rsp + 24]",
-    ".cfi_adjust_cfa_offset -24",
-    "jmp qword ptr [rsp - 16]",
+    pop_timed!(),
+    "mov r11, [rsp + {r11_at}]",
+    "lea rsp, [rsp + {returns_at}]",
+    ".cfi_adjust_cfa_offset -{returns_at}",
+    "jmp qword ptr [rsp - {returns_at} + {body_at}]",
     ".cfi_endproc",
     ".size dimmer_hook_slow, . - dimmer_hook_slow",
     ".p2align 6",
     ".hidden dimmer_hook_return",
     ".globl dimmer_hook_return",
     ".type dimmer_hook_return,@function",
-    // A return stub jumps here. In: at C-8, where the stack pointer is, the number of the row.
+    // Return stubs jump here when a call returns. In: at C - 8, where the stack pointer is, the
+    // number of the row. All registers are the function's results, or the caller's.
+    //
+    //              |  stack of the caller                  |
+    // C            +---------------------------------------+
+    //              |  the row's number; the return address |  <- rsp on entry
+    //              |  r11                                  |
+    //              |  flags                                |
+    //              |  rax rcx rdx rbx rsi rdi r8           |
+    // C - 80       +---------------------------------------+  <- rsp, [`frame::Returned`]
+    //
+    // | register | holds |
+    // |---|---|
+    // | r8 | distance of the thread block from the FS base |
+    // | rdi | the row |
+    // | rbx | the thread's counters |
+    // | rdx | the time of the end |
+    // | esi | the record's flags |
+    // | rax, rcx, r11 | whatever is at hand |
     "dimmer_hook_return:",
     ".cfi_startproc",
     ".cfi_def_cfa rsp, 8",
     ".cfi_undefined rip",
-    "dimmer_push r11",
+    push!("r11"),
     "pushfq",
     ".cfi_adjust_cfa_offset 8",
-    "dimmer_push rax",
-    "dimmer_push rcx",
-    "dimmer_push rdx",
-    "dimmer_push rbx",
-    "dimmer_push rsi",
-    "dimmer_push rdi",
-    "dimmer_push r8",
-    // rsp = C-80.
-    "mov edi, [rsp + 72]",
-    "shl edi, 6",
-    "lea rax, [rip + {table}]",
-    "add rdi, rax",
+    push_timed!(),
+    "mov edi, [rsp + {row_at}]",
+    rows::row_of_number!("edi", "rdi"),
     "cmp dword ptr [rdi + {is_migrated}], 0",
     "jne dimmer_migrate_return",
     "cmp dword ptr [rip + {only_counts}], 0",
@@ -349,9 +323,9 @@ global_asm!(
     "shl rdx, 32",
     "or rdx, rax",
     "mov rax, [rdi + {returns_to}]",
-    "mov [rsp + 72], rax",
+    "mov [rsp + {row_at}], rax",
     ".cfi_offset rip, -8",
-    "mov r8, qword ptr [rip + dimmer_hook_thread@GOTTPOFF]",
+    load_thread_offset!("r8"),
     "mov rbx, fs:[r8 + {counted_at}]",
     // Null in the child of a fork within the function.
     "test rbx, rbx",
@@ -370,13 +344,13 @@ global_asm!(
     "23:",
     "mov ecx, [rdi + {interrupts_then}]",
     "mov esi, ecx",
-    "and esi, 1",
+    "and esi, {follows}",
     "mov eax, fs:[r8 + {interrupts}]",
     "add eax, eax",
     "xor eax, ecx",
-    "cmp eax, 1",
+    "cmp eax, {follows}",
     "jbe 24f",
-    "or esi, 2",
+    "or esi, {interrupted}",
     "24:",
     "mov eax, [rdi + {goes_on}]",
     "shl eax, {goes_on_shift}",
@@ -384,50 +358,34 @@ global_asm!(
     "mov eax, 1",
     "xadd [rbx + {head}], rax",
     "and eax, {records} - 1",
-    "shl eax, 5",
+    "shl eax, {record_shift}",
     "lea rax, [rbx + rax + {ring}]",
     "mov rcx, [rdi + {begin}]",
-    "mov [rax], rcx",
+    "mov [rax + {record_begin}], rcx",
     "mov ecx, [rdi + {of_site}]",
-    "mov [rax + 16], ecx",
-    "mov [rax + 20], esi",
+    "mov [rax + {record_site}], ecx",
+    "mov [rax + {record_flags}], esi",
     "mov ecx, [rdi + {clock}]",
-    "mov [rax + 28], ecx",
-    "mov dword ptr [rax + 24], 0",
+    "mov [rax + {chain_before}], ecx",
+    "mov dword ptr [rax + {chain_after}], 0",
     // Measure the clock after the call, now and then.
     "mov rcx, rax",
     "sub rcx, rbx",
     "sub rcx, {ring}",
-    "shr rcx, 5",
+    "shr rcx, {record_shift}",
     "and ecx, {clock_every} - 1",
     "jnz 27f",
-    "dimmer_push rdx",
-    "dimmer_push rax",
-    "lfence",
-    "rdtsc",
-    "mov r11d, eax",
-    "mov ecx, {chain}",
-    "26:",
-    "imul eax, eax, 3",
-    "imul eax, eax, 3",
-    "imul eax, eax, 3",
-    "imul eax, eax, 3",
-    "dec ecx",
-    "jnz 26b",
-    "lfence",
-    "rdtsc",
-    "sub eax, r11d",
-    "mov ecx, eax",
-    "dimmer_pop rax",
-    "dimmer_pop rdx",
-    "mov [rax + 24], ecx",
+    push!("rdx", "rax"),
+    measure_clock!("r11d", "26", "26b"),
+    pop!("rax", "rdx"),
+    "mov [rax + {chain_after}], r11d",
     "27:",
     // Write the end last: it completes the record.
-    "mov [rax + 8], rdx",
+    "mov [rax + {record_end}], rdx",
     // Timed calls come in pairs, so that the time between two calls is measured.
     "cmp dword ptr [rbx + {period}], 1",
     "jbe 22f",
-    "test esi, 1",
+    "test esi, {follows}",
     "jnz 28f",
     "22:",
     "movabs rax, {follows} << 32",
@@ -443,23 +401,17 @@ global_asm!(
     "inc qword ptr [rbx + {dropped}]",
     "9:",
     ".cfi_remember_state",
-    "mov qword ptr [rdi], 0",
-    "dimmer_pop r8",
-    "dimmer_pop rdi",
-    "dimmer_pop rsi",
-    "dimmer_pop rbx",
-    "dimmer_pop rdx",
-    "dimmer_pop rcx",
-    "dimmer_pop rax",
+    "mov qword ptr [rdi + {stack}], 0",
+    pop_timed!(),
     "popfq",
     ".cfi_adjust_cfa_offset -8",
-    "dimmer_pop r11",
+    pop!("r11"),
     "ret",
     // The process may not read time stamps any more.
     "10:",
     ".cfi_restore_state",
     "mov rax, [rdi + {returns_to}]",
-    "mov [rsp + 72], rax",
+    "mov [rsp + {row_at}], rax",
     "jmp 9b",
     ".cfi_endproc",
     ".size dimmer_hook_return, . - dimmer_hook_return",
@@ -478,15 +430,30 @@ global_asm!(
     clock = const rows::CLOCK,
     goes_on = const rows::GOES_ON,
     is_migrated = const rows::IS_MIGRATED,
-    row = const ROW,
-    left = const LEFT,
+    stack = const rows::STACK,
+    row_shift = const rows::ROW_SHIFT,
+    stub_shift = const rows::STUB_SHIFT,
+    row = const thread_block::ROW,
+    left = const thread_block::LEFT,
+    site_number = const offset_of!(Site, number),
+    site_body = const offset_of!(Site, body),
+    own_at = const frame::OWN,
+    body_at = const frame::BODY,
+    r11_at = const frame::R11,
+    returns_at = const frame::RETURNS_TO,
+    kept_bytes = const frame::KEPT_BYTES,
+    timed_kept = const frame::TIMED_KEPT,
+    timed_bytes = const frame::TIMED_BYTES,
+    row_at = const frame::RETURNED_ROW,
     slot_bytes = const SLOT_BYTES,
     counters = const COUNTERS,
+    counter_bytes = const COUNTER_BYTES,
     left_out = const LEFT_OUT,
     pool = sym POOL,
     pool_next = const slots::NEXT,
     pool_had = const slots::HAD,
     pool_places = const slots::PLACES,
+    place_bytes = const slots::PLACE_BYTES,
     // Offsets of a slot's parts from its counters.
     claimed = const CLAIMED.cast_signed() - COUNTERS.cast_signed(),
     tid = const TID.cast_signed() - COUNTERS.cast_signed(),
@@ -499,17 +466,25 @@ global_asm!(
     records = const RECORDS,
     ring_room = const RECORDS - UNDER_WAY,
     later = const LATER,
-    countdown = const COUNTDOWN,
-    next = const NEXT,
+    record_shift = const RECORD_SHIFT,
+    record_begin = const RECORD_BEGIN,
+    record_end = const RECORD_END,
+    record_site = const RECORD_SITE,
+    record_flags = const RECORD_FLAGS,
+    chain_after = const CHAIN_AFTER,
+    chain_before = const CHAIN_BEFORE,
+    interrupted = const INTERRUPTED,
+    countdown = const thread_block::COUNTDOWN,
+    next = const thread_block::NEXT,
     follows = const FOLLOWS,
-    looked_at = const LOOKED_AT,
-    kept = const KEPT,
+    looked_at = const thread_block::LOOKED_AT,
+    kept = const thread_block::KEPT,
     goes_on_shift = const GOES_ON_SHIFT,
-    interrupts = const INTERRUPTS,
+    interrupts = const thread_block::INTERRUPTS,
     undisturbed = const UNDISTURBED,
     clock_every = const CLOCK_EVERY,
-    chain = const CHAIN / 4,
-    counted_at = const COUNTED_AT,
+    chain = const CHAIN / CHAIN_TURN,
+    counted_at = const thread_block::COUNTED_AT,
 );
 
 unsafe extern "C" {
@@ -520,67 +495,4 @@ unsafe extern "C" {
 /// Address of the code to which stubs jump when their countdown ends.
 pub(crate) fn slow() -> u64 {
     dimmer_hook_slow as *const () as u64
-}
-
-/// Distance of a thread's block from its FS base (bytes).
-#[must_use]
-pub fn thread_offset() -> i64 {
-    let offset: i64;
-    // SAFETY: the loader has filled in this entry of the table, and reading it changes nothing.
-    unsafe {
-        asm!(
-            "mov {}, qword ptr [rip + dimmer_hook_thread@GOTTPOFF]",
-            out(reg) offset,
-            options(nostack, pure, readonly, preserves_flags)
-        );
-    }
-    offset
-}
-
-/// Makes the calling thread's next hooked call a timed one.
-pub(crate) fn time_next() {
-    // SAFETY: the thread's own memory; the countdown may have any value.
-    unsafe {
-        asm!(
-            "mov dword ptr fs:[{offset} + {countdown}], 0",
-            offset = in(reg) thread_offset(),
-            countdown = const COUNTDOWN,
-            options(nostack, preserves_flags)
-        );
-    }
-}
-
-/// Address of the calling thread's counters; null before its first hooked call.
-pub(crate) fn counters() -> *mut u8 {
-    let counters: *mut u8;
-    // SAFETY: the thread's own memory.
-    unsafe {
-        asm!(
-            "mov {}, fs:[{offset} + {counted_at}]",
-            out(reg) counters,
-            offset = in(reg) thread_offset(),
-            counted_at = const COUNTED_AT,
-            options(nostack, readonly, preserves_flags)
-        );
-    }
-    counters
-}
-
-/// For the child of a fork: makes the calling thread claim a slot of its own at its next hooked
-/// call. Otherwise it would go on in its parent's slot.
-pub fn forget_thread() {
-    slots::go_on_in_child();
-    process::begin_child();
-    const { assert!(COUNTDOWN == 0 && COUNTED_AT == 8) };
-    // SAFETY: the thread's own memory, aligned. One store, so that no signal handler sees half of
-    // it.
-    unsafe {
-        asm!(
-            "xorps {zero}, {zero}",
-            "movaps fs:[{offset}], {zero}",
-            zero = out(xmm_reg) _,
-            offset = in(reg) thread_offset(),
-            options(nostack, preserves_flags)
-        );
-    }
 }

@@ -75,6 +75,7 @@ mod model {
     impl Futex {
         pub(crate) fn wait(&self, value: u32, _nap: Duration) {
             let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+            // Ordering: as the kernel, which compares after a full barrier.
             if self.word.load(Ordering::SeqCst) == value {
                 drop(self.sleepers.wait(queue));
             }

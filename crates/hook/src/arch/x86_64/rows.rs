@@ -1,5 +1,5 @@
 //! The table of return addresses. It has one row for each call whose return address was taken off
-//! the stack, by [`crate::swap`] or [`crate::migrate`].
+//! the stack, by [`super::swap`] or [`super::migrate`].
 //!
 //! Each row has a *return stub* of its own, which calls the function and to which the function
 //! returns. So the address on the stack identifies the row, and no search is needed. This holds
@@ -12,12 +12,13 @@
 //! way (`longjmp`, a coroutine that is never resumed) keeps its row, because it may still return.
 //! If no row is free, calls are only counted.
 
-use std::arch::{asm, global_asm};
+use std::arch::global_asm;
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::migrate;
-use crate::swap::{LEFT, thread_offset};
+use super::frame;
+use super::thread_block::exchange_left;
+use crate::mover::cut_migration_short;
 
 /// The number of rows, and of return stubs.
 pub(crate) const ROWS: usize = 4096;
@@ -29,6 +30,9 @@ pub(crate) const WINDOW: usize = 16;
 /// place of the page's first stub there is the distance to that table, so the first row of that
 /// table is unused.
 const STUB_BYTES: usize = 16;
+
+/// The same, as a power of two.
+pub(crate) const STUB_SHIFT: u32 = STUB_BYTES.trailing_zeros();
 
 /// Return stubs of a page, including the missing first one.
 const STUBS_OF_A_PAGE: usize = 4096 / STUB_BYTES;
@@ -59,7 +63,9 @@ pub(crate) struct Row {
     pub(crate) is_migrated: AtomicU32,
 }
 
-pub(crate) const ROW_BYTES: usize = size_of::<Row>();
+const ROW_BYTES: usize = size_of::<Row>();
+/// The same, as a power of two.
+pub(crate) const ROW_SHIFT: u32 = ROW_BYTES.trailing_zeros();
 pub(crate) const STACK: usize = offset_of!(Row, stack);
 pub(crate) const RETURNS_TO: usize = offset_of!(Row, returns_to);
 pub(crate) const SITE: usize = offset_of!(Row, site);
@@ -120,8 +126,9 @@ global_asm!(
     ".zero {stub_bytes} - 4, 0xcc",
     ".rept {stubs_of_a_page} - 1",
     ".set dimmer_hook_row, dimmer_hook_row + 1",
-    // In: at C-24 the function. All registers have the values that the function is to find.
-    "call qword ptr [rsp - 24]",
+    // In: rsp = C, and below it [`frame::Kept`] with the function. All registers have the values
+    // that the function is to find.
+    "call qword ptr [rsp - {kept_bytes} + {body_at}]",
     // push, with 32 bits.
     ".byte 0x68",
     ".long dimmer_hook_row",
@@ -133,6 +140,8 @@ global_asm!(
     ".cfi_endproc",
     ".size dimmer_hook_stubs, . - dimmer_hook_stubs",
     table = sym TABLE,
+    kept_bytes = const frame::KEPT_BYTES,
+    body_at = const frame::BODY,
     personality = sym personality,
     pages = const ROWS / STUBS_OF_A_PAGE,
     row_bytes = const ROW_BYTES,
@@ -146,42 +155,97 @@ unsafe extern "C" {
 }
 
 /// Claims a row. In: `rsi`, the stack pointer before the call; `r8`,
-/// [`crate::swap::thread_offset`]. Out: `rdx`, a row that was free. Goes to `$none` if there is
-/// none. Changes `rax`, `rcx` and `rdi`. Needs `{rows}`, `{table}`, `{window}`, `{row}`, `{left}`.
+/// [`super::thread_block::thread_offset`]. Out: `rdx`, a row that was free. Goes to `$none` if
+/// there is none. Changes `rax`, `rcx` and `rdi`. Uses the operands `rows`, `table`, `row_shift`,
+/// `stack`, `window`, `row` and `left`.
 macro_rules! claim {
     ($none:literal) => {
         concat!(
             // Frees the row of a call that an exception has left, once the unwinder has passed it:
             // before, it runs further down the stack.
-            "cmp qword ptr fs:[r8 + {left}], 0\n je 91f\n",
-            "xor edi, edi\n xchg fs:[r8 + {left}], rdi\n test rdi, rdi\n jz 91f\n",
-            "cmp [rdi], rsi\n ja 90f\n mov qword ptr [rdi], 0\n jmp 91f\n",
-            "90:\n mov fs:[r8 + {left}], rdi\n",
+            "cmp qword ptr fs:[r8 + {left}], 0\n",
+            "je 91f\n",
+            "xor edi, edi\n",
+            "xchg fs:[r8 + {left}], rdi\n",
+            "test rdi, rdi\n",
+            "jz 91f\n",
+            "cmp [rdi + {stack}], rsi\n",
+            "ja 90f\n",
+            "mov qword ptr [rdi + {stack}], 0\n",
+            "jmp 91f\n",
+            "90:\n",
+            "mov fs:[r8 + {left}], rdi\n",
             // Starts where the thread's last search ended.
-            "91:\n mov edi, fs:[r8 + {row}]\n mov ecx, {window}\n",
-            "92:\n and edi, {rows} - 1\n mov eax, edi\n shl eax, 6\n lea rdx, [rip + {table}]\n add rdx, rax\n",
-            "xor eax, eax\n cmp [rdx], rax\n jne 93f\n lock cmpxchg [rdx], rsi\n je 94f\n",
-            "93:\n inc edi\n dec ecx\n jnz 92b\n mov fs:[r8 + {row}], edi\n jmp ",
+            "91:\n",
+            "mov edi, fs:[r8 + {row}]\n",
+            "mov ecx, {window}\n",
+            "92:\n",
+            "and edi, {rows} - 1\n",
+            "mov eax, edi\n",
+            "shl eax, {row_shift}\n",
+            "lea rdx, [rip + {table}]\n",
+            "add rdx, rax\n",
+            "xor eax, eax\n",
+            "cmp [rdx + {stack}], rax\n",
+            "jne 93f\n",
+            "lock cmpxchg [rdx + {stack}], rsi\n",
+            "je 94f\n",
+            "93:\n",
+            "inc edi\n",
+            "dec ecx\n",
+            "jnz 92b\n",
+            "mov fs:[r8 + {row}], edi\n",
+            "jmp ",
             $none,
-            "\n94:\n mov fs:[r8 + {row}], edi\n"
+            "\n",
+            "94:\n",
+            "mov fs:[r8 + {row}], edi\n",
         )
     };
 }
 
-/// In: `rdx`, a row. Out: `rax`, its return stub.
+/// In: `rdx`, a row. Out: `rax`, its return stub. Changes `rcx`. Uses the operands `table`,
+/// `row_shift` and `stub_shift`.
 macro_rules! stub_of {
     () => {
-        "lea rax, [rip + {table}]\n sub rax, rdx\n neg rax\n shr rax, 2\n lea rcx, [rip + dimmer_hook_stubs]\n add rax, rcx"
+        concat!(
+            "lea rax, [rip + {table}]\n",
+            "sub rax, rdx\n",
+            "neg rax\n",
+            "shr rax, {row_shift} - {stub_shift}\n",
+            "lea rcx, [rip + dimmer_hook_stubs]\n",
+            "add rax, rcx\n",
+        )
     };
 }
 
 /// In: `rax`, a return address. Goes to `$within` if it lies in a return stub; then `rax` is its
-/// offset in the stubs. Changes `rcx`.
+/// offset in the stubs. Changes `rcx`. Uses the operand `stubs_bytes`.
 macro_rules! if_stub {
     ($within:literal) => {
         concat!(
-            "lea rcx, [rip + dimmer_hook_stubs]\n sub rax, rcx\n cmp rax, {stubs_bytes}\n jb ",
-            $within
+            "lea rcx, [rip + dimmer_hook_stubs]\n",
+            "sub rax, rcx\n",
+            "cmp rax, {stubs_bytes}\n",
+            "jb ",
+            $within,
+            "\n",
+        )
+    };
+}
+
+/// In: the number of a row in a 32-bit register `$number`, which is the lower half of `$row`. Out:
+/// `$row`, the row. Changes `rax`. Uses the operands `table` and `row_shift`.
+macro_rules! row_of_number {
+    ($number:literal, $row:literal) => {
+        concat!(
+            "shl ",
+            $number,
+            ", {row_shift}\n",
+            "lea rax, [rip + {table}]\n",
+            "add ",
+            $row,
+            ", rax\n",
         )
     };
 }
@@ -208,7 +272,7 @@ macro_rules! leaving {
     };
 }
 
-pub(crate) use {claim, if_stub, leaving, stub_of};
+pub(crate) use {claim, if_stub, leaving, row_of_number, stub_of};
 
 /// Makes the table ready. Must be called before anything is hooked; may be called repeatedly.
 pub(crate) fn begin() {
@@ -260,30 +324,22 @@ unsafe fn row_of(context: *const u64) -> Option<&'static Row> {
 /// it.
 fn leave(context: *const u64) {
     if context.is_null() {
-        return migrate::cut_migration_short();
+        return cut_migration_short();
     }
     // SAFETY: every unwinder's context is longer than [`WORDS`] words.
-    let Some(row) = (unsafe { row_of(context) }) else { return migrate::cut_migration_short() };
+    let Some(row) = (unsafe { row_of(context) }) else { return cut_migration_short() };
     // Relaxed: this thread has written the value, or has received it with the stack.
     if row.is_migrated.load(Ordering::Relaxed) != 0 {
-        migrate::cut_migration_short();
+        cut_migration_short();
     }
     // The frame noted before was further down the stack, and the unwinder has passed it.
-    let before: *const Row;
-    // SAFETY: the thread's own memory.
-    unsafe {
-        asm!(
-            "xchg fs:[{offset} + {left}], {row}",
-            offset = in(reg) thread_offset(),
-            left = const LEFT,
-            row = inout(reg) std::ptr::from_ref(row) => before,
-            options(nostack, preserves_flags)
-        );
-    }
+    let before = exchange_left(std::ptr::from_ref(row));
     // SAFETY: null, or a row of `TABLE`.
     if let Some(before) = unsafe { before.as_ref() }
         && !std::ptr::eq(before, row)
     {
+        // Ordering: pairs with the exchange in `claim`: the thread that takes the row comes after
+        // the unwinder has read it.
         before.stack.store(0, Ordering::Release);
     }
 }
@@ -297,9 +353,11 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::arch::tests::one_at_a_time;
+    use crate::arch::thread_block::{counters, time_next};
     use crate::ledger::{Ledger, OwnLedger};
     use crate::plan::PlannedEntry;
-    use crate::{Hooks, slots, swap};
+    use crate::{Hooks, slots};
 
     // On a page of its own, which is not executable while the entry is patched.
     global_asm!(
@@ -346,6 +404,7 @@ mod tests {
 
     #[test]
     fn exceptions_free_the_rows_of_the_calls_that_they_leave() {
+        let _one_at_a_time = one_at_a_time();
         let directory = tempfile::tempdir().unwrap();
         let ledger = OwnLedger::create(directory.path()).unwrap();
         let hooks = Hooks::new(ledger, BTreeSet::new(), None);
@@ -356,13 +415,13 @@ mod tests {
         // and no thread calls it meanwhile.
         unsafe { hooks.patch(object, base, &[entry]) }.unwrap();
         let timed_throw = |depth| {
-            swap::time_next();
+            time_next();
             // SAFETY: the function needs nothing.
             assert!(catch_unwind(|| unsafe { dimmer_hook_test_throws(depth) }).is_err());
         };
         timed_throw(0);
         let ledger = Ledger::open(hooks.ledger().path()).unwrap();
-        let thread = ledger.thread(slots::number_of(swap::counters()).unwrap()).unwrap();
+        let thread = ledger.thread(slots::number_of(counters()).unwrap()).unwrap();
         for turn in 0..u32::try_from(ROWS).unwrap() {
             timed_throw(turn % 4);
             thread.drain(drop);
