@@ -1,9 +1,9 @@
 //! The rules of ARCHITECTURE.md and CONTRIBUTING.md that a program can check.
 //!
 //! [`sources`] checks the Rust files, [`edges`] the dependencies, [`documents`] the documentation,
-//! [`keys`] what it says of JSON, and [`words`] the words that all of them use. What the compiler or clippy can check is left to
-//! them. Each rule has a test that shows it failing on a made-up tree: a checker that never fails
-//! checks nothing.
+//! [`keys`] what it says of JSON, and [`words`] the words that all of them use. What the compiler
+//! or clippy can check is left to them. Each rule has a test that shows it failing on a made-up
+//! tree: a checker that never fails checks nothing.
 
 mod documents;
 mod edges;

@@ -163,7 +163,8 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     spans.flat_map(|span| span.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')))
 }
 
-/// The keys that begin the rows of tables whose first heading begins with `key`, each with its line.
+/// The keys that begin the rows of tables whose first heading begins with `key`, each with its
+/// line.
 fn first_cells(text: &str) -> Vec<(usize, &str)> {
     let mut cells = Vec::new();
     let mut is_of_keys = false;
@@ -209,7 +210,8 @@ mod tests {
     fn accepts_keys_that_are_described() {
         check(
             "//! As `docs/a.md` has it.\n#[derive(Debug, Serialize)]\npub struct A<'a> { schema: &'a str,\n\
-             /// Doc: with colon.\n#[serde(rename = \"cpu\")] pub(crate) cpus: Vec<BTreeMap<u8, std::path::PathBuf>>,\n\
+             /// Doc: with colon.\n#[serde(rename = \"cpu\")]\n\
+             pub(crate) cpus: Vec<BTreeMap<u8, std::path::PathBuf>>,\n\
              #[serde(flatten)] other: B, #[serde(skip)] hidden: u8 }\nstruct Plain { no: u8 }\n\
              mod inner { #[derive(Serialize)] struct C { of: u8 } }\n",
             &[],

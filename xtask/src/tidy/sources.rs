@@ -303,7 +303,8 @@ mod tests {
         let tests = "#[cfg(test)]\nmod tests {\n    use super::*;\n}\n";
         let mut files: Vec<TextFile> =
             (0..10).map(|n| file(&format!("{n}.rs"), text(600))).collect();
-        files[0].text += tests;
+        files[0].text = text(595) + tests;
+        files.push(file("rest.rs", text(5)));
         files.push(file("top/tests.rs", text(600)));
         files.push(TextFile { path: "crates/scan/src/a.rs".to_owned(), text: text(600) });
         assert_eq!(super::check(&files), []);
