@@ -3,12 +3,12 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`program`], [`mod@follow`], [`mod@preload`] | the user's program: its files, its process, Dimmer's library in it |
+//! | [`program`], [`mod@follow`], [`mod@preload`] | the user's program |
 //! | [`run()`] | a program under [mechanisms](mechanism), from its start to its [`account`] |
 //! | [`mechanism`] | one file for each, and the table of them |
 //! | [`named`], [`names`] | functions that the user names, and where their names come from |
 //! | `chosen`, `outermost`, `leaves` | functions that a processor model chooses |
-//! | `served`, `forms`, `cores` | what the policy server decides, which code a program has, which cores calls move to |
+//! | `served`, `forms`, `cores` | the policy server's word, which code, which cores |
 //! | [`mod@observe`] | a program whose calls are counted and timed, or only counted from outside |
 //! | [`note`] | what the caller may print meanwhile |
 //! | [`cache`] | what is kept between runs |

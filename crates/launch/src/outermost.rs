@@ -1,6 +1,6 @@
-//! Without named functions: chooses the calls of a program that may be worth moving, by what a processor
-//! model says about its code. These are calls of leaf functions with wide code, if they can be
-//! delegated, and calls of the outermost functions around it, if threads may migrate.
+//! Without named functions: chooses the calls of a program that may be worth moving, by what a
+//! processor model says about its code. These are calls of leaf functions with wide code, if they
+//! can be delegated, and calls of the outermost functions around it, if threads may migrate.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

@@ -1,5 +1,5 @@
-//! `--auto`: calls are delegated or migrated, or the program has narrower code, as the policy server
-//! and earlier runs show that it gains.
+//! `--auto`: calls are delegated or migrated, or the program has narrower code, as the policy
+//! server and earlier runs show that it gains.
 
 use dimmer_host::affinity;
 use dimmer_policy::narrowing::Form;
