@@ -23,10 +23,10 @@ pub(crate) fn run(arguments: &args::Validate) -> anyhow::Result<ExitCode> {
     let papers = match arguments.paper {
         None => Paper::ALL.to_vec(),
         Some(args::Paper::Avxfreq) => vec![Paper::Avxfreq],
-        Some(args::Paper::Offloading) => vec![Paper::Offloading],
+        Some(args::Paper::Library) => vec![Paper::Library],
     };
     let interrupt = Interrupt::install().context("cannot handle signals")?;
-    let has_loops = papers.contains(&Paper::Offloading);
+    let has_loops = papers.contains(&Paper::Library);
     let recreated = papers.into_iter().map(|paper| paper.recreate(&|| interrupt.is_set()));
     let recreated: Vec<Recreated> =
         recreated.collect::<Result<_, ValidateError>>().map_err(bad_input)?;

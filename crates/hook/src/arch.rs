@@ -14,8 +14,8 @@
 //! - `swap`: `slow` takes over a call whose countdown has ended, times it, and claims a slot for a
 //!   thread that has none, without a system call. All registers are as before.
 //! - `migrate`: `entry` takes over a call that may migrate, and calls [`crate::mover`] before and
-//!   after it; all of the processor's state travels on the stack.
-//! - `delegate`, `leaf`: the same for calls of leaf functions, of which registers travel: `entry`
+//!   after it; all of the processor's state goes along on the stack.
+//! - `delegate`, `leaf`: the same for calls of leaf functions, of which registers go: `entry`
 //!   at home, [`crate::LeafCall::make`] on the worker.
 //! - `registers`: `Form` says how the processor's state is stored, or why it cannot be.
 //! - `empty`: functions that do nothing, for measuring hooks.

@@ -36,10 +36,10 @@ pub enum HookError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CannotMove {
-    /// Registers cannot travel.
+    /// Registers cannot go along.
     #[error("this processor lacks XSAVE, or the system does not use it")]
     NoXsave,
-    /// Not all registers can travel.
+    /// Not all registers can go along.
     #[error(
         "this processor lacks XSAVEC or XGETBV with 1, and has more registers than XSAVE alone takes along"
     )]

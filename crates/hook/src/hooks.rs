@@ -72,7 +72,7 @@ pub struct Hooks {
 struct Moves {
     /// Whether calls move before anything is decided.
     all: bool,
-    /// How the processor's state that travels with them is stored.
+    /// How the processor's state that goes with them is stored.
     form: Form,
 }
 

@@ -38,7 +38,8 @@ pub struct PlannedEntry {
     /// The number of bytes from there on that are displaced, including the landing pad, as
     /// `dimmer_scan` reports it.
     pub displaced: u8,
-    /// The registers that travel if its calls are delegated rather than migrated with their thread.
+    /// The registers that go along if its calls are delegated rather than migrated with their
+    /// thread.
     pub leaf: Option<Leaf>,
 }
 

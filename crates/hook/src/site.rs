@@ -13,7 +13,7 @@ pub(crate) struct Site {
     pub(crate) number: u32,
     /// Address of the displaced instructions of the entry.
     pub(crate) body: u64,
-    /// For a leaf function: the registers that travel.
+    /// For a leaf function: the registers that go along.
     pub(crate) passed: Passed,
 }
 

@@ -55,7 +55,7 @@ const MOST_REMOVED: usize = 256;
 ///
 /// A file that another process is about to write is new, and a file that another process reads
 /// stays readable to that process. Links are neither followed nor removed. If another user owns the
-/// directory, perhaps because the home directory is lent, nothing is removed.
+/// directory, perhaps because the home directory is shared, nothing is removed.
 ///
 /// # Errors
 /// The directory does not exist, or another user owns it. A file that cannot be removed stays.

@@ -55,8 +55,8 @@ pub fn read(path: &Path) -> io::Result<String> {
     bounded_file::read_to_string(path, LONGEST).map_err(io::Error::other)
 }
 
-/// Reads a cached file that belongs to this user. Files of other users, who may have lent their
-/// home directory, decide nothing here.
+/// Reads a cached file that belongs to this user. Files of other users, who may share the home
+/// directory, decide nothing here.
 pub(crate) fn read_own(path: &Path) -> io::Result<String> {
     if path.metadata()?.uid() != rustix::process::geteuid().as_raw() {
         return Err(io::ErrorKind::PermissionDenied.into());

@@ -61,7 +61,7 @@ pub(crate) fn find(
         let Ok(callers) = Callers::read(&bytes, &scan) else { continue };
         let Ok(code) = Code::read(&bytes) else { continue };
         let mut leaves = Leaves::read(&bytes, &code, &scan).ok().filter(|_| how.delegates);
-        let mut lent = BTreeSet::new();
+        let mut delegated = BTreeSet::new();
         let costly = costly(&scan, model, machine);
         for (function, demand) in &costly {
             let Some(leaves) = &mut leaves else { break };
@@ -72,16 +72,17 @@ pub(crate) fn find(
             let no_leaf = leaves::judge_one(&mut around.planned, leaves, alone);
             others.extend(no_leaf.filter(|_| !how.migrates));
             if !around.planned.entries.is_empty() {
-                lent.insert(start);
+                delegated.insert(start);
                 found.push(around);
             }
         }
         if how.migrates {
-            let rest =
-                costly.iter().filter(|(function, _)| !lent.contains(&function.addresses.start));
+            let rest = costly
+                .iter()
+                .filter(|(function, _)| !delegated.contains(&function.addresses.start));
             let around_others = outermost(rest, &scan, &callers).into_iter();
             // No thread migrates for a delegated call.
-            let is_other = |function: &Function| !lent.contains(&function.addresses.start);
+            let is_other = |function: &Function| !delegated.contains(&function.addresses.start);
             for (function, demand) in around_others.filter(|(function, _)| is_other(function)) {
                 found.extend(around(plan(&file, function), demand, model)?);
             }

@@ -23,7 +23,7 @@ pub const CALLS: usize = 2000;
 pub enum TripError {
     /// Threads cannot migrate.
     #[error(transparent)]
-    Travel(#[from] CannotMigrate),
+    Migrate(#[from] CannotMigrate),
     /// Their registers cannot migrate with them.
     #[error(transparent)]
     Registers(#[from] CannotMove),

@@ -138,7 +138,7 @@ pub struct Server {
     cores: Cores,
     /// Decisions that have changed since the last step.
     changes: Vec<Change>,
-    /// Number of offloaded units.
+    /// Number of moved units.
     moved: usize,
     shares: Shares,
     /// Time that is left, as a number of hardware threads, if that is measured.
@@ -339,7 +339,7 @@ impl Server {
         Some((unit.action, unit.reason))
     }
 
-    /// Number of regions, or clients, that are offloaded.
+    /// Number of regions, or clients, that are moved.
     #[must_use]
     pub const fn moved(&self) -> usize {
         self.moved

@@ -168,7 +168,7 @@ fn verdict(function: &Function) -> &'static str {
         }
         Verdict::Move => "moved",
         Verdict::Unknown => "stayed, as too few calls were timed",
-        Verdict::TooShort => "stayed, as a call is over before it would have travelled",
+        Verdict::TooShort => "stayed, as a call is over before it would have moved",
         Verdict::CostsLess => "stayed, as moving a call takes more than it costs the code after it",
     }
 }
@@ -206,7 +206,7 @@ mod tests {
         let place = |part: &str| text.find(part).unwrap_or_else(|| panic!("no {part} in {text}"));
         assert!(place("  moved:") < place("often") && place("often") < place("rare"), "{text}");
         assert!(place("the policy server has not") < place("kept"));
-        assert!(place("before it would have travelled") < place("short"));
+        assert!(place("before it would have moved") < place("short"));
         account.moving_ratio = Some(0.012);
         let text = told(&account).replace('\u{a0}', " ");
         assert!(

@@ -64,7 +64,7 @@ struct LeftDocument {
 
 /// The document `dimmer/validate/1`; `loops` are for paper 001 alone.
 pub fn document(recreated: Vec<Recreated>, loops: &[Compared]) -> impl Serialize + use<> {
-    let has_loops = recreated.iter().any(|recreated| recreated.paper == Paper::Offloading);
+    let has_loops = recreated.iter().any(|recreated| recreated.paper == Paper::Library);
     let partial =
         recreated.iter().any(Recreated::is_partial) || has_loops && loops.len() < loops::WORKLOADS;
     let papers = recreated.iter().map(|recreated| recreated.paper);

@@ -6,7 +6,7 @@
 //! - `Context`: where a thread resumes. At most 44 bytes and no alignment beyond 4 (it lies in a
 //!   lane's line behind the word), `Copy`, with an all-zero `default`.
 //! - `switch(save, load, message)`: leaves this stack and resumes another. All state that the ABI
-//!   has callees keep travels, with the control words of floating point. Async-signal-safe. A
+//!   has callees keep goes along, with the control words of floating point. Async-signal-safe. A
 //!   message of two pointers arrives.
 //! - `prepare(end, entry, argument)`: a context that calls `entry` on an empty stack, aligned as
 //!   the ABI wants.

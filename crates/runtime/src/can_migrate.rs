@@ -15,7 +15,7 @@ pub enum CannotMigrate {
     #[error("shadow stacks are on in this process")]
     ShadowStack,
     /// Valgrind runs the process.
-    #[error("Valgrind runs this process, and knows no threads that travel")]
+    #[error("Valgrind runs this process, and knows no threads that migrate")]
     Valgrind,
     /// The thread holds a robust mutex, which the kernel would pass on when the thread's home ends.
     #[error("this thread holds a robust mutex")]

@@ -13,9 +13,9 @@ pub(crate) const NOTHING: Message = [std::ptr::null(); 2];
 /// The lane's word is [`crate::lane::MIGRATE`], and the caller is the lane's worker.
 #[inline]
 pub(crate) unsafe fn carry(worker: &Shared, lane: &Lane) {
-    let travel = lane.thread();
+    let thread = lane.thread();
     // SAFETY: the caller guarantees that the lane holds a thread.
-    let thread_pointer = unsafe { (*travel).thread_pointer };
+    let thread_pointer = unsafe { (*thread).thread_pointer };
     let own = &worker.own;
     #[cfg(dimmer_tsan)]
     let storage = own.storage();

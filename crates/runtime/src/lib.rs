@@ -1,7 +1,7 @@
 //! Delegates pieces of work to dedicated cores, and migrates threads there with their stacks. The
 //! cost is close to that of the cache-line transfers that the hardware requires.
 //!
-//! One mechanism serves paper 001's offloading (§4.3), paper 004's user-mode migration (§3.3) and
+//! One mechanism serves paper 001's delegation (§4.3), paper 004's user-mode migration (§3.3) and
 //! paper 002's delegation (§5.4): a worker pinned to a dedicated core takes over a piece of work
 //! while its owner waits. There are two kinds of work:
 //!

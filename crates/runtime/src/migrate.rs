@@ -332,21 +332,21 @@ impl<'a> Migration<'a> {
         if self.cores.is_inherited() || lane.word.value() != IDLE {
             return None;
         }
-        let travel = lane.thread();
+        let thread = lane.thread();
         let on_worker = OnWorker { lane, worker: &raw const *worker.own };
         self.migrated.set(Some(on_worker));
         slot::set_place(Place::Migrated);
         cancel::of_thread().bound_for.set(on_worker.worker);
         let bound_for = [(&raw const *worker).cast(), std::ptr::null()];
         // SAFETY: the lane is idle: no `Migration` starts while a closure is in it.
-        unsafe { (*travel).thread_pointer = state.thread_pointer };
+        unsafe { (*thread).thread_pointer = state.thread_pointer };
         sanitizer::leave(&raw const **state);
         // SAFETY: the trampoline stack's context was saved when that stack was last left.
         let [lane, worker] =
             unsafe { switch(lane.context(), state.trampoline.as_ptr(), bound_for) };
         if lane.is_null() {
             // Without a message, the worker has ended or is held up, and the thread is still here.
-            sanitizer::arrive(travel);
+            sanitizer::arrive(thread);
             arrive();
             self.migrated.set(None);
             return None;

@@ -218,7 +218,7 @@ impl Shared {
 fn end_child() {
     let _ = writeln!(
         std::io::stderr(),
-        "dimmer: a closure that was offloaded has forked; its child ends where the closure does"
+        "dimmer: a closure that was delegated has forked; its child ends where the closure does"
     );
     // SAFETY: ends the process without the exit handlers of its parent.
     unsafe { libc::_exit(1) };

@@ -58,7 +58,7 @@ fn other_cpu() -> Option<String> {
 
 /// Checks where the example's regions, its closure and its main thread ran, under each policy.
 /// Threads that cannot migrate stay at home with their regions. Then only closures are moved, by
-/// offloading.
+/// moving.
 #[track_caller]
 fn check_places(program: impl Fn() -> Command, can_migrate: bool, there: &str) {
     let plain = text(&run(&[]));

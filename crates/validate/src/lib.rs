@@ -29,7 +29,7 @@ pub enum Paper {
     /// Paper 000.
     Avxfreq,
     /// Paper 001.
-    Offloading,
+    Library,
 }
 
 /// A result that is not recreated, and why.
@@ -45,14 +45,14 @@ pub struct Left {
 
 impl Paper {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::Avxfreq, Self::Offloading];
+    pub const ALL: [Self; 2] = [Self::Avxfreq, Self::Library];
 
     /// The paper's number and subject.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Avxfreq => "paper 000: AVX-induced reclocking on the i9-7940X",
-            Self::Offloading => "paper 001: a library that moves wide code to other cores",
+            Self::Library => "paper 001: a library that moves wide code to other cores",
         }
     }
 
@@ -68,7 +68,7 @@ impl Paper {
         let model = i9_7940x()?;
         let experiments = match self {
             Self::Avxfreq => thesis::EXPERIMENTS.to_vec(),
-            Self::Offloading => [sieve::EXPERIMENTS, policy_server::EXPERIMENTS].concat(),
+            Self::Library => [sieve::EXPERIMENTS, policy_server::EXPERIMENTS].concat(),
         };
         let mut recreated =
             Recreated { paper: self, rows: Vec::new(), done: 0, experiments: experiments.len() };
@@ -89,7 +89,7 @@ impl Paper {
     pub fn left(self) -> Vec<Left> {
         match self {
             Self::Avxfreq => thesis::LEFT.to_vec(),
-            Self::Offloading => [sieve::LEFT, policy_server::LEFT].concat(),
+            Self::Library => [sieve::LEFT, policy_server::LEFT].concat(),
         }
     }
 }

@@ -205,7 +205,7 @@ impl Run {
         calls.into_iter().map(|(program, calls)| (program, part(calls))).collect()
     }
 
-    /// How often a majority of `clients` started to be offloaded (`is_begin`), or ceased to be.
+    /// How often a majority of `clients` started to be moved (`is_begin`), or ceased to be.
     pub(crate) fn changes(&self, clients: usize, is_begin: bool) -> usize {
         let are_most = |moved: usize| 2 * moved > clients;
         let sides = self
@@ -216,7 +216,7 @@ impl Run {
         sides.filter(|sides| *sides == (!is_begin, is_begin)).count()
     }
 
-    /// The part of `clients` that is offloaded, on average from one second to another.
+    /// The part of `clients` that is moved, on average from one second to another.
     pub(crate) fn moved_share(&self, clients: usize, from: u64, to: u64) -> f64 {
         let at = |seconds: u64| Moment::START + seconds * SECOND;
         let part = self.course.mean(at(from), at(to), |served| served.moved as f64);

@@ -175,7 +175,7 @@ pub(crate) enum Paper {
     Avxfreq,
     /// A library that moves wide code to other cores.
     #[value(name = "001")]
-    Offloading,
+    Library,
 }
 
 #[derive(Args, Debug)]

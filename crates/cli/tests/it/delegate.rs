@@ -30,8 +30,8 @@ fn leaf_entries(file: &Path) -> Vec<PlannedEntry> {
     entries.filter_map(leaf).collect()
 }
 
-/// Runs a program with all calls of a file's leaf functions offloaded. Returns the number of
-/// offloaded calls, the output without offloading, and the output with it.
+/// Runs a program with all calls of a file's leaf functions delegated. Returns the number of
+/// delegated calls, the output without moving, and the output with it.
 fn run_all(
     file: &Path,
     entries: &[PlannedEntry],

@@ -3,7 +3,7 @@
 //!
 //! A core is added if the dedicated ones work nearly all the time. A core is removed if the rest
 //! would still be clearly below that limit. The gap between the two limits keeps the number still.
-//! The last core goes back when nothing has been offloaded for a while. At least one core stays
+//! The last core goes back when nothing has been moved for a while. At least one core stays
 //! normal. The paper's prototype stops at one and leaves its thresholds open, so all numbers here
 //! are guesses. [`crate::dedicated`] chooses *which* cores.
 
@@ -27,7 +27,7 @@ pub struct Settings {
     /// A core is removed if the rest would still have less than this utilisation. Below
     /// `saturated`.
     pub spare: f64,
-    /// The last core goes back when nothing has been offloaded for this long.
+    /// The last core goes back when nothing has been moved for this long.
     pub unused: Nanos,
 }
 
@@ -61,7 +61,7 @@ pub struct Cores {
     begun: Time,
     /// How long dedicated cores have worked since then for each user, as its programs report (ns).
     busy_ns: BTreeMap<UserId, f64>,
-    /// When something was last offloaded.
+    /// When something was last moved.
     used: Time,
 }
 
@@ -99,7 +99,7 @@ impl Cores {
     }
 
     /// Returns the number of cores to dedicate now. `is_wanted`: whether anything is to be
-    /// offloaded.
+    /// moved.
     pub fn step(&mut self, now: Time, is_wanted: bool) -> usize {
         if now < self.begun {
             // The clock has gone back.
@@ -147,7 +147,7 @@ mod tests {
     }
 
     /// The number of dedicated cores after each second, of `cores` cores, while this much work (in
-    /// cores) is offloaded.
+    /// cores) is moved.
     fn numbers(cores: usize, work: impl Fn(u64) -> f64) -> Vec<usize> {
         let mut state = Cores::new(Settings::of(cores), at(0));
         state.step(at(0), work(0) > 0.0);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_offloaded_steadily_the_number_comes_to_rest() {
+    fn whatever_is_moved_steadily_the_number_comes_to_rest() {
         for tenths in 1_u32..70 {
             let numbers = numbers(8, |_| f64::from(tenths) / 10.0);
             assert!(numbers[10..].iter().all(|number| *number == numbers[10]), "{numbers:?}");

@@ -34,17 +34,17 @@ pub enum Reason {
     HandOverDearer,
     /// Stays: its density is below the threshold of every level.
     Sparse,
-    /// Is offloaded: its density is above the threshold of this level.
+    /// Is moved: its density is above the threshold of this level.
     Dense(LicenseLevel),
     /// Stays: its turn for a trial has not come.
     Untried,
-    /// Stays or is offloaded for a trial.
+    /// Stays or is moved for a trial.
     Tried,
-    /// Stays: clients did no better while it was offloaded.
+    /// Stays: clients did no better while it was moved.
     NotWorth,
-    /// Is offloaded: according to the processor's model, clients should do better.
+    /// Is moved: according to the processor's model, clients should do better.
     Expected,
-    /// Is offloaded: clients did better.
+    /// Is moved: clients did better.
     Worth,
 }
 
@@ -137,7 +137,7 @@ impl Decide<'_> {
         Some((Change { client, site, action, reason }, was))
     }
 
-    /// The reason against offloading the unit whatever the loop decides, if there is one.
+    /// The reason against moving the unit whatever the loop decides, if there is one.
     fn hindrance(&self, unit: &Decided) -> Option<Reason> {
         let Some(density) = unit.density else {
             return Some(Reason::NoEvidence);

@@ -1,4 +1,4 @@
-//! Tests of the server with made-up clients. Their performance depends on what is offloaded, as
+//! Tests of the server with made-up clients. Their performance depends on what is moved, as
 //! each test defines it.
 
 use dimmer_processor::units::{LicenseLevel, Nanos, nearest};
@@ -13,7 +13,7 @@ const SECOND: Nanos = Nanos::from_ms(1000);
 const TELLS: Nanos = Nanos::from_ms(20);
 
 /// A made-up client: its program, its density in L2, and the part by which its call rate grows if
-/// it is offloaded itself, and for each other client that is.
+/// it is moved itself, and for each other client that is.
 struct Made {
     program: u64,
     density: f64,
@@ -101,7 +101,7 @@ fn all() -> [Settings; LOOPS.len()] {
 }
 
 #[test]
-fn both_loops_offload_what_gains_and_leave_what_loses() {
+fn both_loops_move_what_gains_and_leave_what_loses() {
     for settings in all() {
         for (own, is_moved) in [(0.15, true), (-0.15, false)] {
             let mut world = World::new(settings.clone(), vec![gains(own), gains(own)]);
@@ -288,7 +288,7 @@ fn nothing_is_expected_of_few_calls_of_short_gaps_or_on_few_cores() {
 }
 
 #[test]
-fn without_a_core_to_spare_nothing_is_offloaded() {
+fn without_a_core_to_spare_nothing_is_moved() {
     for settings in [Settings::paper(1), Settings::usual(1), Settings::usual(0)] {
         let mut world = World::new(settings, vec![gains(0.5)]);
         world.run(20);
@@ -434,7 +434,7 @@ fn what_is_forgotten_is_learnt_anew() {
 
 #[test]
 fn a_client_that_lies_moves_others_no_further_than_its_share() {
-    // Nine clients that lose, and one that claims to do wonders whenever one of them is offloaded.
+    // Nine clients that lose, and one that claims to do wonders whenever one of them is moved.
     let mut clients: Vec<Made> = (0..9).map(|_| gains(-0.3)).collect();
     clients.push(Made { program: 2, density: 0.0, own: 0.0, others: 1e9 });
     let mut world = World::new(Settings::usual(16), clients);

@@ -1,4 +1,4 @@
-//! Delegates calls of leaf functions to another core: only registers travel, and the thread waits
+//! Delegates calls of leaf functions to another core: only registers go, and the thread waits
 //! at home.
 //!
 //! A function that `dimmer_scan` has shown to be a leaf function ([`dimmer_scan::Leaf`]) needs only
@@ -239,7 +239,7 @@ global_asm!(
     has_avx = const registers::HAS_AVX,
     has_xsavec = const registers::HAS_XSAVEC,
     header = const registers::HEADER,
-    travelling = const registers::VECTORS,
+    carried = const registers::VECTORS,
     state_bytes = const registers::STATE_BYTES,
     frame_bytes = const size_of::<Frame>(),
     rbx_at = const offset_of!(Frame, rbx),

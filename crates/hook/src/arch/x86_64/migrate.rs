@@ -5,9 +5,9 @@
 //! table, and the function is called in its place. Functions that this crate is given
 //! ([`crate::Mover`]) migrate the thread before the call and bring it home after it. They run on
 //! the thread's own stack. The processor state beside the general registers is stored on the stack
-//! at home and loaded on the other core, and the same on the way back. All of it travels: arguments
-//! and results may be anywhere, and compilers that see both sides rely on more registers than the
-//! calling convention defines.
+//! at home and loaded on the other core, and the same on the way back. All of it goes along:
+//! arguments and results may be anywhere, and compilers that see both sides rely on more registers
+//! than the calling convention defines.
 //!
 //! An exception, or a thread's end, that passes such a call brings the thread home on its way: the
 //! unwinder calls the frame's personality routine, as it does to run destructors. Code that leaves
@@ -76,7 +76,7 @@ global_asm!(
     rows::if_stub!("45f"),
     "cmp dword ptr [rip + {only_counts}], 0",
     "jne 45f",
-    // Tiles do not travel. Without XSAVEC there are none.
+    // Tiles do not go along. Without XSAVEC there are none.
     "cmp dword ptr [rip + {features} + {has_xsavec}], 0",
     "je 46f",
     "mov ecx, 1",
@@ -247,7 +247,7 @@ global_asm!(
     has_avx = const registers::HAS_AVX,
     has_xsavec = const registers::HAS_XSAVEC,
     header = const registers::HEADER,
-    travelling = const registers::TRAVELLING,
+    carried = const registers::CARRIED,
     state_bytes = const registers::STATE_BYTES,
     tiles = const registers::TILES,
     only_counts = sym ONLY_COUNTS,

@@ -1,7 +1,7 @@
 //! Saves and restores the processor state beside the general registers, on the stack. The pieces of
 //! assembly are shared by [`super::migrate`] and [`super::delegate`].
 //!
-//! They use the operands `state_bytes`, `travelling`, `features`, `has_avx`, `has_xsavec` and
+//! They use the operands `state_bytes`, `carried`, `features`, `has_avx`, `has_xsavec` and
 //! `header`: see [`FEATURES`] and [`HEADER`]. Older processors (Haswell, Broadwell) have XSAVE,
 //! which leaves gaps for what it does not store.
 
@@ -14,21 +14,21 @@ use dimmer_scan::Width;
 
 use crate::error::CannotMove;
 
-/// Components of the processor's state that travel with the thread: x87, SSE, AVX, the masks and
+/// Components of the processor's state that go with the thread: x87, SSE, AVX, the masks and
 /// both parts of AVX-512, protection keys (Intel SDM, vol. 1, §13.1). The processor skips
 /// components that it lacks.
-pub(crate) const TRAVELLING: u64 = 0b10_1110_0111;
+pub(crate) const CARRIED: u64 = 0b10_1110_0111;
 
 /// The components that compiled code may change while a thread waits at home: SSE, AVX, the masks
 /// and both parts of AVX-512.
 pub(crate) const VECTORS: u64 = 0b1110_0110;
 
-/// Room for all components that travel, where XSAVE puts them: the protection keys come last, at
+/// Room for all components that go along, where XSAVE puts them: the protection keys come last, at
 /// byte 2688 (CPUID leaf 0xD of Skylake-SP; those of others come earlier). XSAVEC packs them closer
 /// together.
 pub(crate) const STATE_BYTES: u64 = 2688 + 64;
 
-/// Components that do not travel: a thread that has configured tiles stays. XGETBV with 1 reports
+/// Components that do not go along: a thread that has configured tiles stays. XGETBV with 1 reports
 /// that.
 pub(crate) const TILES: u32 = 3 << 17;
 
@@ -100,12 +100,12 @@ impl Form {
         };
         let has_xsavec = __cpuid_count(0xd, 1).eax & XSAVEC_AND_XGETBV1 == XSAVEC_AND_XGETBV1;
         // Where each component ends that XSAVE would store (Intel SDM, vol. 1, §13.4.3).
-        let travels = |part: &u32| u64::from(enabled) & TRAVELLING & 1 << part != 0;
+        let is_carried = |part: &u32| u64::from(enabled) & CARRIED & 1 << part != 0;
         let end = |part: u32| {
             let (size, offset) = (__cpuid_count(0xd, part).eax, __cpuid_count(0xd, part).ebx);
             u64::from(size) + u64::from(offset)
         };
-        let fits = (2..u32::BITS).filter(travels).all(|part| end(part) <= STATE_BYTES);
+        let fits = (2..u32::BITS).filter(is_carried).all(|part| end(part) <= STATE_BYTES);
         if has_xsavec || fits && enabled & TILES == 0 {
             Ok(Self { enabled, has_xsavec })
         } else {
@@ -159,7 +159,7 @@ macro_rules! pack {
             ".irp word, 0, 1, 2, 3, 4, 5, 6, 7\n",
             "mov [rsp + {header} + 8 * \\word], rax\n",
             ".endr\n",
-            "mov eax, {travelling}\n",
+            "mov eax, {carried}\n",
             "xor edx, edx\n",
             "cmp dword ptr [rip + {features} + {has_xsavec}], 0\n",
             "je 95f\n",
@@ -185,7 +185,7 @@ macro_rules! pack {
 macro_rules! unpack {
     () => {
         concat!(
-            "mov eax, {travelling}\n", //
+            "mov eax, {carried}\n", //
             "xor edx, edx\n",
             "xrstor [rsp]\n",
         )
@@ -228,7 +228,7 @@ mod tests {
         has_avx = const HAS_AVX,
         has_xsavec = const HAS_XSAVEC,
         header = const HEADER,
-        travelling = const 0b111,
+        carried = const 0b111,
         state_bytes = const STATE_BYTES,
     );
 

@@ -11,7 +11,7 @@
 //!
 //! Then every threshold moves by the rate in the direction, within bounds. The direction changes
 //! only at the ends of windows, so no window spans two directions ("windows are cut as soon as the
-//! threshold growth direction changes"). If the number of offloaded clients has not changed for
+//! threshold growth direction changes"). If the number of moved clients has not changed for
 //! long, the *exciter* adds to the rate, so that the loop does not stay where it happens to be.
 //!
 //! Where the paper leaves a value open, the value is a guess here, and the setting's comment marks
@@ -45,7 +45,7 @@ pub struct Settings {
     pub factor: f64,
     /// By how much thresholds move per window, at the start and at least.
     pub least_rate: f64,
-    /// The exciter fires if the number of offloaded clients has not changed for this long.
+    /// The exciter fires if the number of moved clients has not changed for this long.
     pub exciter: Nanos,
     /// The exciter adds this to the rate.
     pub excitement: f64,
@@ -79,7 +79,7 @@ impl Settings {
         // immediately".
         begin: NEGLIGIBLE,
         lowest: NEGLIGIBLE,
-        // All cycles: no code is denser, so nothing is offloaded.
+        // All cycles: no code is denser, so nothing is moved.
         highest: 1.0,
     };
 }
@@ -121,7 +121,7 @@ pub struct Thresholds {
     /// Whether thresholds grow.
     is_upwards: bool,
     rate: f64,
-    /// The number of offloaded clients, and since when it is the same.
+    /// The number of moved clients, and since when it is the same.
     moved: (usize, Time),
 }
 
@@ -232,8 +232,8 @@ mod tests {
         thresholds.window(WindowEnd { now, trend: Trend::Changed(trend), moved });
     }
 
-    /// Runs the loop on a load of one density. Offloading changes its performance by `gain`.
-    /// Returns the times at which the load was offloaded or came back.
+    /// Runs the loop on a load of one density. Moving changes its performance by `gain`.
+    /// Returns the times at which the load was moved or came back.
     fn switches(gain: f64, density: f64, seconds: u64) -> Vec<u64> {
         let mut thresholds = Thresholds::new(Settings::PAPER, Time::START);
         let (mut was, mut before, mut switches) = (false, 1.0, Vec::new());
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_gains_is_offloaded_at_once_and_left_for_windows_after_the_exciter_only() {
+    fn what_gains_is_moved_at_once_and_left_for_windows_after_the_exciter_only() {
         let switches = switches(0.1, 0.6, 350);
         // At once; then a pair each time the exciter fires.
         assert_eq!(switches[0], WINDOW);
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn scalar_code_is_never_offloaded() {
+    fn scalar_code_is_never_moved() {
         assert!(switches(0.1, 0.0, 350).is_empty());
     }
 
