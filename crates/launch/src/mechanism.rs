@@ -32,13 +32,16 @@ pub struct Definition {
     /// How it moves calls, if it does. Of several that do, the first that is asked for prepares
     /// the program, in all their ways.
     pub moves: Option<How>,
-    /// Sets up the program's environment before it starts. `None`: there is nothing to follow.
-    prepare: fn(&mut Setup<'_>) -> Result<Option<Box<dyn Mechanism>>, LaunchError>,
+    /// Sets up the program's environment before it starts.
+    prepare: fn(&mut Setup<'_>) -> Result<Prepared, LaunchError>,
 }
 
 /// All mechanisms, in the order in which they are listed.
 pub const ALL: [&Definition; 4] =
     [&narrow::DEFINITION, &migrate::DEFINITION, &delegate::DEFINITION, &auto::DEFINITION];
+
+/// A mechanism that follows the program; `None` if there is nothing to follow.
+pub(crate) type Prepared = Option<Box<dyn Mechanism>>;
 
 /// A mechanism at work on a program.
 pub(crate) trait Mechanism: fmt::Debug {

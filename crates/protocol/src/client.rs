@@ -174,7 +174,7 @@ mod tests {
     fn each_answer_is_told_from_the_others() {
         let path = std::env::temp_dir().join(format!("dimmer-client-{}", std::process::id()));
         let hello = Hello::Serve { name: "p".to_owned() };
-        assert!(Client::of_first(&[path.clone()], &hello.to_bytes()).is_none());
+        assert!(Client::of_first(std::slice::from_ref(&path), &hello.to_bytes()).is_none());
         let listener = listen(&path).unwrap();
         let sockets = [path.with_extension("none"), path.clone()];
         let client = Client::of_first(&sockets, &hello.to_bytes()).unwrap();

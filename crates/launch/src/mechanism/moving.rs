@@ -12,7 +12,7 @@ use dimmer_policy::narrowing::Shown;
 use dimmer_processor::units::CpuId;
 
 use super::auto::Auto;
-use super::{End, How, Mechanism, Setup, delegate, migrate, narrow};
+use super::{End, How, Mechanism, Prepared, Setup, delegate, migrate, narrow};
 use crate::account::{Account, Function, Kept};
 use crate::chosen::{self, Chosen};
 use crate::forms;
@@ -74,7 +74,7 @@ struct Moved {
 
 /// Chooses functions and cores, measures what moving takes, and sets up the program's environment
 /// so that its calls are moved. `None` if there is nothing to move.
-pub(super) fn prepare(setup: &mut Setup<'_>) -> Result<Option<Box<dyn Mechanism>>, LaunchError> {
+pub(super) fn prepare(setup: &mut Setup<'_>) -> Result<Prepared, LaunchError> {
     let cpus = cores(setup.root, setup.request.cpus.as_deref())?;
     let Some(chosen) = chosen::choose(setup)? else { return Ok(None) };
     let Chosen { plans, costs, have_zmm, key, others } = chosen;
@@ -185,9 +185,9 @@ impl Moved {
     }
 
     /// Its tally, of all its entries.
-    fn tally<'a>(&self, mut of: impl FnMut(&FunctionPlace) -> Option<&'a Tally>) -> Tally {
+    fn tally<'a>(&self, of: impl FnMut(&FunctionPlace) -> Option<&'a Tally>) -> Tally {
         let mut all = Tally::default();
-        self.planned.places().iter().filter_map(|place| of(place)).for_each(|one| all.merge(one));
+        self.planned.places().iter().filter_map(of).for_each(|one| all.merge(one));
         all
     }
 }

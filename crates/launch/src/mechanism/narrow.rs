@@ -10,7 +10,7 @@ use dimmer_host::machine::Machine;
 use dimmer_host::root::Root;
 use dimmer_narrow::{CPUID_WIDTH, Choice, Plan, Program, Width};
 
-use super::{Definition, Mechanism, Setup};
+use super::{Definition, Prepared, Setup};
 use crate::note::{Narrowed, Note};
 use crate::{LaunchError, Request, preload, program};
 
@@ -25,7 +25,7 @@ pub(super) const DEFINITION: Definition = Definition {
 /// The switch of the C library.
 const C_LIBRARY: &str = "glibc";
 
-fn prepare(setup: &mut Setup<'_>) -> Result<Option<Box<dyn Mechanism>>, LaunchError> {
+fn prepare(setup: &mut Setup<'_>) -> Result<Prepared, LaunchError> {
     apply(setup)?;
     Ok(None)
 }
