@@ -203,7 +203,7 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
 /// Prints the text, unless the JSON goes to standard output, and writes the JSON.
 ///
 /// # Errors
-/// As [`print`], or if the file cannot be written.
+/// As [`print()`], or if the file cannot be written.
 pub(crate) fn show(
     json: Option<Output>,
     document: &impl Serialize,
