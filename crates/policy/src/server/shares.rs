@@ -5,8 +5,8 @@
 //! may lie about what that brings. So that user's own evidence does not count here. If the machine
 //! has time left, by the server's own measurement, nothing is taken from other users. Otherwise
 //! other users lose something. Their own performance shows how much, when a core is dedicated and
-//! when it goes back (as in [`super::loops::trials`], a switchback). If they lose what is worthwhile, the
-//! user's calls stay, until that result is so old that it is tried once more.
+//! when it goes back (as in [`super::loops::trials`], a switchback). If they lose what is
+//! worthwhile, the user's calls stay, until that result is so old that it is tried once more.
 //!
 //! Users who report nothing are not asked, so a mere connection hinders no other user. A user who
 //! pretends to lose can keep others' calls where they are while the machine has no time left: that
