@@ -156,12 +156,12 @@ fn a_small_screen_has_what_matters_most() {
         &mut view(),
         (60, 14),
         expect![[r#"
-            │ dimmer top  dimmerd 0.1.0 at /run/dimmer/socket, process 42
-            │ policy     thresholds: moves each region above them, and le
-            │ better is  what programs say, or else more calls of regions
-            │ cores      cpu 3 is dedicated; cpu 2 may be, too; clocks 2.
-            │ prices     a hand-over takes 512 ns; a call costs what come
-            │ thresholds L1 2.0 %, L2 2.0 % of a region's time at that le
+            │ dimmer top  dimmerd 0.1.0 at /run/dimmer/socket, process 4…
+            │ policy     thresholds: moves each region above them, and l…
+            │ better is  what programs say, or else more calls of region…
+            │ cores      cpu 3 is dedicated; cpu 2 may be, too; clocks 2…
+            │ prices     a hand-over takes 512 ns; a call costs what com…
+            │ thresholds L1 2.0 %, L2 2.0 % of a region's time at that l…
             │ 2 programs, 2 regions, by CPU ───────────────────── 1 to 3
             │                                                      calls
             │ program          region       decision               moved
@@ -185,8 +185,8 @@ fn help_is_over_everything() {
             │ dimmer top  dimmerd 0.1.0 at /run/dimmer/socket, process 4242, up 12 s
             │ policy     thresholds: moves each region above them, and lets them follow what does better
             │ better is  what programs say, or else more calls of regions a second; each program counts the same
-            │ cores  ┌ help ────────────────────────────────────────────────────────────────────────────┐Hz other
-            │ prices │ q            ends this                                                           │ 2 400 n
+            │ cores  ┌ help ────────────────────────────────────────────────────────────────────────────┐Hz othe…
+            │ prices │ q            ends this                                                           │ 2 400 …
             │ thresho│ ↑ ↓          select a region; page up, page down, home and end go farther        │
             │ the las│ s            sorts by CPU, calls/s, moved, program, decision                     │────────
             │ dedicat│ p            stops the screen, and lets it go on                                 │
@@ -205,7 +205,7 @@ fn help_is_over_everything() {
             │        │ moved        the part of its calls that was moved, since the last look and over  │
             │        │              time, the newest on the right                                       │
             │ selecte└──────────────────────────────────────────────────────────────────────────────────┘────────
-            │ encrypt, line 16, of server, process 501, user 1000: 240 000 calls since it began, 228 000 of them
+            │ encrypt, line 16, of server, process 501, user 1000: 240 000 calls since it began, 228 000 of them…
             │ moved, dense at L1: it is above the threshold of that level
             │ q quit  ↑↓ select  s sort  p pause  ? help
         "#]],

@@ -66,7 +66,8 @@ fn a_page_shows_every_governor_beside_the_processor() {
     // One plot for all of the work, and one each for the sieve and the burst in it.
     assert_eq!(page.matches("<svg").count(), 3);
     for governor in ["avxfreq", "user", "oracle", "predictive"] {
-        assert_eq!(page.matches(&format!("<td>{governor}</td>")).count(), 3, "{governor}");
+        // A note may stand behind the name.
+        assert_eq!(page.matches(&format!("<td>{governor}")).count(), 3, "{governor}");
     }
 }
 
