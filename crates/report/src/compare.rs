@@ -103,7 +103,7 @@ impl Measured {
         let interval = if high - low < 0.02 {
             String::new()
         } else {
-            format!("{SPACE}[{},{SPACE}{}]", grouped(low, 2), grouped(high, 2))
+            format!(" [{},{SPACE}{}]", grouped(low, 2), grouped(high, 2))
         };
         format!("{}{SPACE}%{interval}", signed(percent(self.median), 2))
     }
