@@ -225,8 +225,9 @@ impl Fake {
 }
 
 impl Target for Fake {
+    /// Counts threefold: the modes have samples enough by then, and the tests are quicker.
     fn now(&self) -> Duration {
-        Duration::from_secs_f64(self.now / 1e9)
+        Duration::from_secs_f64(3.0 * self.now / 1e9)
     }
 
     fn tsc(&self) -> TscFrequency {
