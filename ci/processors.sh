@@ -23,9 +23,9 @@ rm -rf "$files"
 mkdir -p "$files/victims" "$files/tests" "$files/examples" "$files$built/debug"
 
 # The tests: what `cargo test` would run.
-cargo build --locked --quiet --package dimmer-preload --package dimmer-cli
-cargo test --locked --quiet --no-run --message-format=json \
-    --package dimmer-hook --package dimmer-runtime --package dimmer-probe --package dimmer-cli |
+[ -n "${DIMMER_BUILT:-}" ] || cargo build --locked --quiet --package dimmer-preload --package dimmer-cli
+cargo test --locked --quiet --no-run --message-format=json --workspace |
+    grep -E '"package_id":"[^"]*#dimmer-(hook|runtime|probe|cli)@' |
     sed -n 's/.*"target":{"kind":\["\([a-z]*\)"\].*"name":"\([^"]*\)".*"executable":"\([^"]*\)".*/\1 \2 \3/p' |
     while read -r kind name executable; do
         case $kind:$name in

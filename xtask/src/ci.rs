@@ -5,7 +5,7 @@
 use std::env;
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -125,9 +125,6 @@ const STARTED: &[&str] = &[
 
 const TEST: &[&str] = &["test", "--workspace", "--locked", "--no-fail-fast", "--", "--show-output"];
 
-const HELP: &[&str] =
-    &["run", "--quiet", "--locked", "--package", "dimmer-cli", "--bin", "dimmer", "--"];
-
 fn cargo_at(root: &Path, arguments: &[&str]) -> Command {
     let mut command = cargo();
     command.args(arguments).current_dir(root);
@@ -178,7 +175,7 @@ fn test(command: &mut Command, log: &mut dyn Write) -> Result<(Result<Outcome>, 
 /// Runs a script that needs a machine of its own, if one is available.
 fn guest(root: &Path, script: &str, log: &mut dyn Write) -> Result<Outcome> {
     let mut command = Command::new("sh");
-    command.arg(script).current_dir(root).stdout(Stdio::piped());
+    command.arg(script).current_dir(root).env("DIMMER_BUILT", "1").stdout(Stdio::piped());
     let mut child = command.spawn().context("cannot start a shell")?;
     let mut skipped = None;
     for line in child.stdout.take().into_iter().flat_map(|output| BufReader::new(output).lines()) {
@@ -193,12 +190,20 @@ fn guest(root: &Path, script: &str, log: &mut dyn Write) -> Result<Outcome> {
     Ok(skipped.map_or(Outcome::Passed, Outcome::Skipped))
 }
 
+/// The directory of what the steps before have built.
+fn built(root: &Path) -> PathBuf {
+    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
+    root.join(target).join("debug")
+}
+
 /// Checks that README.md shows every command that `dimmer --help` lists, and the documents every
 /// command below these.
 fn commands(root: &Path) -> Result<Outcome> {
     let help = |command: &str| -> Result<String> {
-        let asked = [HELP, &command.split_whitespace().collect::<Vec<_>>(), &["--help"]].concat();
-        let help = cargo_at(root, &asked).output().context("cannot start cargo")?;
+        let asked = command.split_whitespace().chain(["--help"]);
+        let dimmer = built(root).join("dimmer");
+        let help = Command::new(&dimmer).args(asked).output();
+        let help = help.with_context(|| format!("cannot start {}", dimmer.display()))?;
         if !help.status.success() {
             bail!("`dimmer {command} --help` ended with {}", help.status);
         }
