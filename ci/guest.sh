@@ -9,8 +9,8 @@
 # the guest has as well, from the root on.
 # DIMMER_GUEST_KERNEL names the kernel's image; otherwise it is the newest that apt knows, downloaded below target/
 # and not installed. With KVM where that boots, else emulated. Prints what the script prints, and ends as it ends;
-# what is missing is printed after `SKIPPED:`, and fails where CI is set. With DIMMER_BUILT set, the commands are
-# those that are there, whatever they were built with.
+# what is missing is printed after `SKIPPED:`, and fails where CI is set. With DIMMER_BUILT set,
+# nothing is built: the guest gets the commands that are there.
 set -eu
 cd "$(dirname "$0")/.."
 

@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::output;
 
-/// A bar of so many steps, on standard error.
+/// A bar of this number of steps, on standard error.
 pub(crate) fn bar(steps: u64) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(steps), output::progress_target());
     let style = ProgressStyle::with_template("{bar:24} {percent:>3} %  {elapsed}  {msg}");

@@ -89,7 +89,7 @@ impl Served {
 
     /// Restricts calls to these CPUs, which the program received at its start. If a server
     /// dedicates others, as a later one may, no call moves to those.
-    pub(crate) fn heed_only(&mut self, cpus: &[CpuId]) {
+    pub(crate) fn follow_only(&mut self, cpus: &[CpuId]) {
         self.cpus = cpus.to_vec();
     }
 

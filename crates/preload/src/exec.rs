@@ -361,7 +361,7 @@ fn own_environment() -> Strings {
 }
 
 /// A function that goes on in the C library's function of the same name, or in `$without` if this
-/// library has to be taken out.
+/// library must be taken out.
 macro_rules! starts {
     ($name:ident, $next:ident, $before:ident, $without:ident) => {
         #[unsafe(naked)]

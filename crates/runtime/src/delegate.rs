@@ -65,7 +65,7 @@ impl Cores {
     /// signal handler must call [`leave_delegated`] before it leaves this call by a jump.
     ///
     /// # Errors
-    /// The closure, if it has to run here.
+    /// The closure, if it must run here.
     pub fn delegate_leaf<T: Send, F: FnOnce() -> T + Send>(&self, work: F) -> Result<T, F> {
         let small = Small::new(work)?;
         let Some((worker, slot)) = self.lane() else { return Err(small.into_inner()) };

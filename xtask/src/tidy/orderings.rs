@@ -20,7 +20,7 @@ const ORDERING: [&str; 4] = ["Acquire", "Release", "AcqRel", "SeqCst"];
 
 const NOTE: &str = "Ordering:";
 
-/// A note is at most so many lines above.
+/// Most lines from a note down to its operation.
 const FAR: usize = 16;
 
 /// Checks the files of the crates that share memory.

@@ -10,7 +10,7 @@ use dimmer_processor::units::CpuId;
 use crate::cpusets::{ROOT_V1, ROOT_V2, SESSION_V2, files};
 use crate::fixture::Machine;
 
-/// Checks that threads are kept off `cpus` and let back. `state` tells what others see of that.
+/// Checks that threads are kept off `cpus` and let back. `state` returns what others see of that.
 #[track_caller]
 fn check(
     mut exclusion: Box<dyn Exclusion>,

@@ -86,7 +86,7 @@ impl Auto {
             // They may be all CPUs but one, and one is enough to measure what a move takes.
             (usable, 1)
         };
-        served.heed_only(&cpus);
+        served.follow_only(&cpus);
         Ok((cpus, tried))
     }
 

@@ -103,7 +103,7 @@ pub trait Loop: fmt::Debug + Send + Sync {
     /// What is done with the calls of a group with this density, which nothing hinders, and why.
     fn decide(&self, group: usize, density: &Density) -> (Action, Reason);
 
-    /// Ends a window. Returns whether any group has to be decided again. Called after
+    /// Ends a window. Returns whether any group must be decided again. Called after
     /// [`Self::pass`].
     fn window(&mut self, end: WindowEnd) -> bool;
 

@@ -37,7 +37,7 @@ const UNKNOWN_WINDOWS: u32 = 2;
 /// [`super::loops::trials::Settings::least_jump`].
 const MOST_GAIN: f64 = 0.05;
 
-/// Time that has to be left for nothing to be taken, as a number of hardware threads. A guess.
+/// Least time left for nothing to be taken, as a number of hardware threads. A guess.
 const LEAST_IDLE: f64 = 0.25;
 
 /// What a user did in a window.
