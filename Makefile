@@ -30,7 +30,7 @@ TO = $(DESTDIR)$(abspath $(PREFIX))
 
 .PHONY: help demo test torture build install install-dimmer install-daemon install-library uninstall
 help:
-	@echo "make demo     what can this machine do, and what does wide-vector code cost on it?"
+	@echo "make demo     what can this machine do, and what does wide SIMD code cost on it?"
 	@echo "make test     every check of the project (cargo xtask ci)"
 	@echo "make torture  a hundred real programs with and without Dimmer, for an hour or two"
 	@echo "make build    $(DIMMER)"

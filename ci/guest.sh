@@ -103,6 +103,10 @@ stop() {
     running=
 }
 trap stop EXIT
+# A shell that a signal ends runs no trap for EXIT, unless that signal has its own.
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
 
 # boots SECONDS HOW: starts a guest; whether it prints its first line within so many seconds.
 boots() {

@@ -1,4 +1,4 @@
-//! Experiments with unmodified programs: what wide-vector code costs them, and what a mechanism
+//! Experiments with unmodified programs: what wide SIMD code costs them, and what a mechanism
 //! gives back.
 //!
 //! An experiment runs a program in several ways and compares them round by round. It does not

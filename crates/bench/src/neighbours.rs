@@ -1,4 +1,4 @@
-//! Two programs on one machine under a policy server, one with bursts of wide-vector code, one
+//! Two programs on one machine under a policy server, one with bursts of wide SIMD code, one
 //! without: does the server's loop find out whether moving the bursts pays here?
 //!
 //! Both programs are further processes of this program (see [`run_program`]), so that the server

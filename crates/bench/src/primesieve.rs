@@ -1,4 +1,4 @@
-//! Bursts of wide-vector code in scalar work, run where they are or moved to another core: paper
+//! Bursts of wide SIMD code in scalar work, run where they are or moved to another core: paper
 //! 001 §3.2 to §3.4 on this machine.
 //!
 //! The scalar work is a sieve of Eratosthenes over a segment that fits into the first-level cache.

@@ -60,11 +60,11 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Shows which commands work on this machine, and what the others need.
     Doctor(Doctor),
-    /// Measures what wide-vector code costs on this machine; needs no privilege.
+    /// Measures what wide SIMD code costs on this machine; needs no privilege.
     Probe(Probe),
-    /// Finds the wide-vector functions of a program, a library or a process; runs nothing.
+    /// Finds the wide SIMD functions of a program, a library or a process; runs nothing.
     Scan(Scan),
-    /// Runs a program and reports which wide-vector functions it calls, how often, and what that
+    /// Runs a program and reports which wide SIMD functions it calls, how often, and what that
     /// costs.
     Observe(Observe),
     /// Runs a program with narrower vector code, or with calls moved to another core.

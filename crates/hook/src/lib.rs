@@ -1,4 +1,4 @@
-//! Hooks in a running program. They measure how often the functions with wide-vector code are
+//! Hooks in a running program. They measure how often the functions with wide SIMD code are
 //! called, how long they take, and how much time passes in between. They do not change what the
 //! program does.
 //!

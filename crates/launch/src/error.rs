@@ -136,7 +136,7 @@ pub enum LaunchError {
     NeedlessModel,
     /// No model chooses functions.
     #[error(
-        "no processor model says what wide-vector code costs here: `dimmer probe` makes one; or \
+        "no processor model says what wide SIMD code costs here: `dimmer probe` makes one; or \
          name the functions, as in --migrate=FN"
     )]
     NoModel,
@@ -289,7 +289,7 @@ fn quoted(names: &[String]) -> String {
 
 fn hint(nearest: &[String]) -> String {
     if nearest.is_empty() {
-        "`dimmer scan --libraries` lists those with wide-vector code".to_owned()
+        "`dimmer scan --libraries` lists those with wide SIMD code".to_owned()
     } else {
         format!("the nearest are {}", quoted(nearest))
     }

@@ -1,4 +1,4 @@
-//! Observes unmodified programs: which functions with wide-vector code they call, how often, for
+//! Observes unmodified programs: which functions with wide SIMD code they call, how often, for
 //! how long, and how much time passes in between.
 //!
 //! [`Observer`] provides the environment in which to start a program, so that the preloaded library

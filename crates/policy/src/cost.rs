@@ -1,4 +1,4 @@
-//! The cost of a call of wide-vector code for the code after it, according to a processor model.
+//! The cost of a call of wide SIMD code for the code after it, according to a processor model.
 //!
 //! After the call the core holds the level for a while, at the lower clock, and releases it with a
 //! stall. The next call asks for the level again and is throttled meanwhile. That is an *episode*.

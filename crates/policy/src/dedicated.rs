@@ -1,4 +1,4 @@
-//! Chooses the cores to dedicate to wide-vector code. How many is decided elsewhere.
+//! Chooses the cores to dedicate to wide SIMD code. How many is decided elsewhere.
 //!
 //! Whole cores: the hardware threads of a core share its clock and its license, so a dedicated
 //! thread beside a normal one would slow the code that it is to protect. Near the program: each

@@ -1,4 +1,4 @@
-//! Decisions about wide-vector code, as pure functions: what it costs, which way out is best, and
+//! Decisions about wide SIMD code, as pure functions: what it costs, which way out is best, and
 //! which cores to dedicate to it.
 //!
 //! Numbers go in, decisions come out. The simulator and the commands for real machines use the same

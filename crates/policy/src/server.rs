@@ -3,7 +3,7 @@
 //!
 //! | module | what | paper |
 //! |---|---|---|
-//! | [`evidence`] | how dense wide-vector code is in what ran | §4.2.2, §5.2 |
+//! | [`evidence`] | how dense wide SIMD code is in what ran | §4.2.2, §5.2 |
 //! | [`timing`] | evidence from the clock, or from the marking alone | |
 //! | [`performance`] | how well clients do | §4.2.4 |
 //! | [`loops`] | what decides: the trait and the table of all loops | |

@@ -1,4 +1,4 @@
-//! The four ways out for wide-vector code, and which is best: leave it, narrow it, move it, or
+//! The four ways out for wide SIMD code, and which is best: leave it, narrow it, move it, or
 //! govern the clock around it.
 //!
 //! What each way brings is given as a range, in parts of the program's time on CPUs. The lower end
@@ -6,12 +6,12 @@
 //! most twice the time, because half the width does half the work per instruction (OpenSSL's
 //! ChaCha20-Poly1305 needs 1.8 times as long with AVX2 as with AVX-512).
 
-/// What wide-vector code does to a program. All times are in the same unit.
+/// What wide SIMD code does to a program. All times are in the same unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Load {
     /// Time on CPUs.
     pub on_cpu: f64,
-    /// Of that, time in the wide-vector functions; `None` if it was not measured.
+    /// Of that, time in the wide SIMD functions; `None` if it was not measured.
     pub within: Option<f64>,
     /// Of that, time that the code around them loses.
     pub lost: f64,

@@ -1,5 +1,5 @@
 //! Scalar code interleaved with bursts: how much longer it takes than the same code interleaved
-//! with scalar stand-ins. A program that often calls short wide-vector functions behaves so.
+//! with scalar stand-ins. A program that often calls short wide SIMD functions behaves so.
 //!
 //! The scalar code is a chain of multiplications: only the clock and the standstills of the core
 //! affect its time. A series of bursts runs between two series of stand-ins, so that a drift of the

@@ -1,7 +1,7 @@
-//! Measures what wide-vector code costs on this processor, by timing alone: without counters and
+//! Measures what wide SIMD code costs on this processor, by timing alone: without counters and
 //! without privilege, and also inside virtual machines.
 //!
-//! From the bottom up: a [`kernel`] is a stretch of wide-vector code; a [`program`] strings windows
+//! From the bottom up: a [`kernel`] is a stretch of wide SIMD code; a [`program`] strings windows
 //! of scalar and vector work together; a [`target`] executes programs and returns time stamps, and
 //! [`silicon`] is the real one; a [`mode`] turns stamps into constants of the processor, with
 //! intervals; [`session`] runs modes on kernels, which [`request`] chooses; [`model`] writes the

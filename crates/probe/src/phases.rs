@@ -1,4 +1,4 @@
-//! Phases of scalar and wide-vector code, each for a given time: the multi-phase tool of paper 000
+//! Phases of scalar and wide SIMD code, each for a given time: the multi-phase tool of paper 000
 //! §5.1.2, on the processor itself.
 //!
 //! In the paper's tool, another thread signals the end of a phase to the executing thread. A

@@ -110,11 +110,11 @@ impl Document {
                 "It is the same policy from its begin, so this is a fault: of Dimmer, of another version of it, or of the file."
             }
             (true, false, _) => {
-                "It is the same policy, but the server's knew what was before the recording, so they may differ."
+                "It is the same policy, but the server's policy had run before the recording began, so they may differ."
             }
             (false, ..) => {
-                "It is another policy. The programs did what they did under the server's decisions; what they would have done under \
-                 others no recording knows, so this tells what the other policy would have said to that, not what it would have brought."
+                "It is another policy. The programs ran under the server's decisions, and no recording shows how they would have run under \
+                 others: this compares the decisions, not their effect."
             }
         };
         format!("{differ} {why}")

@@ -1,7 +1,7 @@
 //! Which functions can run on another thread's stack, with nothing of their caller's but some
 //! registers, and with the same effect.
 //!
-//! Most wide-vector kernels are such *leaf functions*: they call nothing, use no thread-local
+//! Most wide SIMD kernels are such *leaf functions*: they call nothing, use no thread-local
 //! storage, take no arguments from the stack and leave the processor's control registers alone. A
 //! call of one can be delegated to another core as a closure, for much less than it costs to
 //! migrate a thread. A function counts as a leaf only if the analysis shows it. The analysis checks

@@ -1,4 +1,4 @@
-//! Finds wide-vector functions in x86-64 ELF files without running them.
+//! Finds wide SIMD functions in x86-64 ELF files without running them.
 //!
 //! [`scan`] takes the bytes of a program or library. It returns every function with its
 //! instructions by class, its hot loops, and whether its entry can be hooked. The caller reads the

@@ -2,8 +2,9 @@
 //!
 //! The list is the table of the section "Words". Its last column names the replaced words. They
 //! must not occur in code or documents, not even as a part of a name (`LampLantern`,
-//! `lamp_lantern`). A replaced word with an underscore is a whole name (`light_again`). Below the
-//! table, lines such as ``- `lantern` in `a.rs`: a quotation`` name files that may have a word.
+//! `lamp_lantern`). A replaced word with an underscore or a hyphen is a whole name (`light_again`,
+//! `lamp-like`). Below the table, lines such as ``- `lantern` in `a.rs`: a quotation`` name files
+//! that may have a word.
 
 use std::collections::BTreeMap;
 
@@ -60,8 +61,8 @@ fn check_file(
                 report(&word, &gone[old]);
             }
         }
-        for (name, now) in gone.iter().filter(|(name, _)| name.contains('_')) {
-            if line.contains(&**name) && !may(name) {
+        for (name, now) in gone.iter().filter(|(name, _)| name.contains(['_', '-'])) {
+            if line.to_ascii_lowercase().contains(&**name) && !may(name) {
                 report(name, now);
             }
         }
@@ -134,7 +135,7 @@ mod tests {
     use super::*;
 
     const WORDS: &str = "# A\n\n## Words\n\n| word | meaning | gone |\n|---|---|---|\n\
-                         | **lamp** | gives light | lantern, torchlight, light_again |\n\n\
+                         | **lamp** | gives light | lantern, torchlight, light_again, lamp-like |\n\n\
                          - `lantern` in `quoting.rs`: a quotation\n\n## More\n\
                          | **other** | table | other |\n";
 
@@ -170,6 +171,8 @@ mod tests {
     fn refuses_names_that_are_gone() {
         check("a.rs", "fn light_again() {}", &[("a.rs:1", "light_again")]);
         check("a.rs", "light again", &[]);
+        check("a.rs", "// Lamp-like", &[("a.rs:1", "lamp-like")]);
+        check("a.rs", "a lamp, like", &[]);
     }
 
     #[test]

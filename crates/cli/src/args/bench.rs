@@ -10,12 +10,12 @@ use super::common::{DedicatedCpus, Json, Lasting};
 pub(crate) enum Bench {
     /// What observing costs a program of yours, and what narrower code gains.
     Program(BenchProgram),
-    /// What wide-vector code costs a stock web server with TLS here, whether `dimmer observe`
+    /// What wide SIMD code costs a stock web server with TLS here, whether `dimmer observe`
     /// predicts that, and whether `dimmer run --narrow` avoids it.
     Nginx(BenchNginx),
     /// Whether the policy daemon finds out if moving pays here: two programs side by side.
     Server(BenchServer),
-    /// What bursts of wide-vector code cost the scalar work between them, and what moving the
+    /// What bursts of wide SIMD code cost the scalar work between them, and what moving the
     /// bursts gives back.
     Primesieve(BenchMoves),
     /// What the parts of Dimmer itself cost.

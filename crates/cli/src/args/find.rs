@@ -1,4 +1,4 @@
-//! The arguments of the commands that measure the machine and find wide-vector code: `doctor`,
+//! The arguments of the commands that measure the machine and find wide SIMD code: `doctor`,
 //! `probe`, `scan`, `observe`.
 
 use std::ffi::OsString;

@@ -15,7 +15,7 @@ use super::common::{DedicatedCpus, Json, ModelName};
 The program runs unmodified: its input and output stay as they are, and its exit status becomes that of this command. Notes on what was \
 set for it, and at its end which calls moved, go to standard error, or to the file of -o. Programs that it starts are treated the same.
 
---migrate and --delegate without FN take functions by the processor model: the outermost functions around wide-vector code (to delegate: \
+--migrate and --delegate without FN take functions by the processor model: the outermost functions around wide SIMD code (to delegate: \
 the functions with that code) whose calls cost the code after them more than moving takes. Calls shorter than a move stay.
 
 With FN, calls of these functions move, whichever of the flags names them. FN is a symbol, as `dimmer scan` shows it, or a library and the address of an entry in it, as in `libcrypto.so.3:0x1a2b0`.

@@ -18,7 +18,7 @@ pub(crate) enum Sim {
     Run(SimRun),
     /// Compares governors of license levels, or loops that move regions, on one workload.
     Compare(Compare),
-    /// Runs phases of scalar and wide-vector code, on this machine or on a processor model.
+    /// Runs phases of scalar and wide SIMD code, on this machine or on a processor model.
     Phases(Phases),
     /// Compares the simulator's results with a paper's, or with measurements on this machine.
     Validate(Validate),

@@ -140,7 +140,7 @@ pub(super) fn decision(region: &Region) -> String {
 pub(super) fn meaning(reason: &str) -> &'static str {
     match reason {
         "no evidence" => "nothing is known of it yet",
-        "scalar" => "it runs no wide-vector code to speak of",
+        "scalar" => "it runs no wide SIMD code to speak of",
         "hand-over dearer" => {
             "a call cannot cost the code after it as much as handing it over takes"
         }

@@ -1,5 +1,8 @@
 //! Input that cannot be used gives exit status 2, and a message with what would be accepted.
 
+use std::sync::PoisonError;
+
+use crate::migrate::SHARED;
 use crate::{command, dimmer, stderr};
 
 #[track_caller]
@@ -54,6 +57,8 @@ fn output_that_cannot_be_written_is_found_before_measuring() {
 
 #[test]
 fn what_is_no_file_or_too_long_is_refused_at_once() {
+    // Without a free core, `dimmer run --migrate` says so before it reads the model.
+    let _shared = SHARED.read().unwrap_or_else(PoisonError::into_inner);
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
     let fifo = path("fifo");

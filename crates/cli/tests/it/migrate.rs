@@ -54,6 +54,10 @@ pub(crate) fn last_cpu() -> Option<String> {
     Some(last.index().to_string())
 }
 
+/// How often a program runs at most until calls of it have moved: on a busy machine, a run may end
+/// before its worker has begun to look for calls.
+pub(crate) const RUNS: usize = 30;
+
 /// Runs a program in which calls of all functions except `main` are moved; all other calls are made
 /// within `main`. Returns the number of moved calls.
 fn move_all(victims: &Victims, cpu: &str, arguments: &[&str]) -> u64 {
@@ -104,12 +108,11 @@ fn programs_do_the_same_with_every_call_moved() {
         "plugin",
     ];
     let Some(victims) = Victims::compile(&names) else { return };
-    // How many calls move depends on what else the machine does.
+    let moves = |arguments: &[&str]| (0..RUNS).any(|_| move_all(&victims, &cpu, arguments) > 0);
     for name in names.into_iter().filter(|name| !["loads", "plugin"].contains(name)) {
-        assert!(move_all(&victims, &cpu, &[&victims.path(name)]) > 0, "{name}");
+        assert!(moves(&[&victims.path(name)]), "{name}");
     }
-    let plugin = victims.path("plugin");
-    assert!(move_all(&victims, &cpu, &[&victims.path("loads"), &plugin]) > 0);
+    assert!(moves(&[&victims.path("loads"), &victims.path("plugin")]));
 }
 
 fn migrate(victims: &Victims, arguments: &[&str]) -> Output {
@@ -248,7 +251,7 @@ fn what_cannot_be_moved_is_refused_with_what_could() {
     assert!(told.contains("--model chooses functions"), "{told}");
     // No probe has stored a model in this home directory.
     let told = refused(&["--migrate"]);
-    assert!(told.contains("no processor model says what wide-vector code costs here"), "{told}");
+    assert!(told.contains("no processor model says what wide SIMD code costs here"), "{told}");
     let output = migrate(&victims, &["--migrate", "--model", "fx-8120", "--", &program]);
     assert_eq!(output.status.code(), Some(7), "{}", stderr(&output));
     assert!(stderr(&output).contains("nothing to move: by fx-8120"), "{}", stderr(&output));

@@ -26,7 +26,7 @@ pub enum Reason {
     NoEvidence,
     /// Stays: no core can be dedicated.
     NoCore,
-    /// Stays: it runs hardly any wide-vector code.
+    /// Stays: it runs hardly any wide SIMD code.
     Scalar,
     /// Stays: a core for it would be taken from other users.
     OthersShare,
@@ -102,7 +102,7 @@ pub(super) struct Decided {
 /// The inputs of a decision.
 pub(super) struct Decide<'a> {
     pub(super) settings: &'a Settings,
-    /// Shares of wide-vector code up to this are negligible.
+    /// Shares of wide SIMD code up to this are negligible.
     pub(super) lowest: [f64; LEVELS],
     /// Whether the user's calls have to stay, whatever they bring the user.
     pub(super) is_denied: bool,

@@ -1,4 +1,4 @@
-//! How dense wide-vector code is in what a client ran, per license level, from whatever evidence
+//! How dense wide SIMD code is in what a client ran, per license level, from whatever evidence
 //! there is (paper 001 §4.2.2, §5.2).
 //!
 //! The paper uses the cycles for which a core held each level. They also count what other code left
@@ -19,7 +19,7 @@ pub fn place_of(level: LicenseLevel) -> Option<usize> {
     Some(above_l0.min(LEVELS - 1))
 }
 
-/// The share of wide-vector code (0 to 1) up to which code counts as scalar. A guess.
+/// The share of wide SIMD code (0 to 1) up to which code counts as scalar. A guess.
 pub const NEGLIGIBLE: f64 = 0.01;
 
 /// Evidence about the code that ran in a window, best first.
@@ -81,7 +81,7 @@ impl Evidence {
     /// `process`.
     ///
     /// The clock right after a region is evidence about that region. A class (the region was marked
-    /// or hooked for wide-vector code) is weaker evidence than cycles at a level in its process. If
+    /// or hooked for wide SIMD code) is weaker evidence than cycles at a level in its process. If
     /// the process has no such cycles, the region causes none (paper 001 §5.2 uses the process
     /// alone). Packed arithmetic is floating point only: it can show that the code is wider than
     /// what it was marked for, but its absence shows nothing.

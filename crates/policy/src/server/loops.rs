@@ -123,7 +123,7 @@ pub trait Loop: fmt::Debug + Send + Sync {
         let _ = windows;
     }
 
-    /// The share of wide-vector code (0 to 1) up to which code counts as scalar, and stays.
+    /// The share of wide SIMD code (0 to 1) up to which code counts as scalar, and stays.
     fn negligible(&self) -> f64 {
         NEGLIGIBLE
     }

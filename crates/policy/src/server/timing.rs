@@ -3,7 +3,7 @@
 //! chain takes, the lower the clock.
 //!
 //! The clock after a region is compared with the clock before it, or with the highest that the
-//! user's clients saw lately, if that is higher: where wide-vector code is frequent, the clock is
+//! user's clients saw lately, if that is higher: where wide SIMD code is frequent, the clock is
 //! low before the region, too ([`Reference`]).
 
 use std::ops::RangeInclusive;
@@ -63,7 +63,7 @@ impl TimingEvidence {
     ///
     /// `levels`: the clocks of L1, L2, ... as parts of the clock at L0. If none is known, or if a
     /// client reports no clock (`dimmer run` for unmodified programs), the region counts as what it
-    /// was marked or hooked for: wide-vector code of unknown width. `reference`:
+    /// was marked or hooked for: wide SIMD code of unknown width. `reference`:
     /// [`Reference::ticks`].
     pub fn conclude(&mut self, levels: &[f64], reference: Option<f64>) -> Concluded {
         let marked =

@@ -1,4 +1,4 @@
-//! Kernels: the stretches of wide-vector code whose effect on the clock is measured.
+//! Kernels: the stretches of wide SIMD code whose effect on the clock is measured.
 //!
 //! A [`Kernel`] is data: a name, an instruction class, the features that the processor must have,
 //! and the bytes of its instructions one by one. The instructions themselves are in `catalogue.rs`.

@@ -7,11 +7,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::ptr::NonNull;
 
-use iced_x86::IcedError;
-use iced_x86::code_asm::{
-    CodeAssembler, eax, ecx, edx, esi, ptr, qword_ptr, r8, r9, r10, r11, r15, rax, rcx, rdi, rdx,
-    rsi, tmm6, tmm7, xmm0, ymm0, ymmword_ptr, zmm0, zmmword_ptr,
-};
+use iced_x86::{Code, Encoder, IcedError, Instruction, MemoryOperand, Register};
 use rustix::mm::{
     Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap,
 };
@@ -85,12 +81,14 @@ impl CodeArea {
             clock: area.add("clock", clock)?,
             unit: area.add("unit", unit)?,
             issue: area.add("issue", issue)?,
-            dirty: area
-                .add("dirty", |a| a.vmovupd(zmm0, zmmword_ptr(r15)).and_then(|()| a.ret()))?,
+            dirty: area.add("dirty", |a| {
+                a.load(Code::EVEX_Vmovupd_zmm_k1z_zmmm512, Register::ZMM0)?;
+                a.plain(Code::Retnq)
+            })?,
             zeroed: area.add("zeroed", |a| {
-                a.vmovupd(zmm0, zmmword_ptr(r15))?;
-                a.vzeroupper()?;
-                a.ret()
+                a.load(Code::EVEX_Vmovupd_zmm_k1z_zmmm512, Register::ZMM0)?;
+                a.plain(Code::VEX_Vzeroupper)?;
+                a.plain(Code::Retnq)
             })?,
         };
         Ok(area)
@@ -138,14 +136,13 @@ impl CodeArea {
     fn add(
         &mut self,
         name: &str,
-        write: impl FnOnce(&mut CodeAssembler) -> Result<(), IcedError>,
+        write: impl FnOnce(&mut Assembler) -> Result<(), IcedError>,
     ) -> Result<usize, TargetError> {
         let refused = |why: String| TargetError::Assembly { kernel: name.to_owned(), why };
         let offset = self.used.next_multiple_of(64);
-        let mut assembler = CodeAssembler::new(64).map_err(|e| refused(e.to_string()))?;
+        let mut assembler = Assembler::new();
         write(&mut assembler).map_err(|e| refused(e.to_string()))?;
-        let address = self.memory.as_ptr().addr() + offset;
-        let code = assembler.assemble(address as u64).map_err(|e| refused(e.to_string()))?;
+        let code = assembler.code;
         if offset + code.len() > AREA {
             return Err(refused(format!("{} bytes of code do not fit", code.len())));
         }
@@ -177,68 +174,67 @@ impl Drop for CodeArea {
     }
 }
 
-fn clock(a: &mut CodeAssembler) -> Result<(), IcedError> {
-    let mut again = a.create_label();
-    a.set_label(&mut again)?;
+fn clock(a: &mut Assembler) -> Result<(), IcedError> {
+    let again = a.code.len();
     for _ in 0..Work::CLOCK_STEP {
-        a.imul_2(eax, eax)?;
+        a.two(Code::Imul_r32_rm32, Register::EAX, Register::EAX)?;
     }
-    a.dec(rcx)?;
-    a.jne(again)?;
-    a.ret()
+    a.repeat(again)?;
+    a.plain(Code::Retnq)
 }
 
-fn unit(a: &mut CodeAssembler) -> Result<(), IcedError> {
-    let mut again = a.create_label();
-    a.set_label(&mut again)?;
+fn unit(a: &mut Assembler) -> Result<(), IcedError> {
+    let again = a.code.len();
     for _ in 0..Work::CLOCK_STEP {
-        a.add(eax, edx)?;
+        a.two(Code::Add_rm32_r32, Register::EAX, Register::EDX)?;
     }
-    a.dec(rcx)?;
-    a.jne(again)?;
-    a.ret()
+    a.repeat(again)?;
+    a.plain(Code::Retnq)
 }
 
-fn issue(a: &mut CodeAssembler) -> Result<(), IcedError> {
-    let mut again = a.create_label();
-    a.set_label(&mut again)?;
+fn issue(a: &mut Assembler) -> Result<(), IcedError> {
+    use Register::{R8, R9, R10, R11, RAX, RDI, RDX, RSI};
+    let again = a.code.len();
     for _ in 0..Work::ISSUE_STEP / 8 {
-        for register in [rax, rdx, rsi, rdi, r8, r9, r10, r11] {
-            a.add(register, register)?;
+        for register in [RAX, RDX, RSI, RDI, R8, R9, R10, R11] {
+            a.two(Code::Add_rm64_r64, register, register)?;
         }
     }
-    a.dec(rcx)?;
-    a.jne(again)?;
-    a.ret()
+    a.repeat(again)?;
+    a.plain(Code::Retnq)
 }
 
 /// Writes a burst: operands, `count` instructions, clean-up.
 fn assemble_burst(
-    a: &mut CodeAssembler,
+    a: &mut Assembler,
     kernel: &Kernel,
     count: u32,
     operands: Operands,
 ) -> Result<(), IcedError> {
     let tile = kernel.class == InstructionClass::Tile;
     if tile {
-        a.ldtilecfg(ptr(r15 + operands::TILE_CONFIG))?;
+        let offset = (operands::TILE_CONFIG as u64).cast_signed();
+        let shape = MemoryOperand::with_base_displ(Register::R15, offset);
+        a.add(Instruction::with1(Code::VEX_Ldtilecfg_m512, shape))?;
     }
     if operands == Operands::Loaded {
         match kernel.class {
             InstructionClass::Tile => {
-                a.mov(esi, 64)?;
-                a.tileloadd(tmm6, ptr(r15 + rsi))?;
-                a.tileloadd(tmm7, ptr(r15 + rsi))?;
+                a.add(Instruction::with2(Code::Mov_r32_imm32, Register::ESI, 64))?;
+                let rows = MemoryOperand::with_base_index(Register::R15, Register::RSI);
+                for tile in [Register::TMM6, Register::TMM7] {
+                    a.add(Instruction::with2(Code::VEX_Tileloadd_tmm_sibmem, tile, rows))?;
+                }
             }
             // With dirty upper halves, the register was loaded long before and must stay as it is.
             _ if kernel.upper != Upper::Clean => {}
             InstructionClass::Light512 | InstructionClass::Heavy512 => {
-                a.vmovupd(zmm0, zmmword_ptr(r15))?;
+                a.load(Code::EVEX_Vmovupd_zmm_k1z_zmmm512, Register::ZMM0)?;
             }
             InstructionClass::Light256 | InstructionClass::Heavy256 => {
-                a.vmovupd(ymm0, ymmword_ptr(r15))?;
+                a.load(Code::VEX_Vmovupd_ymm_ymmm256, Register::YMM0)?;
             }
-            _ => a.movq(xmm0, qword_ptr(r15))?,
+            _ => a.load(Code::Movq_xmm_xmmm64, Register::XMM0)?,
         }
     }
     let code = &kernel.instructions;
@@ -248,22 +244,56 @@ fn assemble_burst(
         let periods = BODY.div_ceil(code.len());
         let body = periods * code.len();
         straight = count % body;
-        a.mov(ecx, u32::try_from(count / body).unwrap_or(u32::MAX))?;
-        let mut again = a.create_label();
-        a.set_label(&mut again)?;
-        for instruction in code.iter().cycle().take(body) {
-            a.db(instruction)?;
-        }
-        a.dec(rcx)?;
-        a.jne(again)?;
+        let rounds = u32::try_from(count / body).unwrap_or(u32::MAX);
+        a.add(Instruction::with2(Code::Mov_r32_imm32, Register::ECX, rounds))?;
+        let again = a.code.len();
+        a.code.extend(code.iter().cycle().take(body).flatten());
+        a.repeat(again)?;
     }
-    for instruction in code.iter().cycle().take(straight) {
-        a.db(instruction)?;
-    }
+    a.code.extend(code.iter().cycle().take(straight).flatten());
     if tile {
-        a.tilerelease()?;
+        a.plain(Code::VEX_Tilerelease)?;
     } else if kernel.is_wide() && kernel.upper != Upper::Dirty {
-        a.vzeroupper()?;
+        a.plain(Code::VEX_Vzeroupper)?;
     }
-    a.ret()
+    a.plain(Code::Retnq)
+}
+
+/// A routine being written. It runs at any address: its branches are relative, and its operands
+/// are registers and what r15 points to.
+struct Assembler {
+    code: Vec<u8>,
+    encoder: Encoder,
+}
+
+impl Assembler {
+    fn new() -> Self {
+        Self { code: Vec::new(), encoder: Encoder::new(64) }
+    }
+
+    fn add(&mut self, instruction: Result<Instruction, IcedError>) -> Result<(), IcedError> {
+        self.encoder.encode(&instruction?, self.code.len() as u64)?;
+        self.code.extend(self.encoder.take_buffer());
+        Ok(())
+    }
+
+    /// An instruction without operands.
+    fn plain(&mut self, code: Code) -> Result<(), IcedError> {
+        self.add(Ok(Instruction::with(code)))
+    }
+
+    fn two(&mut self, code: Code, to: Register, from: Register) -> Result<(), IcedError> {
+        self.add(Instruction::with2(code, to, from))
+    }
+
+    /// Loads a register from the begin of the operands.
+    fn load(&mut self, code: Code, to: Register) -> Result<(), IcedError> {
+        self.add(Instruction::with2(code, to, MemoryOperand::with_base(Register::R15)))
+    }
+
+    /// Goes back to an offset in the code as often as rcx says.
+    fn repeat(&mut self, from: usize) -> Result<(), IcedError> {
+        self.add(Instruction::with1(Code::Dec_rm64, Register::RCX))?;
+        self.add(Instruction::with_branch(Code::Jne_rel32_64, from as u64))
+    }
 }

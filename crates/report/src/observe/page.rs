@@ -40,13 +40,13 @@ pub(super) fn render(report: &Report, machine: &MachineDescription) -> Result<St
 
 fn title(report: &Report) -> String {
     match report.lost {
-        _ if report.functions.is_empty() => "No wide-vector function was called.".to_owned(),
-        None => "Wide-vector functions are called; what that costs is not known.".to_owned(),
+        _ if report.functions.is_empty() => "No wide SIMD function was called.".to_owned(),
+        None => "Wide SIMD functions are called; what that costs is not known.".to_owned(),
         Some(lost) if lost.share < 5e-4 => {
-            "Wide-vector functions are called, at next to no cost to the rest.".to_owned()
+            "Wide SIMD functions are called, at next to no cost to the rest.".to_owned()
         }
         Some(lost) => format!(
-            "Wide-vector calls cost the code around them {} of its time.",
+            "Wide SIMD calls cost the code around them {} of its time.",
             percent(lost.share)
         ),
     }

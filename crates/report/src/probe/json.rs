@@ -16,6 +16,7 @@ use serde::Serialize;
 use super::verdict;
 use crate::estimate::{EstimateEntry, rounded};
 use crate::machine::MachineDescription;
+use crate::number::SPACE;
 
 /// The document of the findings.
 pub(super) fn document<'a>(findings: &'a Findings, machine: &'a MachineDescription) -> Report<'a> {
@@ -66,11 +67,13 @@ struct BreakEvenEntry {
 impl VerdictEntry {
     fn of(findings: &Findings) -> Self {
         let verdict = verdict::of(findings);
+        // A script that searches the text for "35.0 %" types a plain space.
+        let plain = |text: &String| text.replace(SPACE, " ");
         Self {
             effect: verdict.effect.name(),
             title: verdict.title,
             next: verdict.next(),
-            sentences: verdict.sentences,
+            sentences: verdict.sentences.iter().map(plain).collect(),
             break_even: verdict.break_even.map(|even| BreakEvenEntry {
                 bursts_per_second: rounded(even.per_second),
                 is_bound: even.is_bound,

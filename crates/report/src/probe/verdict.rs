@@ -1,4 +1,4 @@
-//! The answer to the first question: does wide-vector code slow this machine down, from which rate
+//! The answer to the first question: does wide SIMD code slow this machine down, from which rate
 //! of bursts on, how much at worst, and what to do next.
 
 use std::collections::BTreeSet;
@@ -11,7 +11,7 @@ use dimmer_processor::class::InstructionClass;
 use super::words::{absent, change_verdict, dip, partial, some_cost, worst_gap};
 use crate::number::{counted, grouped, length, percent, time, time_estimate};
 
-/// Whether wide-vector code has an effect.
+/// Whether wide SIMD code has an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     /// It slows the machine down.
@@ -20,7 +20,7 @@ pub(crate) enum Effect {
     No,
     /// Chance explains what was seen as well.
     Open,
-    /// No wide-vector code was measured.
+    /// No wide SIMD code was measured.
     NotMeasured,
 }
 
@@ -70,9 +70,9 @@ impl Verdict {
     pub(crate) const fn next(&self) -> &'static str {
         match self.effect {
             Effect::Yes => "`dimmer observe -- YOUR-PROGRAM` shows which functions cause it",
-            Effect::No => "nothing: leave wide-vector code as it is on this machine",
+            Effect::No => "nothing: leave wide SIMD code as it is on this machine",
             Effect::Open => "probe again when the machine is idle, or without --quick",
-            Effect::NotMeasured => "`dimmer probe` without --kernel measures wide-vector code",
+            Effect::NotMeasured => "`dimmer probe` without --kernel measures wide SIMD code",
         }
     }
 
@@ -218,13 +218,13 @@ pub(crate) fn of(findings: &Findings) -> Verdict {
     let (effect, title) = if kernels.is_empty() {
         (Effect::NotMeasured, "Nothing was measured.")
     } else if with.iter().copied().any(|kernel| wide(&kernel)) {
-        (Effect::Yes, "Wide-vector code slows this machine down.")
+        (Effect::Yes, "Wide SIMD code slows this machine down.")
     } else if is_open {
-        (Effect::Open, "Whether wide-vector code slows this machine down remains open.")
+        (Effect::Open, "Whether wide SIMD code slows this machine down remains open.")
     } else if !with.is_empty() {
-        (Effect::No, "Some code slows this machine down, but no wide-vector code does.")
+        (Effect::No, "Some code slows this machine down, but no wide SIMD code does.")
     } else if without.iter().copied().any(|kernel| wide(&kernel)) {
-        (Effect::No, "Wide-vector code costs nothing on this machine.")
+        (Effect::No, "Wide SIMD code costs nothing on this machine.")
     } else {
         (Effect::NotMeasured, "The code that was measured costs nothing on this machine.")
     };
@@ -248,7 +248,7 @@ pub(crate) fn of(findings: &Findings) -> Verdict {
     }
 }
 
-/// How many kernels were measured, and of which classes of wide-vector code.
+/// How many kernels were measured, and of which classes of wide SIMD code.
 fn measured(kernels: &[KernelFindings<'_>]) -> String {
     let wide: Vec<InstructionClass> = kernels
         .iter()
@@ -262,7 +262,7 @@ fn measured(kernels: &[KernelFindings<'_>]) -> String {
         others => format!(", and {} of other code", length(others)),
     };
     format!(
-        "Measured: {} of wide-vector code ({}){others}.",
+        "Measured: {} of wide SIMD code ({}){others}.",
         counted(wide.len(), "kernel"),
         classes.join(", ")
     )

@@ -4,7 +4,6 @@
 //! instructions and goes on in the function. All registers stay. Flags may change: no caller passes
 //! flags to a function that can be hooked (`dimmer_scan` checks that).
 
-use iced_x86::code_asm::{CodeAssembler, dword_ptr, ptr, qword_ptr, r11, rsp};
 use iced_x86::{
     Code, Decoder, DecoderOptions, Encoder, IcedError, Instruction, MemoryOperand, Register,
 };
@@ -124,32 +123,55 @@ fn slow(place: &Place) -> Result<Vec<u8>, IcedError> {
 
 /// Code that hands a call over to the code whose address is at `kept_at`.
 fn hand_over(place: &Place, kept_at: u64, own: u64) -> Result<Vec<u8>, IcedError> {
-    let mut code = CodeAssembler::new(64)?;
-    code.mov(ptr(rsp - 8), r11)?;
-    code.mov(r11, place.record)?;
     let to = MemoryOperand::with_base_displ(Register::RIP, kept_at.cast_signed());
-    code.add_instruction(Instruction::with1(Code::Jmp_rm64, to)?)?;
-    code.assemble(own)
+    let mut code = [
+        save_r11()?,
+        Instruction::with2(Code::Mov_r64_imm64, Register::R11, place.record)?,
+        Instruction::with1(Code::Jmp_rm64, to)?,
+    ];
+    encode(&mut code, own)
 }
 
 /// Code that counts a call. It ends where the displaced instructions begin.
 fn count(place: &Place) -> Result<Vec<u8>, IcedError> {
-    let own = |what: usize| place.thread.cast_unsigned().wrapping_add(what as u64);
-    let mut code = CodeAssembler::new(64)?;
+    let own = |what: usize| {
+        let address = place.thread.wrapping_add_unsigned(what as u64);
+        MemoryOperand::new(Register::None, Register::None, 1, address, 8, false, Register::FS)
+    };
+    let mut code = Vec::new();
     if let Some(moving) = place.moving {
-        code.mov(ptr(rsp - 8), r11)?;
-        code.mov(r11, moving.decision)?;
-        code.cmp(dword_ptr(r11), 0)?;
-        code.mov(r11, ptr(rsp - 8))?;
-        code.jne(place.rare + MIGRATE_PART as u64)?;
+        let decision = MemoryOperand::with_base(Register::R11);
+        code.extend([
+            save_r11()?,
+            Instruction::with2(Code::Mov_r64_imm64, Register::R11, moving.decision)?,
+            Instruction::with2(Code::Cmp_rm32_imm8, decision, 0)?,
+            restore_r11()?,
+            Instruction::with_branch(Code::Jne_rel32_64, place.rare + MIGRATE_PART as u64)?,
+        ]);
     }
-    code.sub(dword_ptr(own(COUNTDOWN)).fs(), 1)?;
-    code.js(place.rare)?;
-    code.mov(ptr(rsp - 8), r11)?;
-    code.mov(r11, qword_ptr(own(COUNTED_AT)).fs())?;
-    code.inc(dword_ptr(r11 + 4 * i64::from(place.site)))?;
-    code.mov(r11, ptr(rsp - 8))?;
-    code.assemble(place.stub)
+    let number = MemoryOperand::with_base_displ(Register::R11, 4 * i64::from(place.site));
+    code.extend([
+        Instruction::with2(Code::Sub_rm32_imm8, own(COUNTDOWN), 1)?,
+        Instruction::with_branch(Code::Js_rel32_64, place.rare)?,
+        save_r11()?,
+        Instruction::with2(Code::Mov_r64_rm64, Register::R11, own(COUNTED_AT))?,
+        Instruction::with1(Code::Inc_rm32, number)?,
+        restore_r11()?,
+    ]);
+    encode(&mut code, place.stub)
+}
+
+/// The place of r11 while a stub uses it: below the stack pointer, where no call leaves anything.
+fn r11_slot() -> MemoryOperand {
+    MemoryOperand::with_base_displ(Register::RSP, -8)
+}
+
+fn save_r11() -> Result<Instruction, IcedError> {
+    Instruction::with2(Code::Mov_rm64_r64, r11_slot(), Register::R11)
+}
+
+fn restore_r11() -> Result<Instruction, IcedError> {
+    Instruction::with2(Code::Mov_r64_rm64, Register::R11, r11_slot())
 }
 
 impl Stub {

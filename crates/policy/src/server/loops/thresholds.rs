@@ -1,4 +1,4 @@
-//! Paper 001's feedback loop (§4.2.3, §4.3.3): thresholds on the density of wide-vector code that
+//! Paper 001's feedback loop (§4.2.3, §4.3.3): thresholds on the density of wide SIMD code that
 //! move in the direction in which performance grew.
 //!
 //! Once per window, from the change of performance since the window before:

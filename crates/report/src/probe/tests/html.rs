@@ -71,7 +71,7 @@ fn machine_with_brief_effects() {
     check(
         &xeon_6(),
         &[
-            "Wide-vector code slows this machine down.",
+            "Wide SIMD code slows this machine down.",
             "The costliest isolated burst, 64 instructions of tdpbf16ps-tile-unrolled, costs the \
              code after it 2 301 ns [2 251, 2 329].",
             "At gaps of 250 µs [242, 258] the behaviour changes: below,",
@@ -87,7 +87,7 @@ fn interrupted_run_with_lasting_effects() {
     check(
         &skylake(),
         &[
-            "Wide-vector code slows this machine down.",
+            "Wide SIMD code slows this machine down.",
             "After a long stretch of vfmadd231pd-512-unrolled the nominal clock is back",
             "An effect was found in 1 of 2 kernels; in the rest it is absent, below 210 ns.",
             "The run was ended before all was done; what is here is complete.",
@@ -101,7 +101,7 @@ fn machine_without_effects() {
     check(
         &zen_5(),
         &[
-            "Wide-vector code costs nothing on this machine.",
+            "Wide SIMD code costs nothing on this machine.",
             "In all 4 kernels measured an effect is absent, below 31 ns.",
             "It costs nothing to what runs after it here: leave it as it is.",
             "tdpbf16ps-tile-unrolled and tdpbssd-tile-unrolled: the processor lacks amx_tile.",
@@ -136,7 +136,7 @@ fn bursts_that_cannot_be_told_from_chance() {
     check(
         &fixture,
         &[
-            "Whether wide-vector code slows this machine down remains open.",
+            "Whether wide SIMD code slows this machine down remains open.",
             "Open, below 97 ns: nothing larger was seen",
             "of which 6.2 % [3.1, 9.3] cost something, but no more than any code does as often \
              by chance.",

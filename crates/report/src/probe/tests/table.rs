@@ -23,7 +23,7 @@ fn machine_with_brief_effects() {
         &xeon_6(),
         120,
         expect![[r#"
-            Wide-vector code slows this machine down.
+            Wide SIMD code slows this machine down.
             Break-even: 4 300 isolated bursts of 64 instructions a second cost 1 % of a core's time.
             Worst case: up to 6.1 % slower.
             Next: `dimmer observe -- YOUR-PROGRAM` shows which functions cause it.
@@ -85,7 +85,7 @@ fn names_are_broken_after_their_separators() {
         &fixture,
         80,
         expect![[r#"
-            Wide-vector code slows this machine down.
+            Wide SIMD code slows this machine down.
             Break-even: 6 100 isolated bursts of 800 instructions a second cost 1 % of a
             core's time.
             Worst case: no slowdown was found.
@@ -127,7 +127,7 @@ fn skipped_kernels_share_a_row_if_they_share_a_reason() {
         100,
         expect![[r#"
             Nothing was measured.
-            Next: `dimmer probe` without --kernel measures wide-vector code.
+            Next: `dimmer probe` without --kernel measures wide SIMD code.
 
             Skipped
             a, b and 3 more  recurrence    no effect of this kernel was seen by the other modes
@@ -145,7 +145,7 @@ fn interrupted_run_with_lasting_effects() {
         &skylake(),
         100,
         expect![[r#"
-            Wide-vector code slows this machine down.
+            Wide SIMD code slows this machine down.
             Worst case: up to 53.9 % slower.
             Next: `dimmer observe -- YOUR-PROGRAM` shows which functions cause it.
 
@@ -170,12 +170,12 @@ fn machine_without_effects() {
         &zen_5(),
         100,
         expect![[r#"
-            Wide-vector code costs nothing on this machine.
-            Measured: 3 kernels of wide-vector code (heavy-256, light-512, heavy-512), and 1 of other code.
+            Wide SIMD code costs nothing on this machine.
+            Measured: 3 kernels of wide SIMD code (heavy-256, light-512, heavy-512), and 1 of other code.
             Break-even: none found; even 320 000 isolated bursts of 800 instructions a second cost less than 1 %
             of a core's time.
             Worst case: no slowdown was found.
-            Next: nothing: leave wide-vector code as it is on this machine.
+            Next: nothing: leave wide SIMD code as it is on this machine.
 
             Episode: what one isolated burst costs the code after it
             kernel                    cost after           burst
