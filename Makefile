@@ -37,7 +37,10 @@ help:
 	@echo "make install  installs dimmer, dimmerd, and libdimmer for C and C++, below PREFIX=$(PREFIX)"
 	@echo "make uninstall  removes what that has installed"
 
-demo: build
+# Builds only what it runs: neither the daemon nor the library for C.
+demo:
+	@./ci/prerequisites.sh
+	cargo build --release --locked --package dimmer-cli --package dimmer-preload
 	@mkdir -p $(dir $(REPORT))
 	$(DIMMER) doctor
 	$(DIMMER) probe --quick --report $(REPORT)

@@ -2,6 +2,7 @@
 //! ([`governors`]) or by what moves marked regions ([`loops`]).
 
 use std::process::ExitCode;
+use std::time::SystemTime;
 
 use anyhow::Context;
 use dimmer_host::cpuid::Cpuid;
@@ -21,7 +22,7 @@ use crate::{args, bad_input, probe, progress, sim};
 
 pub(crate) fn run(arguments: &args::Compare) -> anyhow::Result<ExitCode> {
     let outputs = Outputs {
-        begin: jiff::Zoned::now(),
+        begin: SystemTime::now(),
         json: arguments.json.open()?,
         page: arguments.page.open()?,
     };
@@ -80,7 +81,7 @@ fn loops(
 
 /// Where results go, and when the command started.
 struct Outputs {
-    begin: jiff::Zoned,
+    begin: SystemTime,
     json: Option<Output>,
     page: Option<Output>,
 }
@@ -96,7 +97,7 @@ impl Outputs {
     ) -> anyhow::Result<ExitCode> {
         if let Some(output) = self.page {
             let machine = Machine::read(&Root::live(), &Cpuid::instruction());
-            output.write(&page(&probe::description(&machine, &self.begin))?)?;
+            output.write(&page(&probe::description(&machine, self.begin))?)?;
         }
         output::show(self.json, document, text)?;
         Ok(output::end(interrupt))

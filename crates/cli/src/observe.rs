@@ -4,6 +4,7 @@ mod known;
 
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::SystemTime;
 
 use dimmer_host::cpufreq;
 use dimmer_host::cpuid::Cpuid;
@@ -39,7 +40,7 @@ pub(crate) fn run(
 ) -> anyhow::Result<ExitCode> {
     let json = arguments.json.open()?;
     let page = arguments.page.open()?;
-    let begun = jiff::Timestamp::now();
+    let begun = SystemTime::now();
     let machine = Machine::read(&Root::live(), &Cpuid::instruction());
     let model = crate::model::choose(arguments.model.name(), &machine)?;
     let classes = classes(arguments, model.as_ref().map(|(model, _)| model), &machine);
@@ -98,9 +99,7 @@ pub(crate) fn run(
         model: model.as_ref().map(|(model, from)| (model, from.as_str())),
     });
     if let Some(page) = page {
-        // Reads the time zone tables, which takes some milliseconds.
-        let begun = begun.to_zoned(jiff::tz::TimeZone::system());
-        let description = crate::probe::description(&machine, &begun);
+        let description = crate::probe::description(&machine, begun);
         page.write(&report.page(&description)?)?;
     }
     match json {

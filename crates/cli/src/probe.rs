@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use dimmer_host::cpuid::Cpuid;
@@ -30,7 +30,7 @@ use crate::progress::Progress;
 use crate::{bad_input, measured};
 
 pub(crate) fn run(root: &Root, arguments: &Probe) -> anyhow::Result<ExitCode> {
-    let begin = jiff::Zoned::now();
+    let begin = SystemTime::now();
     // The code runs on the real processor, whatever root the files are read from.
     let machine = Machine::read(&Root::live(), &Cpuid::instruction());
     if arguments.list {
@@ -58,7 +58,7 @@ pub(crate) fn run(root: &Root, arguments: &Probe) -> anyhow::Result<ExitCode> {
         }
         (findings, _) => findings?,
     };
-    let description = description(&machine, &begin);
+    let description = description(&machine, begin);
     if arguments.is_about_the_machine() && !findings.interrupted {
         keep_model(&findings, &machine, &description, arguments.quick);
     }
@@ -74,7 +74,7 @@ pub(crate) fn calibrate(
     kernels: &[Arc<Kernel>],
     interrupt: &Interrupt,
 ) -> anyhow::Result<Option<Model>> {
-    let begin = jiff::Zoned::now();
+    let begin = SystemTime::now();
     let kernels = request::usual_and(kernels.iter().map(Arc::as_ref));
     let request = Request { kernels: &kernels, quick: true, ..Request::default() };
     let settings = Settings { effort: Effort::Quick, repetitions: 1000, threads: 1, load: None };
@@ -86,7 +86,7 @@ pub(crate) fn calibrate(
     if interrupt.is_set() {
         return Ok(None);
     }
-    let (findings, description) = (findings?, description(machine, &begin));
+    let (findings, description) = (findings?, description(machine, begin));
     keep_model(&findings, machine, &description, true);
     Ok(Some(model_of(&findings, machine, &description)))
 }
@@ -150,7 +150,7 @@ fn list(machine: &Machine) -> String {
 }
 
 /// Describes the machine for the report.
-pub(crate) fn description(machine: &Machine, begin: &jiff::Zoned) -> MachineDescription {
+pub(crate) fn description(machine: &Machine, begin: SystemTime) -> MachineDescription {
     MachineDescription {
         vendor: machine.identity.vendor.clone(),
         brand: machine.identity.brand.clone(),
@@ -159,7 +159,7 @@ pub(crate) fn description(machine: &Machine, begin: &jiff::Zoned) -> MachineDesc
         hypervisor: machine.hypervisor.clone(),
         kernel: machine.kernel_release.clone(),
         cpus: machine.allowed.len(),
-        time: begin.strftime("%Y-%m-%dT%H:%M:%S%:z").to_string(),
+        time: humantime::format_rfc3339_seconds(begin).to_string(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         command: std::env::args().collect::<Vec<_>>().join(" "),
     }

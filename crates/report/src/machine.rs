@@ -17,7 +17,7 @@ pub struct MachineDescription {
     pub kernel: Option<String>,
     /// Number of CPUs (hardware threads) that the process may run on.
     pub cpus: usize,
-    /// Start of the run: RFC 3339, with the offset from UTC.
+    /// Start of the run: RFC 3339, in UTC.
     pub time: String,
     /// The version of Dimmer.
     pub version: String,

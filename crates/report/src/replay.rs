@@ -154,9 +154,9 @@ mod tests {
         assert_eq!((same.different_steps, same.replayed.changes), (0, 1));
         assert!(same.meaning().contains("decides as the server did"));
         let later = replay(false, None);
-        assert!(!later.must_be_same() && later.meaning().contains("before the recording"));
+        assert!(!later.must_be_same() && later.meaning().contains("before the recording began"));
         let other = replay(true, Some(Settings::default()));
-        assert!(!other.must_be_same() && other.meaning().contains("no recording knows"));
+        assert!(!other.must_be_same() && other.meaning().contains("compares the decisions"));
         assert_eq!((other.recorded.decides, other.replayed.decides), ("thresholds", "trials"));
     }
 }

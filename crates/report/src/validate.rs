@@ -6,7 +6,7 @@ mod here;
 use std::fmt::Write as _;
 
 use dimmer_validate::loops::{self, Compared, Loop};
-use dimmer_validate::{Left, Paper, Recreated, Row};
+use dimmer_validate::{Class, Left, Paper, Recreated, Row};
 use serde::Serialize;
 
 pub use here::Document as Here;
@@ -46,6 +46,7 @@ struct LoopDocument {
 #[derive(Debug, Serialize)]
 struct RowDocument {
     id: &'static str,
+    class: &'static str,
     place: &'static str,
     what: &'static str,
     paper: String,
@@ -78,8 +79,9 @@ pub fn document(recreated: Vec<Recreated>, loops: &[Compared]) -> impl Serialize
     });
     let loops = loops.collect();
     let rows = recreated.into_iter().flat_map(|recreated| recreated.rows).map(|row| {
-        let Row { id, place, what, paper, ours, tolerance, hit, reason } = row;
-        RowDocument { id, place, what, paper, ours, tolerance, hit, reason }
+        let Row { id, class, place, what, paper, ours, tolerance, hit, reason } = row;
+        let class = class.name();
+        RowDocument { id, class, place, what, paper, ours, tolerance, hit, reason }
     });
     Document { schema: "dimmer/validate/1", partial, rows: rows.collect(), left, loops }
 }
@@ -131,14 +133,17 @@ pub fn loops_text(loops: &[Compared], screen: Screen) -> String {
     format!("\nfeedback loops\n\n{}\n{partial}", table.render(screen))
 }
 
-/// How many rows are hits, and how far the experiments got if an interrupt ended them.
+/// How many rows of each class are hits, and how far the experiments got if an interrupt ended them.
 fn verdict(recreated: &Recreated) -> String {
-    let Recreated { rows, done, experiments, .. } = recreated;
-    let hits = rows.iter().filter(|row| row.hit).count();
-    let percent = 100.0 * hits as f64 / rows.len().max(1) as f64;
-    let hits = format!("{hits} of {} rows within their tolerance ({percent:.0} %)", rows.len());
+    let Recreated { done, experiments, .. } = recreated;
+    let of_class = |class: Class| {
+        let (rows, hits) = recreated.count(class);
+        format!("{} {hits} of {rows}", class.name())
+    };
+    let hits = Class::ALL.map(of_class).join(", ");
+    let hits = format!("Rows within their tolerance: {hits}");
     if recreated.is_partial() {
-        format!("PARTIAL: interrupted after {done} of {experiments} experiments; {hits}")
+        format!("PARTIAL: interrupted after {done} of {experiments} experiments. {hits}")
     } else {
         hits
     }
@@ -147,10 +152,11 @@ fn verdict(recreated: &Recreated) -> String {
 /// A paper's rows as text.
 pub fn text(recreated: &Recreated, screen: Screen) -> String {
     let Recreated { paper, rows, .. } = recreated;
-    let mut table = Table::new(["Row", "", "what", "paper", "ours", "tolerance"]);
+    let mut table = Table::new(["Row", "class", "", "what", "paper", "ours", "tolerance"]);
     for row in rows {
         let verdict = if row.hit { "hit" } else { "MISS" };
-        table.row([row.id, verdict, row.what, &row.paper, &row.ours, &row.tolerance]);
+        let class = row.class.name();
+        table.row([row.id, class, verdict, row.what, &row.paper, &row.ours, &row.tolerance]);
     }
     let mut text = format!("{}\n\n{}\n", paper.name(), table.render(screen));
     for row in rows.iter().filter(|row| !row.hit) {
@@ -166,19 +172,23 @@ pub fn markdown(recreated: &[Recreated], loops: &[Compared]) -> String {
         "# Validation\n\nWhat papers report, and what the simulator gives for the same experiments. This \
          page is written by\n`dimmer sim validate --markdown docs/VALIDATION.md`, and a test compares it. \
          The simulator knows the\nprocessor's model ([model.md](model.md)), the cost of governors in \
-         software, and the experiment. A\nrow that only returns a parameter says so. The papers: \
-         [PAPERS.md](PAPERS.md).\n",
+         software, and the experiment. The\npapers: [PAPERS.md](PAPERS.md).\n\nThe class of a row \
+         says what a hit is worth. *Predicted*: it could have come out otherwise, and the\nparameters \
+         behind it come from elsewhere. *Mixed*: a part of its values is predicted. *Seen again*:\na \
+         parameter of the model, or a constant of an algorithm, comes out as it was put in; that shows \
+         only\nthat the simulator does what it was told.\n",
     );
     for recreated in recreated {
         let Recreated { paper, rows, .. } = recreated;
         let _ = writeln!(text, "\n## {}\n\n{}.\n", paper.name(), verdict(recreated));
-        text.push_str("| row | where | what | paper | ours | tolerance | | why |\n|---|---|---|---|---|---|---|---|\n");
+        text.push_str("| row | class | where | what | paper | ours | tolerance | | why |\n|---|---|---|---|---|---|---|---|---|\n");
         for row in rows {
-            let Row { id, place, what, paper, ours, tolerance, hit, reason } = row;
+            let Row { id, class, place, what, paper, ours, tolerance, hit, reason } = row;
+            let class = class.name();
             let verdict = if *hit { "hit" } else { "**miss**" };
             let _ = writeln!(
                 text,
-                "| {id} | {place} | {what} | {paper} | {ours} | {tolerance} | {verdict} | {reason} |"
+                "| {id} | {class} | {place} | {what} | {paper} | {ours} | {tolerance} | {verdict} | {reason} |"
             );
         }
         text.push_str("\nNot recreated:\n\n| row | what | why |\n|---|---|---|\n");

@@ -4,7 +4,8 @@
 //! Of its web server the paper describes what was marked, which cores there were and which
 //! libraries did what, but not the contents of a request. These are in the scenarios, with what is
 //! guessed. Where the exciter matters, it fires every 20 s instead of 100 s, because of the time
-//! that simulating takes; nothing else in the loop depends on it.
+//! that simulating takes. The windows are the paper's, so that what follows the exciter weighs more
+//! in averages over time than it does in the paper.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -10,7 +10,7 @@ use dimmer_sim::{Extent, Machine, Moment, Picos, Script, Segment, Settings, SimE
 
 use crate::modes::MS;
 use crate::row::{Draft, words};
-use crate::{Experiment, Left, Row, Tolerance};
+use crate::{Class, Experiment, Left, Row};
 
 /// Number of busy cores.
 const CORES: u32 = 14;
@@ -53,6 +53,7 @@ fn recreate(model: &Model) -> Result<Vec<Row>, SimError> {
     Ok(vec![
         Draft::new(
             "R001-01",
+            Class::SeenAgain,
             "Fig. 6.1",
             "settled clock under scalar, heavy 256-bit and heavy 512-bit code",
             "GHz",
@@ -60,12 +61,10 @@ fn recreate(model: &Model) -> Result<Vec<Row>, SimError> {
         .value("L0", 3.8, clock(scalar)?)
         .value("L1", 3.3, clock(ymm)?)
         .value("L2", 2.5, clock(zmm)?)
-        .within(
-            Tolerance::Part(0.01),
-            "parameters of the model; that each code settles at its level is the governor's",
-        ),
+        .row("parameters of the model; that each code settles at its level is the governor's"),
         Draft::new(
             "R001-02",
+            Class::SeenAgain,
             "Fig. 3.1c, derived",
             "multiply-adds of doubles a second, in registers",
             "billion",
@@ -73,9 +72,10 @@ fn recreate(model: &Model) -> Result<Vec<Row>, SimError> {
         .value("scalar", 3.8, lanes(scalar, 1.0)?)
         .value("256 bit", 26.4, lanes(ymm, 4.0)?)
         .value("512 bit", 40.0, lanes(zmm, 8.0)?)
-        .within(Tolerance::Part(0.02), "settled clock times what the units do in a cycle"),
+        .row("settled clock times what the units do in a cycle"),
         words(
             "R001-05",
+            Class::Predicted,
             "Fig. 3.2a",
             "short wide bursts in the sieve: slower than one after the other, slower than scalar bursts",
             "yes, yes",
@@ -84,6 +84,7 @@ fn recreate(model: &Model) -> Result<Vec<Row>, SimError> {
         ),
         words(
             "R001-06",
+            Class::Predicted,
             "Fig. 3.2b",
             "long wide bursts in the sieve, likewise",
             "yes, no",

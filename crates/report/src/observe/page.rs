@@ -167,7 +167,7 @@ fn files(report: &Report) -> Markup {
     html! {
         section {
             h2 { "Files" }
-            p { code { "dimmer scan" } " says of each function that is not hooked why." }
+            p { code { "dimmer scan" } " says why the other functions are not hooked." }
             (unfold(&counted(rows.len(), "file"), &header, &rows))
         }
     }

@@ -12,6 +12,9 @@ use dimmer_report::number::{percent, time};
 /// Bars from the lowest to the highest value.
 const BARS: [&str; 8] = ["▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
 
+/// The width up to which regions' names come before the other columns.
+const MOST_FOR_NAMES: usize = 24;
+
 /// A column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Column {
@@ -94,6 +97,18 @@ impl Column {
         }
     }
 
+    /// The width that the column must have for these rows: regions' names come before columns that
+    /// say less.
+    fn least(self, rows: &[Row]) -> usize {
+        let (_, least) = self.layout();
+        if self != Self::Site {
+            return least;
+        }
+        let names = rows.iter().filter_map(|row| self.text(row));
+        let longest = names.map(|name| console::measure_text_width(&spaced(&name))).max();
+        longest.unwrap_or(0).clamp(least, MOST_FOR_NAMES)
+    }
+
     const fn is_number(self) -> bool {
         !matches!(self, Self::Program | Self::Site | Self::Decision | Self::History)
     }
@@ -148,7 +163,7 @@ pub(super) fn fitting(rows: &[Row], width: u16) -> Vec<Fitted> {
     let mut left = usize::from(width).saturating_sub(1);
     let mut chosen = Vec::new();
     for column in Column::BY_USE.into_iter().filter(|column| is_filled(*column)) {
-        let (_, least) = column.layout();
+        let least = column.least(rows);
         if left > least || chosen.is_empty() {
             left = left.saturating_sub(least + 1);
             chosen.push(column);
@@ -156,7 +171,7 @@ pub(super) fn fitting(rows: &[Row], width: u16) -> Vec<Fitted> {
     }
     let shown = Column::ALL.into_iter().filter(|column| chosen.contains(column));
     let fitted = |column: Column| {
-        let (_, least) = column.layout();
+        let least = column.least(rows);
         let more = column.most().saturating_sub(least).min(left);
         left -= more;
         Fitted { column, width: least + more }
