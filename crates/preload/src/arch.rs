@@ -4,25 +4,36 @@
 //! # The contract
 //!
 //! Functions of the C library's names call into the other files of this crate, which decide. They
-//! go on in the C library with all registers that arguments may lie in, and with the stack, as the
+//! go on in the C library with the stack and with all registers that arguments may lie in as the
 //! caller left them.
 //!
-//! - `starts!`, `comes_home!`, `syscall`: save the arguments, call the function that decides, and
-//!   go on at the address that it returns.
-//! - `gathers!`: puts all arguments of a variadic function but the first into an array in memory.
-//! - `with_return_address!`: passes the return address as a third argument.
-//! - `vfork`: makes the system call itself, since parent and child return on the same stack.
-//! - `mutex_functions!`: functions whose first argument is a mutex. Those of a kind that the kernel
-//!   records call `mutexes::before`, except at home, and count. All others go on with a jump.
+//! - `forward!(name, before, otherwise)`: a function that saves the arguments, calls `before` with
+//!   them, and goes on at the address that this returns; instead of null, in `otherwise`.
+//! - `gather!(name, function)`: puts all arguments of a variadic function but the first into an
+//!   array in memory, and calls `function` with the first and that array.
+//! - `with_return_address!`: a function of two arguments that goes on in another, with its return
+//!   address as third argument.
+//! - `vfork`: makes the system call itself, because parent and child return on the same stack.
+//! - `mutex_functions!`: functions whose first argument is a mutex. For kinds whose owner the
+//!   kernel records, they call `mutexes::before` if the thread is away, and count in
+//!   [`crate::thread::HELD`]. For all others they are a test and a jump.
 //! - `cancel`: the functions of cancellation, and the handler by which a migrated thread is
-//!   cancelled. Unwinding may start in them, so they are assembly with unwinding records.
-//! - `thread_data`: the words of [`crate::thread`], in static thread-local storage, all zero at a
-//!   thread's start, read and written without a call; `offset`, their distance from the C library's
-//!   name of a thread.
-//! - `cpuid`: makes the instruction that asks for the processor's features fault, recognizes it,
-//!   executes it, and knows the places of registers in the context of a signal.
-//! - `empty_function`: recognizes the loader's function for debuggers; the bytes of a jump.
+//!   cancelled. A thread may be unwound from them, so they are assembly with unwinding records, and
+//!   call Rust only while it cannot be.
+//! - `thread_data`: the words of [`crate::thread`], all zero at a thread's start, read (`get`) and
+//!   written (`set`) without a call that may allocate or be replaced by the program. Also their
+//!   distance (`offset`) from what the C library names a thread by, and the address of such a word
+//!   of another thread (`word_of`).
+//! - `cpuid`: `set_faulting` makes the instruction that asks for the processor's features fault, or
+//!   returns false where that is impossible. `FAULT` is the code of the signal. A `Query`
+//!   recognizes the instruction, executes it, and writes an answer to the thread's registers.
+//! - `empty_function`: recognizes the loader's function for debuggers, and makes the code of a
+//!   jump to another.
+//! - `ABOUT_THE_THREAD`: system calls that concern the thread and that not every architecture has.
 //! - `FIRST_VERSION`: the first version of glibc for the architecture.
+//!
+//! System calls and the thread pointer are those of [`dimmer_runtime::calls`]. `cancel` takes the
+//! thread pointer for the C library's name of a thread, as glibc does on x86-64.
 
 #[cfg(target_arch = "x86_64")]
 mod x86_64;

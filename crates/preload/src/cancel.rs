@@ -17,7 +17,6 @@
 //! any instruction. Rust's code on its way does not stand that. So the thread comes home, and its
 //! calls stay until it asks for the other kind again.
 
-use std::arch::asm;
 use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -25,8 +24,10 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use dimmer_hook::{
     MIGRATED, allow_migration, cut_migration_short, inhibit_migration, thread_offset,
 };
+use dimmer_runtime::calls::{system_call, thread_pointer};
 
 use crate::arch::cancel::receive;
+use crate::arch::thread_data::word_of;
 use crate::next::Next;
 use crate::thread;
 
@@ -102,15 +103,15 @@ pub(crate) unsafe extern "C" fn cancel(thread: u64) -> c_int {
     // SAFETY: the caller passes a thread that has not been joined.
     let result = unsafe { function(thread) };
     // SAFETY: the caller passes a thread that has not been joined; the C library's name for a
-    // thread is its FS base.
+    // thread is where its thread-local storage lies.
     unsafe { tell(thread) };
     result
 }
 
-/// Makes the C library's handler run where the thread with this FS base is, if it has migrated.
+/// Makes the C library's handler run where a thread is, if it has migrated.
 ///
 /// # Safety
-/// It must be the FS base of a thread that has not been joined.
+/// It must be the C library's name of a thread that has not been joined.
 unsafe fn tell(thread: u64) {
     // A thread that has disabled cancellation ignores the signal, but a wait might be interrupted.
     // SAFETY: this library's data of the thread lies there, and this word is written in one piece.
@@ -150,11 +151,6 @@ fn state_of(thread: u64) -> *mut u32 {
     word_of(thread, thread::offset().wrapping_add_unsigned(thread::UNCANCELLABLE as u64))
 }
 
-fn word_of(thread: u64, offset: i64) -> *mut u32 {
-    let place = usize::try_from(thread.wrapping_add_signed(offset)).unwrap_or_default();
-    std::ptr::with_exposed_provenance_mut(place)
-}
-
 /// Installs [`receive`] for the signal that workers do not block. Returns whether that worked.
 fn receives() -> bool {
     let (mut cancels, mut sets_ids) = (Action::default(), Action::default());
@@ -180,10 +176,8 @@ fn receives() -> bool {
 /// Uses no thread-local storage: a worker may still have that of a thread that it carried before,
 /// and that thread may have ended since.
 pub(crate) extern "C" fn is_here(information: &mut Information) -> bool {
-    let thread: u64;
-    // SAFETY: reads a register. The signal is sent only for threads that have migrated, so the
-    // instruction is allowed.
-    unsafe { asm!("rdfsbase {}", out(reg) thread, options(nomem, nostack, preserves_flags)) };
+    // SAFETY: the signal is sent only for threads that have migrated, so reading it is allowed.
+    let thread = unsafe { thread_pointer() };
     let process = own_process();
     if information.value != thread || information.process != process {
         return false;
@@ -241,24 +235,8 @@ fn ask(number: i64, [first, second, third, fourth]: [i64; 4]) -> i64 {
     ask_six(number, [first, second, third, fourth, 0, 0])
 }
 
-/// Makes a system call without touching thread-local storage.
-fn ask_six(number: i64, [first, second, third, fourth, fifth, sixth]: [i64; 6]) -> i64 {
-    let answer: i64;
+/// Touches no thread-local storage.
+fn ask_six(number: i64, arguments: [i64; 6]) -> i64 {
     // SAFETY: the kernel writes only to memory that the callers in this file have passed for that.
-    unsafe {
-        asm!(
-            "syscall",
-            inlateout("rax") number => answer,
-            in("rdi") first,
-            in("rsi") second,
-            in("rdx") third,
-            in("r10") fourth,
-            in("r8") fifth,
-            in("r9") sixth,
-            out("rcx") _,
-            out("r11") _,
-            options(nostack),
-        );
-    }
-    answer
+    unsafe { system_call(number, arguments) }
 }

@@ -25,11 +25,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use dimmer_narrow::{CPUID_WIDTH, Width, masked};
 
-use crate::arch::cpuid::{RAX, RBX, RCX, RDX, RIP, execute, length, low, set_faulting};
+use crate::arch::cpuid::{FAULT, Query, set_faulting};
 use crate::{program, signals};
-
-/// The `si_code` of a signal by which the kernel reports a general-protection fault.
-const SI_KERNEL: c_int = 0x80;
 
 /// The width in bits; 0 while nothing is hidden.
 static WIDTH: AtomicU32 = AtomicU32::new(0);
@@ -59,10 +56,10 @@ pub(crate) fn start() -> Option<()> {
 extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel passes both, valid as long as the handler runs.
     let code = unsafe { (*info).si_code };
-    if code == SI_KERNEL {
+    if code == FAULT {
         // SAFETY: the kernel passes it, and no other code uses it.
         let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
-        if answer(&mut context.uc_mcontext.gregs) {
+        if Query::find(context).is_some_and(answer) {
             return;
         }
     }
@@ -74,27 +71,19 @@ extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_
     set_faulting(true);
 }
 
-/// Answers the CPUID instruction at the thread's instruction pointer. Returns false if there is
-/// another instruction.
-fn answer(registers: &mut [i64; 23]) -> bool {
-    let rip = registers[RIP].cast_unsigned();
-    let Some(length) = length(rip) else { return false };
+/// Answers a CPUID instruction. Returns false if it cannot be executed.
+fn answer(query: Query<'_>) -> bool {
     if !set_faulting(false) {
         return false;
     }
-    let (leaf, subleaf) = (low(registers[RAX]), low(registers[RCX]));
-    let real = execute(leaf, subleaf);
+    let real = query.execute();
     set_faulting(true);
     // Relaxed: stored before faulting was switched on.
     let width = match WIDTH.load(Ordering::Relaxed) {
         128 => Width::Bits128,
         _ => Width::Bits256,
     };
-    let shown = masked(leaf, subleaf, real, width);
-    registers[RAX] = i64::from(shown.eax);
-    registers[RBX] = i64::from(shown.ebx);
-    registers[RCX] = i64::from(shown.ecx);
-    registers[RDX] = i64::from(shown.edx);
-    registers[RIP] = (rip + length).cast_signed();
+    let shown = masked(query.leaf(), query.subleaf(), real, width);
+    query.answer(&shown);
     true
 }

@@ -24,7 +24,7 @@ use dimmer_scan::{Refused, Start, start};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
-use crate::arch::{gathers, starts};
+use crate::arch::{forward, gather};
 use crate::home::come_home_before;
 use crate::next::Next;
 use crate::parts::Parts;
@@ -360,16 +360,17 @@ fn own_environment() -> Strings {
     unsafe { environ }
 }
 
-starts!(execve, EXECVE, before_execve, execve_without);
-starts!(execv, EXECV, before_execv, execv_without);
-starts!(execvp, EXECVP, before_execvp, execvp_without);
-starts!(execvpe, EXECVPE, before_execvpe, execvpe_without);
-starts!(execl, EXECL, before_execl, execl_without);
-starts!(execlp, EXECLP, before_execlp, execlp_without);
-starts!(fexecve, FEXECVE, before_fexecve, fexecve_without);
-starts!(execveat, EXECVEAT, before_execveat, execveat_without);
-starts!(posix_spawn, POSIX_SPAWN, before_spawn, spawn_without);
-starts!(posix_spawnp, POSIX_SPAWNP, before_spawnp, spawnp_without);
+// They go on in the second function if this library must be taken out.
+forward!(execve, before_execve, execve_without);
+forward!(execv, before_execv, execv_without);
+forward!(execvp, before_execvp, execvp_without);
+forward!(execvpe, before_execvpe, execvpe_without);
+forward!(execl, before_execl, execl_without);
+forward!(execlp, before_execlp, execlp_without);
+forward!(fexecve, before_fexecve, fexecve_without);
+forward!(execveat, before_execveat, execveat_without);
+forward!(posix_spawn, before_spawn, spawn_without);
+forward!(posix_spawnp, before_spawnp, spawnp_without);
 
 extern "C" fn before_execve(path: *const c_char, _: Strings, environment: Strings) -> *mut c_void {
     go_on(&EXECVE, What::Path(string(path)), environment)
@@ -517,9 +518,9 @@ extern "C" fn spawnp_without(
     })
 }
 
-gathers!(execl_without, execv_without);
-gathers!(execlp_without, execvp_without);
-gathers!(
+gather!(execl_without, execv_without);
+gather!(execlp_without, execvp_without);
+gather!(
     #[unsafe(no_mangle)]
     execle,
     execle_gathered

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use dimmer_hook::{LeafCall, LeafEnd, Mover, Orders, SIGNALS_ARE_RIGHT, inhibit_migration, ticks};
 use dimmer_runtime::calls::KeepErrno;
 
-use crate::arch::comes_home;
+use crate::arch::{self, forward};
 use crate::mutexes;
 use crate::next::Next;
 
@@ -121,7 +121,9 @@ pub(crate) extern "C" fn come_home_before(next: &Next) -> *mut c_void {
 }
 
 /// Likewise, after what the function requires. `number` is its first argument, if that matters.
-extern "C" fn come_home_for(next: &Next, number: c_int) -> *mut c_void {
+// One copy, which all of these functions call.
+#[inline(never)]
+fn come_home_for(next: &Next, number: c_int) -> *mut c_void {
     let name = next.name().to_bytes();
     if JUMPS.contains(&name) {
         let _errno = KeepErrno::new();
@@ -216,7 +218,14 @@ macro_rules! at_home {
             }
         }
 
-        $(comes_home!($name, nexts::$name, come_home_for);)*
+        $(
+            const _: () = {
+                extern "C" fn before(number: c_int) -> *mut c_void {
+                    come_home_for(&nexts::$name, number)
+                }
+                forward!($name, before);
+            };
+        )*
     };
 }
 
@@ -249,19 +258,17 @@ pub(crate) extern "C" fn before_vfork(next: &Next) -> *mut c_void {
     std::ptr::null_mut()
 }
 
-pub(crate) static SYSCALL: Next = Next::new(c"syscall");
+static SYSCALL: Next = Next::new(c"syscall");
+
+// syscall(2). Programs use it for system calls that older C libraries have no function for.
+forward!(syscall, before_syscall);
 
 /// Returns the address where a system call goes on. If the call concerns the thread, brings the
 /// thread home first.
 ///
 /// This library's own system calls come here as well, also while the thread-local storage is
 /// another thread's. None of them is listed.
-pub(crate) extern "C" fn before_syscall(
-    number: c_long,
-    next: &Next,
-    first: c_int,
-    second: c_int,
-) -> *mut c_void {
+extern "C" fn before_syscall(number: c_long, first: c_int, second: c_int) -> *mut c_void {
     let is_confining = CONFINING_CALLS.contains(&number);
     if number == libc::SYS_prctl {
         before_prctl(first);
@@ -274,10 +281,12 @@ pub(crate) extern "C" fn before_syscall(
     }
     let is_about_owner =
         number == libc::SYS_futex && FUTEXES_WITH_OWNER.contains(&(second & libc::FUTEX_CMD_MASK));
-    if is_confining || is_about_owner || ABOUT_THE_THREAD.contains(&number) {
-        come_home_before(next)
+    let is_about_thread =
+        ABOUT_THE_THREAD.contains(&number) || arch::ABOUT_THE_THREAD.contains(&number);
+    if is_confining || is_about_owner || is_about_thread {
+        come_home_before(&SYSCALL)
     } else {
-        next.get()
+        SYSCALL.get()
     }
 }
 
@@ -310,11 +319,11 @@ const CONFINING_CALLS: [c_long; 14] = [
     libc::SYS_setfsgid,
 ];
 
-/// Other system calls that concern the thread, as the functions above make them.
-const ABOUT_THE_THREAD: [c_long; 47] = [
+/// Other system calls that concern the thread, as the functions above make them. Calls that
+/// some architectures lack are in [`arch::ABOUT_THE_THREAD`].
+const ABOUT_THE_THREAD: [c_long; 43] = [
     libc::SYS_clone,
     libc::SYS_clone3,
-    libc::SYS_fork,
     libc::SYS_execve,
     libc::SYS_execveat,
     libc::SYS_gettid,
@@ -349,14 +358,11 @@ const ABOUT_THE_THREAD: [c_long; 47] = [
     libc::SYS_rt_sigprocmask,
     libc::SYS_rt_sigsuspend,
     libc::SYS_rt_sigtimedwait,
-    libc::SYS_pause,
     libc::SYS_ppoll,
     libc::SYS_pselect6,
     libc::SYS_epoll_pwait,
     libc::SYS_epoll_pwait2,
     libc::SYS_capget,
-    libc::SYS_iopl,
-    libc::SYS_ioperm,
     libc::SYS_keyctl,
     libc::SYS_set_tid_address,
 ];

@@ -1,6 +1,7 @@
 //! Functions of other libraries for which this library has functions of the same name.
 
 use std::ffi::{CStr, c_void};
+use std::mem::offset_of;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::arch::FIRST_VERSION;
@@ -17,10 +18,12 @@ const LATER: [(&CStr, &CStr); 3] = [
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Next {
-    /// Null until the first lookup.
+    /// Null until the first lookup. Assembly reads it here, at the start.
     found: AtomicPtr<c_void>,
     name: &'static CStr,
 }
+
+const _: () = assert!(offset_of!(Next, found) == 0);
 
 impl Next {
     pub(crate) const fn new(name: &'static CStr) -> Self {

@@ -1,7 +1,9 @@
 //! The entry points of cancellation, through which a thread may be unwound.
 
 use std::arch::naked_asm;
+use std::mem::offset_of;
 
+use super::frame::{pop, push, release, reserve};
 use super::thread_data::load_offset;
 use crate::cancel::{
     ASYNCHRONOUS, CANCEL, CANCELS, DISABLE, Information, MASK_BYTES, SET_STATE, SET_TYPE, SETS_IDS,
@@ -9,8 +11,44 @@ use crate::cancel::{
 };
 use crate::thread;
 
+/// The frame of [`pthread_cancel`].
+#[repr(C)]
+struct Cancelling {
+    /// A mask with all signals.
+    all: u64,
+    /// The mask in force before.
+    before: u64,
+    /// The thread to cancel, then the result.
+    thread: u64,
+}
+
+/// Looks up a function of a library with threads that was loaded since the start, and goes back to
+/// the label 4. Without such a function, returns an error.
+macro_rules! look_up {
+    () => {
+        concat!(
+            push!("rdi", "rsi"),
+            reserve!("8"),
+            "lea rdi, [rip + {next}]\n",
+            "call {find}\n",
+            release!("8"),
+            pop!("rsi", "rdi"),
+            "test rax, rax\n",
+            "jnz 4b\n",
+            "mov eax, {lacks}\n",
+            "ret\n",
+        )
+    };
+}
+
 /// pthread_cancel(3). A thread that cancels itself may be unwound from there. A thread that cancels
 /// another one is not cancelled in between, so that all steps are done.
+///
+/// ```text
+///          |  return address       |  <- rsp on entry
+///          |  [`Cancelling`]       |
+///          +-----------------------+  <- rsp at the call, a multiple of 16
+/// ```
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 unsafe extern "C" fn pthread_cancel() {
@@ -23,33 +61,31 @@ unsafe extern "C" fn pthread_cancel() {
         "jz 2f",
         "jmp rax",
         "2:",
-        "push rdi",
-        ".cfi_adjust_cfa_offset 8",
-        // Room for the mask in force, and a mask with all signals.
-        "push 0",
-        ".cfi_adjust_cfa_offset 8",
-        "push -1",
-        ".cfi_adjust_cfa_offset 8",
+        push!("rdi"),
+        push!("0", "-1"),
         "mov edi, {set_mask}",
-        "mov rsi, rsp",
-        "lea rdx, [rsp + 8]",
+        "lea rsi, [rsp + {all}]",
+        "lea rdx, [rsp + {before}]",
         "mov r10d, {mask_bytes}",
         "mov eax, {sigprocmask}",
         "syscall",
-        "mov rdi, [rsp + 16]",
+        "mov rdi, [rsp + {thread}]",
         "call {cancel}",
-        "mov [rsp + 16], rax",
+        "mov [rsp + {thread}], rax",
         "mov edi, {set_mask}",
-        "lea rsi, [rsp + 8]",
+        "lea rsi, [rsp + {before}]",
         "xor edx, edx",
         "mov r10d, {mask_bytes}",
         "mov eax, {sigprocmask}",
         "syscall",
-        "mov rax, [rsp + 16]",
-        "add rsp, 24",
-        ".cfi_adjust_cfa_offset -24",
+        "mov rax, [rsp + {thread}]",
+        release!("{frame}"),
         "ret",
         ".cfi_endproc",
+        all = const offset_of!(Cancelling, all),
+        before = const offset_of!(Cancelling, before),
+        thread = const offset_of!(Cancelling, thread),
+        frame = const size_of::<Cancelling>(),
         set_mask = const libc::SIG_SETMASK,
         mask_bytes = const MASK_BYTES,
         sigprocmask = const libc::SYS_rt_sigprocmask,
@@ -68,20 +104,12 @@ pub(crate) unsafe extern "C" fn receive() {
         "je 2f",
         "jmp [rip + {sets_ids}]",
         "2:",
-        "push rsi",
-        ".cfi_adjust_cfa_offset 8",
-        "push rdx",
-        ".cfi_adjust_cfa_offset 8",
-        "sub rsp, 8",
-        ".cfi_adjust_cfa_offset 8",
+        push!("rsi", "rdx"),
+        reserve!("8"),
         "mov rdi, rsi",
         "call {is_here}",
-        "add rsp, 8",
-        ".cfi_adjust_cfa_offset -8",
-        "pop rdx",
-        ".cfi_adjust_cfa_offset -8",
-        "pop rsi",
-        ".cfi_adjust_cfa_offset -8",
+        release!("8"),
+        pop!("rdx", "rsi"),
         "test al, al",
         "jz 3f",
         "mov edi, {cancel}",
@@ -115,51 +143,25 @@ unsafe extern "C" fn pthread_setcanceltype() {
         // The type is as before, or neither of the two.
         "cmp ecx, fs:[rax + {is_asynchronous}]",
         "je 3f",
-        "push rdi",
-        ".cfi_adjust_cfa_offset 8",
+        push!("rdi"),
         "test ecx, ecx",
         "jz 2f",
-        "push rsi",
-        ".cfi_adjust_cfa_offset 8",
-        "sub rsp, 8",
-        ".cfi_adjust_cfa_offset 8",
+        push!("rsi"),
+        reserve!("8"),
         "call {before}",
-        "add rsp, 8",
-        ".cfi_adjust_cfa_offset -8",
-        "pop rsi",
-        ".cfi_adjust_cfa_offset -8",
-        "pop rdi",
-        ".cfi_adjust_cfa_offset -8",
+        release!("8"),
+        pop!("rsi", "rdi"),
         "3:",
         "jmp [rip + {next}]",
         "2:",
         ".cfi_adjust_cfa_offset 8",
         "call [rip + {next}]",
-        "pop rdi",
-        ".cfi_adjust_cfa_offset -8",
+        pop!("rdi"),
         "test eax, eax",
         "jz {after}",
         "ret",
-        // A library with threads was loaded since the start.
         "5:",
-        "push rdi",
-        ".cfi_adjust_cfa_offset 8",
-        "push rsi",
-        ".cfi_adjust_cfa_offset 8",
-        "sub rsp, 8",
-        ".cfi_adjust_cfa_offset 8",
-        "lea rdi, [rip + {next}]",
-        "call {find}",
-        "add rsp, 8",
-        ".cfi_adjust_cfa_offset -8",
-        "pop rsi",
-        ".cfi_adjust_cfa_offset -8",
-        "pop rdi",
-        ".cfi_adjust_cfa_offset -8",
-        "test rax, rax",
-        "jnz 4b",
-        "mov eax, {lacks}",
-        "ret",
+        look_up!(),
         ".cfi_endproc",
         asynchronous = const ASYNCHRONOUS,
         is_asynchronous = const thread::ASYNCHRONOUS,
@@ -189,26 +191,8 @@ unsafe extern "C" fn pthread_setcancelstate() {
         "mov fs:[rax + {is_off}], edi",
         "3:",
         "jmp r11",
-        // A library with threads was loaded since the start.
         "5:",
-        "push rdi",
-        ".cfi_adjust_cfa_offset 8",
-        "push rsi",
-        ".cfi_adjust_cfa_offset 8",
-        "sub rsp, 8",
-        ".cfi_adjust_cfa_offset 8",
-        "lea rdi, [rip + {next}]",
-        "call {find}",
-        "add rsp, 8",
-        ".cfi_adjust_cfa_offset -8",
-        "pop rsi",
-        ".cfi_adjust_cfa_offset -8",
-        "pop rdi",
-        ".cfi_adjust_cfa_offset -8",
-        "test rax, rax",
-        "jnz 4b",
-        "mov eax, {lacks}",
-        "ret",
+        look_up!(),
         ".cfi_endproc",
         disable = const DISABLE,
         is_off = const thread::UNCANCELLABLE,

@@ -7,6 +7,9 @@ use dimmer_narrow::Registers;
 /// Source: Linux `arch/x86/include/uapi/asm/prctl.h`.
 const ARCH_SET_CPUID: c_int = 0x1012;
 
+/// The `si_code` of a signal by which the kernel reports a general-protection fault.
+pub(crate) const FAULT: c_int = 0x80;
+
 /// The bytes of the instruction.
 const CPUID: [u8; 2] = [0x0f, 0xa2];
 
@@ -15,11 +18,11 @@ const CPUID: [u8; 2] = [0x0f, 0xa2];
 const HIGHEST: u64 = 1 << 47;
 
 /// Places of registers in the context of a signal (ucontext.h).
-pub(crate) const RBX: usize = 11;
-pub(crate) const RDX: usize = 12;
-pub(crate) const RAX: usize = 13;
-pub(crate) const RCX: usize = 14;
-pub(crate) const RIP: usize = 16;
+const RBX: usize = 11;
+const RDX: usize = 12;
+const RAX: usize = 13;
+const RCX: usize = 14;
+const RIP: usize = 16;
 
 /// Makes CPUID fault in this thread, or not. Returns whether that worked.
 pub(crate) fn set_faulting(faulting: bool) -> bool {
@@ -29,15 +32,56 @@ pub(crate) fn set_faulting(faulting: bool) -> bool {
     result == 0
 }
 
+/// A CPUID instruction that has faulted.
+pub(crate) struct Query<'a> {
+    /// Those of the thread that was interrupted.
+    registers: &'a mut [i64; 23],
+    /// The number of bytes of the instruction.
+    length: u64,
+}
+
+impl<'a> Query<'a> {
+    /// The instruction at which a signal with the code [`FAULT`] interrupted the thread; `None` if
+    /// it is another one.
+    pub(crate) fn find(context: &'a mut libc::ucontext_t) -> Option<Self> {
+        let registers = &mut context.uc_mcontext.gregs;
+        let length = length(registers[RIP].cast_unsigned())?;
+        Some(Self { registers, length })
+    }
+
+    pub(crate) fn leaf(&self) -> u32 {
+        low(self.registers[RAX])
+    }
+
+    pub(crate) fn subleaf(&self) -> u32 {
+        low(self.registers[RCX])
+    }
+
+    /// Executes the instruction, which must not fault meanwhile.
+    pub(crate) fn execute(&self) -> Registers {
+        execute(self.leaf(), self.subleaf())
+    }
+
+    /// Writes the answer to the thread's registers. The thread goes on after the instruction.
+    pub(crate) fn answer(self, shown: &Registers) {
+        self.registers[RAX] = i64::from(shown.eax);
+        self.registers[RBX] = i64::from(shown.ebx);
+        self.registers[RCX] = i64::from(shown.ecx);
+        self.registers[RDX] = i64::from(shown.edx);
+        let next = self.registers[RIP].cast_unsigned() + self.length;
+        self.registers[RIP] = next.cast_signed();
+    }
+}
+
 /// The lower 32 bits of a register.
-pub(crate) fn low(register: i64) -> u32 {
+fn low(register: i64) -> u32 {
     let bytes = register.to_le_bytes();
     u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
 }
 
 /// The length of the CPUID instruction at an address; `None` if there is another one. Reads single
 /// bytes, because the page may end after a shorter instruction.
-pub(crate) fn length(address: u64) -> Option<u64> {
+fn length(address: u64) -> Option<u64> {
     let byte = |offset: u64| {
         let address = address.checked_add(offset).filter(|address| *address < HIGHEST)?;
         let at = std::ptr::with_exposed_provenance::<u8>(usize::try_from(address).ok()?);
@@ -55,7 +99,7 @@ pub(crate) fn length(address: u64) -> Option<u64> {
 }
 
 /// Executes the instruction.
-pub(crate) fn execute(leaf: u32, subleaf: u32) -> Registers {
+fn execute(leaf: u32, subleaf: u32) -> Registers {
     let (eax, ebx, ecx, edx): (u32, u64, u32, u32);
     // Compilers reserve rbx for themselves, so it is kept in a register of their choice meanwhile.
     // SAFETY: every x86-64 processor has the instruction; it writes the four registers.

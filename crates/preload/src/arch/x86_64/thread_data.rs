@@ -66,3 +66,10 @@ pub(crate) fn set(word: usize, value: u32) {
         );
     }
 }
+
+/// Address of the word at a distance from another thread's FS base, by which the C library names
+/// the thread.
+pub(crate) fn word_of(thread: u64, distance: i64) -> *mut u32 {
+    let place = usize::try_from(thread.wrapping_add_signed(distance)).unwrap_or_default();
+    std::ptr::with_exposed_provenance_mut(place)
+}

@@ -1,8 +1,8 @@
 //! Functions with any number of arguments.
 
-/// Puts the arguments of a variadic function into an array, and calls `$function` with the first
-/// one and that array. The arguments from registers are put right before the others, over the
-/// return address:
+/// Defines a variadic function that puts its arguments into an array, and calls `$function` with
+/// the first one and that array. The arguments from registers are put right before the others, over
+/// the return address:
 ///
 /// ```text
 ///         before                 in the call
@@ -10,7 +10,7 @@
 ///         sixth argument         second argument          <- the array
 ///         ...                    ... sixth argument, ...
 /// ```
-macro_rules! gathers {
+macro_rules! gather {
     ($(#[$attribute:meta])* $name:ident, $function:ident) => {
         #[unsafe(naked)]
         $(#[$attribute])*
@@ -27,13 +27,14 @@ macro_rules! gathers {
                 // Aligned: the stack was before the caller's call, and has six more words.
                 "call {function}",
                 "pop r11",
-                "lea rsp, [rsp + 40]",
+                "lea rsp, [rsp + {gathered}]",
                 "push r11",
                 "ret",
+                gathered = const 5 * size_of::<usize>(),
                 function = sym $function,
             )
         }
     };
 }
 
-pub(crate) use gathers;
+pub(crate) use gather;
