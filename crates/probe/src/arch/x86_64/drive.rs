@@ -38,25 +38,25 @@ use crate::program::Stamp;
 /// One window: its routine, and the number of iterations.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RawStep {
-    pub(super) routine: *const u8,
-    pub(super) iterations: u64,
+pub(crate) struct RawStep {
+    pub(crate) routine: *const u8,
+    pub(crate) iterations: u64,
 }
 
 /// Steps from `first` up to but not including `end`, repeated `times` times.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RawGroup {
-    pub(super) first: *const RawStep,
-    pub(super) end: *const RawStep,
-    pub(super) times: u64,
+pub(crate) struct RawGroup {
+    pub(crate) first: *const RawStep,
+    pub(crate) end: *const RawStep,
+    pub(crate) times: u64,
 }
 
 const _: () = assert!(size_of::<RawStep>() == 16 && size_of::<RawGroup>() == 24);
 
 unsafe extern "sysv64" {
     /// See the head of this file.
-    pub(super) fn dimmer_probe_drive(
+    pub(crate) fn dimmer_probe_drive(
         groups: *const RawGroup,
         end: *const RawGroup,
         stamps: *mut Stamp,
