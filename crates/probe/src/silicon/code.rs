@@ -7,12 +7,11 @@ use std::collections::BTreeMap;
 use std::io;
 use std::ptr::NonNull;
 
-use iced_x86::IcedError;
 use rustix::mm::{
     Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap,
 };
 
-use crate::arch::routines::{self, Assembler};
+use crate::arch::routines::{self, AssemblyError};
 use crate::kernel::Kernel;
 use crate::program::{Operands, Work};
 use crate::target::TargetError;
@@ -67,14 +66,14 @@ impl CodeArea {
         }
         // SAFETY: AREA bytes from `memory` are mapped and writable. Writing now faults the pages
         // in.
-        unsafe { memory.as_ptr().write_bytes(0xcc, AREA) };
+        unsafe { memory.as_ptr().write_bytes(routines::TRAP, AREA) };
         let mut area = Self { memory, used: 0, bursts: BTreeMap::new(), fixed: Fixed::default() };
         area.fixed = Fixed {
-            clock: area.add("clock", routines::clock)?,
-            unit: area.add("unit", routines::unit)?,
-            issue: area.add("issue", routines::issue)?,
-            dirty: area.add("dirty", routines::dirty)?,
-            zeroed: area.add("zeroed", routines::zeroed)?,
+            clock: area.add("clock", routines::clock())?,
+            unit: area.add("unit", routines::unit())?,
+            issue: area.add("issue", routines::issue())?,
+            dirty: area.add("dirty", routines::dirty())?,
+            zeroed: area.add("zeroed", routines::zeroed())?,
         };
         Ok(area)
     }
@@ -112,22 +111,20 @@ impl CodeArea {
         if let Some(&offset) = self.bursts.get(&key) {
             return Ok(offset);
         }
-        let offset = self.add(&kernel.name, |a| routines::burst(a, kernel, count, operands))?;
+        let offset = self.add(&kernel.name, routines::burst(kernel, count, operands))?;
         self.bursts.insert(key, offset);
         Ok(offset)
     }
 
-    /// Assembles one routine after the others, and returns its offset.
+    /// Puts one routine after the others, and returns its offset.
     fn add(
         &mut self,
         name: &str,
-        write: impl FnOnce(&mut Assembler) -> Result<(), IcedError>,
+        code: Result<Vec<u8>, AssemblyError>,
     ) -> Result<usize, TargetError> {
         let refused = |why: String| TargetError::Assembly { kernel: name.to_owned(), why };
         let offset = self.used.next_multiple_of(64);
-        let mut assembler = Assembler::new();
-        write(&mut assembler).map_err(|e| refused(e.to_string()))?;
-        let code = assembler.code;
+        let code = code.map_err(|error| refused(error.to_string()))?;
         if offset + code.len() > AREA {
             return Err(refused(format!("{} bytes of code do not fit", code.len())));
         }

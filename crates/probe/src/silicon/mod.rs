@@ -8,9 +8,6 @@ mod callable;
 mod code;
 mod worker;
 
-#[cfg(test)]
-mod tests;
-
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;

@@ -1,5 +1,8 @@
 //! Routines: the code of windows of work, under the contract at the head of `drive.rs`.
 
+#[cfg(test)]
+mod tests;
+
 use iced_x86::{Code, Encoder, IcedError, Instruction, MemoryOperand, Register};
 
 use dimmer_processor::class::InstructionClass;
@@ -8,31 +11,40 @@ use super::operands;
 use crate::kernel::{Kernel, Upper};
 use crate::program::{Operands, Work};
 
+/// Why a routine cannot be assembled.
+pub(crate) type AssemblyError = IcedError;
+
+/// An instruction of one byte that ends a program that runs into it.
+pub(crate) const TRAP: u8 = 0xcc;
+
 /// Longest burst that is assembled without a loop (instructions).
 const STRAIGHT: usize = 1024;
 
 /// Instructions in the body of a looping burst, rounded up to whole template periods.
 const BODY: usize = 992;
 
-pub(crate) fn clock(a: &mut Assembler) -> Result<(), IcedError> {
+pub(crate) fn clock() -> Result<Vec<u8>, AssemblyError> {
+    let mut a = Assembler::new();
     let again = a.code.len();
     for _ in 0..Work::CLOCK_STEP {
         a.two(Code::Imul_r32_rm32, Register::EAX, Register::EAX)?;
     }
     a.repeat(again)?;
-    a.plain(Code::Retnq)
+    a.end()
 }
 
-pub(crate) fn unit(a: &mut Assembler) -> Result<(), IcedError> {
+pub(crate) fn unit() -> Result<Vec<u8>, AssemblyError> {
+    let mut a = Assembler::new();
     let again = a.code.len();
     for _ in 0..Work::CLOCK_STEP {
         a.two(Code::Add_rm32_r32, Register::EAX, Register::EDX)?;
     }
     a.repeat(again)?;
-    a.plain(Code::Retnq)
+    a.end()
 }
 
-pub(crate) fn issue(a: &mut Assembler) -> Result<(), IcedError> {
+pub(crate) fn issue() -> Result<Vec<u8>, AssemblyError> {
+    let mut a = Assembler::new();
     use Register::{R8, R9, R10, R11, RAX, RDI, RDX, RSI};
     let again = a.code.len();
     for _ in 0..Work::ISSUE_STEP / 8 {
@@ -41,29 +53,31 @@ pub(crate) fn issue(a: &mut Assembler) -> Result<(), IcedError> {
         }
     }
     a.repeat(again)?;
-    a.plain(Code::Retnq)
+    a.end()
 }
 
 /// Loads a 512-bit register, and leaves its upper halves dirty.
-pub(crate) fn dirty(a: &mut Assembler) -> Result<(), IcedError> {
+pub(crate) fn dirty() -> Result<Vec<u8>, AssemblyError> {
+    let mut a = Assembler::new();
     a.load(Code::EVEX_Vmovupd_zmm_k1z_zmmm512, Register::ZMM0)?;
-    a.plain(Code::Retnq)
+    a.end()
 }
 
 /// Loads a 512-bit register, and cleans its upper halves.
-pub(crate) fn zeroed(a: &mut Assembler) -> Result<(), IcedError> {
+pub(crate) fn zeroed() -> Result<Vec<u8>, AssemblyError> {
+    let mut a = Assembler::new();
     a.load(Code::EVEX_Vmovupd_zmm_k1z_zmmm512, Register::ZMM0)?;
     a.plain(Code::VEX_Vzeroupper)?;
-    a.plain(Code::Retnq)
+    a.end()
 }
 
 /// Writes a burst: operands, `count` instructions, clean-up.
 pub(crate) fn burst(
-    a: &mut Assembler,
     kernel: &Kernel,
     count: u32,
     operands: Operands,
-) -> Result<(), IcedError> {
+) -> Result<Vec<u8>, AssemblyError> {
+    let mut a = Assembler::new();
     let tile = kernel.class == InstructionClass::Tile;
     if tile {
         let offset = (operands::TILE_CONFIG as u64).cast_signed();
@@ -109,43 +123,52 @@ pub(crate) fn burst(
     } else if kernel.is_wide() && kernel.upper != Upper::Dirty {
         a.plain(Code::VEX_Vzeroupper)?;
     }
-    a.plain(Code::Retnq)
+    a.end()
 }
 
 /// A routine being written. It runs at any address: its branches are relative, and its operands
 /// are registers and what r15 points to.
-pub(crate) struct Assembler {
-    pub(crate) code: Vec<u8>,
+struct Assembler {
+    code: Vec<u8>,
     encoder: Encoder,
 }
 
 impl Assembler {
-    pub(crate) fn new() -> Self {
+    fn new() -> Self {
         Self { code: Vec::new(), encoder: Encoder::new(64) }
     }
 
-    fn add(&mut self, instruction: Result<Instruction, IcedError>) -> Result<(), IcedError> {
+    fn add(
+        &mut self,
+        instruction: Result<Instruction, AssemblyError>,
+    ) -> Result<(), AssemblyError> {
         self.encoder.encode(&instruction?, self.code.len() as u64)?;
         self.code.extend(self.encoder.take_buffer());
         Ok(())
     }
 
     /// An instruction without operands.
-    fn plain(&mut self, code: Code) -> Result<(), IcedError> {
+    fn plain(&mut self, code: Code) -> Result<(), AssemblyError> {
         self.add(Ok(Instruction::with(code)))
     }
 
-    fn two(&mut self, code: Code, to: Register, from: Register) -> Result<(), IcedError> {
+    /// Returns from the routine.
+    fn end(mut self) -> Result<Vec<u8>, AssemblyError> {
+        self.plain(Code::Retnq)?;
+        Ok(self.code)
+    }
+
+    fn two(&mut self, code: Code, to: Register, from: Register) -> Result<(), AssemblyError> {
         self.add(Instruction::with2(code, to, from))
     }
 
     /// Loads a register from the begin of the operands.
-    fn load(&mut self, code: Code, to: Register) -> Result<(), IcedError> {
+    fn load(&mut self, code: Code, to: Register) -> Result<(), AssemblyError> {
         self.add(Instruction::with2(code, to, MemoryOperand::with_base(Register::R15)))
     }
 
     /// Goes back to an offset in the code as often as rcx says.
-    fn repeat(&mut self, from: usize) -> Result<(), IcedError> {
+    fn repeat(&mut self, from: usize) -> Result<(), AssemblyError> {
         self.add(Instruction::with1(Code::Dec_rm64, Register::RCX))?;
         self.add(Instruction::with_branch(Code::Jne_rel32_64, from as u64))
     }
