@@ -2,9 +2,9 @@
 //! and its caller there is a frame of the hooks, and frames of this library come first. The latter
 //! end at the frame to which the program's call returns.
 
-use std::arch::naked_asm;
 use std::ffi::{CStr, c_int, c_void};
 
+use crate::arch::with_return_address;
 use crate::next::Next;
 
 static BACKTRACE: Next = Next::new(c"backtrace");
@@ -27,14 +27,12 @@ const HOOKS: usize = 128;
 
 type Frames = unsafe extern "C" fn(*mut *mut c_void, c_int) -> c_int;
 
-/// backtrace(3).
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-unsafe extern "C" fn backtrace() {
-    naked_asm!("mov rdx, [rsp]", "jmp {own}", own = sym own_backtrace)
+with_return_address! {
+    /// backtrace(3).
+    extern "C" backtrace own_backtrace
 }
 
-/// Likewise; the call returns to `caller`.
+/// As backtrace(3); the call returns to `caller`.
 ///
 /// # Safety
 /// As in the C library.
@@ -126,14 +124,12 @@ fn of_unwinder(function: &Next) -> *mut c_void {
 /// The unwinder of GCC, which the C library's functions use as well.
 const UNWINDER: &CStr = c"libgcc_s.so.1";
 
-/// Likewise for the function by which compiled code inspects its stack.
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn _Unwind_Backtrace() {
-    naked_asm!("mov rdx, [rsp]", "jmp {own}", own = sym own_unwind)
+with_return_address! {
+    /// Likewise for the function by which compiled code inspects its stack.
+    extern "C-unwind" _Unwind_Backtrace own_unwind
 }
 
-/// Likewise; the call returns to `returns_to`.
+/// As in libgcc; the call returns to `returns_to`.
 ///
 /// # Safety
 /// As in libgcc.

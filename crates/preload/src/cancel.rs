@@ -17,7 +17,6 @@
 //! any instruction. Rust's code on its way does not stand that. So the thread comes home, and its
 //! calls stay until it asks for the other kind again.
 
-use std::arch::{asm, naked_asm};
 use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -25,13 +24,16 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use dimmer_hook::{
     MIGRATED, allow_migration, cut_migration_short, inhibit_migration, thread_offset,
 };
+use dimmer_runtime::calls::{system_call, thread_pointer};
 
+use crate::arch::cancel::receive;
+use crate::arch::thread_data::word_of;
 use crate::next::Next;
-use crate::thread::{self, load_offset};
+use crate::thread;
 
-static CANCEL: Next = Next::new(c"pthread_cancel");
-static SET_TYPE: Next = Next::new(c"pthread_setcanceltype");
-static SET_STATE: Next = Next::new(c"pthread_setcancelstate");
+pub(crate) static CANCEL: Next = Next::new(c"pthread_cancel");
+pub(crate) static SET_TYPE: Next = Next::new(c"pthread_setcanceltype");
+pub(crate) static SET_STATE: Next = Next::new(c"pthread_setcancelstate");
 
 /// Looks up this file's next functions, as [`crate::home::find_next`] does.
 pub(crate) fn find_next() {
@@ -41,14 +43,14 @@ pub(crate) fn find_next() {
 }
 
 /// Source of this and the next: glibc, sysdeps/unix/sysv/linux/internal-signals.h.
-const SIGCANCEL: c_int = 32;
+pub(crate) const SIGCANCEL: c_int = 32;
 const SIGSETXID: c_int = 33;
 
 /// Source: glibc, sysdeps/nptl/pthread.h.
-const ASYNCHRONOUS: c_int = 1;
+pub(crate) const ASYNCHRONOUS: c_int = 1;
 
 /// Cancellation is disabled; 0 means enabled. Source: glibc, sysdeps/nptl/pthread.h.
-const DISABLE: c_int = 1;
+pub(crate) const DISABLE: c_int = 1;
 
 /// The action for a signal, in the kernel's format. Source: Linux,
 /// arch/x86/include/uapi/asm/signal.h.
@@ -62,13 +64,13 @@ struct Action {
 }
 
 /// Bytes of a set of 64 signals.
-const MASK_BYTES: i64 = 8;
+pub(crate) const MASK_BYTES: i64 = 8;
 
 /// The information that comes with a signal with a value, in the kernel's format. Source: Linux,
 /// include/uapi/asm-generic/siginfo.h.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Information {
+pub(crate) struct Information {
     signal: c_int,
     errno: c_int,
     code: c_int,
@@ -79,63 +81,19 @@ struct Information {
     rest: [u64; 12],
 }
 
+impl Information {
+    /// Offset of the signal's code.
+    pub(crate) const CODE: usize = offset_of!(Self, code);
+}
+
 const _: () = assert!(size_of::<Information>() == size_of::<libc::siginfo_t>());
 
 /// The C library's handlers for the two signals.
-static CANCELS: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-static SETS_IDS: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-
-/// pthread_cancel(3). A thread that cancels itself may be unwound from there. A thread that cancels
-/// another one is not cancelled in between, so that all steps are done.
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-unsafe extern "C" fn pthread_cancel() {
-    naked_asm!(
-        ".cfi_startproc",
-        "cmp rdi, fs:[0]",
-        "jne 2f",
-        "mov rax, [rip + {next}]",
-        "test rax, rax",
-        "jz 2f",
-        "jmp rax",
-        "2:",
-        "push rdi",
-        ".cfi_adjust_cfa_offset 8",
-        // Room for the mask in force, and a mask with all signals.
-        "push 0",
-        ".cfi_adjust_cfa_offset 8",
-        "push -1",
-        ".cfi_adjust_cfa_offset 8",
-        "mov edi, {set_mask}",
-        "mov rsi, rsp",
-        "lea rdx, [rsp + 8]",
-        "mov r10d, {mask_bytes}",
-        "mov eax, {sigprocmask}",
-        "syscall",
-        "mov rdi, [rsp + 16]",
-        "call {cancel}",
-        "mov [rsp + 16], rax",
-        "mov edi, {set_mask}",
-        "lea rsi, [rsp + 8]",
-        "xor edx, edx",
-        "mov r10d, {mask_bytes}",
-        "mov eax, {sigprocmask}",
-        "syscall",
-        "mov rax, [rsp + 16]",
-        "add rsp, 24",
-        ".cfi_adjust_cfa_offset -24",
-        "ret",
-        ".cfi_endproc",
-        set_mask = const libc::SIG_SETMASK,
-        mask_bytes = const MASK_BYTES,
-        sigprocmask = const libc::SYS_rt_sigprocmask,
-        cancel = sym cancel,
-        next = sym CANCEL,
-    )
-}
+pub(crate) static CANCELS: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+pub(crate) static SETS_IDS: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Cancels another thread. Called with all signals blocked.
-unsafe extern "C" fn cancel(thread: u64) -> c_int {
+pub(crate) unsafe extern "C" fn cancel(thread: u64) -> c_int {
     let next = CANCEL.get();
     if next.is_null() {
         return libc::ENOSYS;
@@ -145,15 +103,15 @@ unsafe extern "C" fn cancel(thread: u64) -> c_int {
     // SAFETY: the caller passes a thread that has not been joined.
     let result = unsafe { function(thread) };
     // SAFETY: the caller passes a thread that has not been joined; the C library's name for a
-    // thread is its FS base.
+    // thread is where its thread-local storage lies.
     unsafe { tell(thread) };
     result
 }
 
-/// Makes the C library's handler run where the thread with this FS base is, if it has migrated.
+/// Makes the C library's handler run where a thread is, if it has migrated.
 ///
 /// # Safety
-/// It must be the FS base of a thread that has not been joined.
+/// It must be the C library's name of a thread that has not been joined.
 unsafe fn tell(thread: u64) {
     // A thread that has disabled cancellation ignores the signal, but a wait might be interrupted.
     // SAFETY: this library's data of the thread lies there, and this word is written in one piece.
@@ -193,11 +151,6 @@ fn state_of(thread: u64) -> *mut u32 {
     word_of(thread, thread::offset().wrapping_add_unsigned(thread::UNCANCELLABLE as u64))
 }
 
-fn word_of(thread: u64, offset: i64) -> *mut u32 {
-    let place = usize::try_from(thread.wrapping_add_signed(offset)).unwrap_or_default();
-    std::ptr::with_exposed_provenance_mut(place)
-}
-
 /// Installs [`receive`] for the signal that workers do not block. Returns whether that worked.
 fn receives() -> bool {
     let (mut cancels, mut sets_ids) = (Action::default(), Action::default());
@@ -217,56 +170,14 @@ fn receives() -> bool {
     ask(libc::SYS_rt_sigaction, [SIGSETXID.into(), at(&action), 0, MASK_BYTES]) == 0
 }
 
-/// The signal's handler. Without a value, the signal is for the C library. This function leaves no
-/// frame below the C library's handlers, one of which unwinds.
-#[unsafe(naked)]
-unsafe extern "C" fn receive() {
-    naked_asm!(
-        ".cfi_startproc",
-        "cmp dword ptr [rsi + {code}], {with_value}",
-        "je 2f",
-        "jmp [rip + {sets_ids}]",
-        "2:",
-        "push rsi",
-        ".cfi_adjust_cfa_offset 8",
-        "push rdx",
-        ".cfi_adjust_cfa_offset 8",
-        "sub rsp, 8",
-        ".cfi_adjust_cfa_offset 8",
-        "mov rdi, rsi",
-        "call {is_here}",
-        "add rsp, 8",
-        ".cfi_adjust_cfa_offset -8",
-        "pop rdx",
-        ".cfi_adjust_cfa_offset -8",
-        "pop rsi",
-        ".cfi_adjust_cfa_offset -8",
-        "test al, al",
-        "jz 3f",
-        "mov edi, {cancel}",
-        "jmp [rip + {cancels}]",
-        "3:",
-        "ret",
-        ".cfi_endproc",
-        code = const offset_of!(Information, code),
-        with_value = const libc::SI_QUEUE,
-        sets_ids = sym SETS_IDS,
-        is_here = sym is_here,
-        cancel = const SIGCANCEL,
-        cancels = sym CANCELS,
-    )
-}
-
 /// Whether the signal interrupted the thread to cancel here, in the program's code. If so, makes
 /// the signal look as the C library sends it.
 ///
 /// Uses no thread-local storage: a worker may still have that of a thread that it carried before,
 /// and that thread may have ended since.
-extern "C" fn is_here(information: &mut Information) -> bool {
-    let thread: u64;
-    // SAFETY: reads a register. The signal is sent only for threads that have migrated, so the
-    // instruction is allowed.
-    unsafe { asm!("rdfsbase {}", out(reg) thread, options(nomem, nostack, preserves_flags)) };
+pub(crate) extern "C" fn is_here(information: &mut Information) -> bool {
+    // SAFETY: the signal is sent only for threads that have migrated, so reading it is allowed.
+    let thread = unsafe { thread_pointer() };
     let process = own_process();
     if information.value != thread || information.process != process {
         return false;
@@ -284,139 +195,19 @@ extern "C" fn is_here(information: &mut Information) -> bool {
     true
 }
 
-/// pthread_setcanceltype(3). If the thread asks to be cancelled anywhere, it may be unwound at
-/// once, and from then on.
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-unsafe extern "C" fn pthread_setcanceltype() {
-    naked_asm!(
-        ".cfi_startproc",
-        "4:",
-        "cmp qword ptr [rip + {next}], 0",
-        "je 5f",
-        load_offset!("rax"),
-        "xor ecx, ecx",
-        "cmp edi, {asynchronous}",
-        "sete cl",
-        // The type is as before, or neither of the two.
-        "cmp ecx, fs:[rax + {is_asynchronous}]",
-        "je 3f",
-        "push rdi",
-        ".cfi_adjust_cfa_offset 8",
-        "test ecx, ecx",
-        "jz 2f",
-        "push rsi",
-        ".cfi_adjust_cfa_offset 8",
-        "sub rsp, 8",
-        ".cfi_adjust_cfa_offset 8",
-        "call {before}",
-        "add rsp, 8",
-        ".cfi_adjust_cfa_offset -8",
-        "pop rsi",
-        ".cfi_adjust_cfa_offset -8",
-        "pop rdi",
-        ".cfi_adjust_cfa_offset -8",
-        "3:",
-        "jmp [rip + {next}]",
-        "2:",
-        ".cfi_adjust_cfa_offset 8",
-        "call [rip + {next}]",
-        "pop rdi",
-        ".cfi_adjust_cfa_offset -8",
-        "test eax, eax",
-        "jz {after}",
-        "ret",
-        // A library with threads was loaded since the start.
-        "5:",
-        "push rdi",
-        ".cfi_adjust_cfa_offset 8",
-        "push rsi",
-        ".cfi_adjust_cfa_offset 8",
-        "sub rsp, 8",
-        ".cfi_adjust_cfa_offset 8",
-        "lea rdi, [rip + {next}]",
-        "call {find}",
-        "add rsp, 8",
-        ".cfi_adjust_cfa_offset -8",
-        "pop rsi",
-        ".cfi_adjust_cfa_offset -8",
-        "pop rdi",
-        ".cfi_adjust_cfa_offset -8",
-        "test rax, rax",
-        "jnz 4b",
-        "mov eax, {lacks}",
-        "ret",
-        ".cfi_endproc",
-        asynchronous = const ASYNCHRONOUS,
-        is_asynchronous = const thread::ASYNCHRONOUS,
-        before = sym before_asynchronous,
-        after = sym after_asynchronous,
-        find = sym find,
-        lacks = const libc::ENOSYS,
-        next = sym SET_TYPE,
-    )
-}
-
-/// pthread_setcancelstate(3). The state is noted before cancellation is enabled again, because the
-/// C library may unwind the thread then.
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-unsafe extern "C" fn pthread_setcancelstate() {
-    naked_asm!(
-        ".cfi_startproc",
-        "4:",
-        "mov r11, [rip + {next}]",
-        "test r11, r11",
-        "jz 5f",
-        // The C library refuses other values.
-        "cmp edi, {disable}",
-        "ja 3f",
-        load_offset!("rax"),
-        "mov fs:[rax + {is_off}], edi",
-        "3:",
-        "jmp r11",
-        // A library with threads was loaded since the start.
-        "5:",
-        "push rdi",
-        ".cfi_adjust_cfa_offset 8",
-        "push rsi",
-        ".cfi_adjust_cfa_offset 8",
-        "sub rsp, 8",
-        ".cfi_adjust_cfa_offset 8",
-        "lea rdi, [rip + {next}]",
-        "call {find}",
-        "add rsp, 8",
-        ".cfi_adjust_cfa_offset -8",
-        "pop rsi",
-        ".cfi_adjust_cfa_offset -8",
-        "pop rdi",
-        ".cfi_adjust_cfa_offset -8",
-        "test rax, rax",
-        "jnz 4b",
-        "mov eax, {lacks}",
-        "ret",
-        ".cfi_endproc",
-        disable = const DISABLE,
-        is_off = const thread::UNCANCELLABLE,
-        find = sym find,
-        lacks = const libc::ENOSYS,
-        next = sym SET_STATE,
-    )
-}
-
-extern "C" fn find(next: &Next) -> *mut c_void {
+pub(crate) extern "C" fn find(next: &Next) -> *mut c_void {
     next.get()
 }
 
 /// Prepares for a thread that is about to let itself be cancelled anywhere.
-extern "C" fn before_asynchronous() {
+pub(crate) extern "C" fn before_asynchronous() {
     cut_migration_short();
     thread::set(thread::ASYNCHRONOUS, 1);
     inhibit_migration();
 }
 
 /// Undoes [`before_asynchronous`]. Returns 0, as the C function then does.
-extern "C" fn after_asynchronous() -> c_int {
+pub(crate) extern "C" fn after_asynchronous() -> c_int {
     thread::set(thread::ASYNCHRONOUS, 0);
     allow_migration();
     0
@@ -444,24 +235,8 @@ fn ask(number: i64, [first, second, third, fourth]: [i64; 4]) -> i64 {
     ask_six(number, [first, second, third, fourth, 0, 0])
 }
 
-/// Makes a system call without touching thread-local storage.
-fn ask_six(number: i64, [first, second, third, fourth, fifth, sixth]: [i64; 6]) -> i64 {
-    let answer: i64;
+/// Touches no thread-local storage.
+fn ask_six(number: i64, arguments: [i64; 6]) -> i64 {
     // SAFETY: the kernel writes only to memory that the callers in this file have passed for that.
-    unsafe {
-        asm!(
-            "syscall",
-            inlateout("rax") number => answer,
-            in("rdi") first,
-            in("rsi") second,
-            in("rdx") third,
-            in("r10") fourth,
-            in("r8") fifth,
-            in("r9") sixth,
-            out("rcx") _,
-            out("r11") _,
-            options(nostack),
-        );
-    }
-    answer
+    unsafe { system_call(number, arguments) }
 }

@@ -11,7 +11,6 @@
 //! this code does not allocate, takes no lock, and leaves nothing behind but a page in a vfork's
 //! parent if an environment is very large. Programs that make the system call themselves bypass it.
 
-use std::arch::naked_asm;
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -25,7 +24,8 @@ use dimmer_scan::{Refused, Start, start};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
-use crate::home::{come_home_before, restore_arguments, save_arguments};
+use crate::arch::{forward, gather};
+use crate::home::come_home_before;
 use crate::next::Next;
 use crate::parts::Parts;
 
@@ -360,38 +360,17 @@ fn own_environment() -> Strings {
     unsafe { environ }
 }
 
-/// A function that goes on in the C library's function of the same name, or in `$without` if this
-/// library must be taken out.
-macro_rules! starts {
-    ($name:ident, $next:ident, $before:ident, $without:ident) => {
-        #[unsafe(naked)]
-        #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name() {
-            naked_asm!(
-                save_arguments!(),
-                "call {before}",
-                "mov r11, rax",
-                restore_arguments!(),
-                "test r11, r11",
-                "jz {without}",
-                "jmp r11",
-                before = sym $before,
-                without = sym $without,
-            )
-        }
-    };
-}
-
-starts!(execve, EXECVE, before_execve, execve_without);
-starts!(execv, EXECV, before_execv, execv_without);
-starts!(execvp, EXECVP, before_execvp, execvp_without);
-starts!(execvpe, EXECVPE, before_execvpe, execvpe_without);
-starts!(execl, EXECL, before_execl, execl_without);
-starts!(execlp, EXECLP, before_execlp, execlp_without);
-starts!(fexecve, FEXECVE, before_fexecve, fexecve_without);
-starts!(execveat, EXECVEAT, before_execveat, execveat_without);
-starts!(posix_spawn, POSIX_SPAWN, before_spawn, spawn_without);
-starts!(posix_spawnp, POSIX_SPAWNP, before_spawnp, spawnp_without);
+// They go on in the second function if this library must be taken out.
+forward!(execve, before_execve, execve_without);
+forward!(execv, before_execv, execv_without);
+forward!(execvp, before_execvp, execvp_without);
+forward!(execvpe, before_execvpe, execvpe_without);
+forward!(execl, before_execl, execl_without);
+forward!(execlp, before_execlp, execlp_without);
+forward!(fexecve, before_fexecve, fexecve_without);
+forward!(execveat, before_execveat, execveat_without);
+forward!(posix_spawn, before_spawn, spawn_without);
+forward!(posix_spawnp, before_spawnp, spawnp_without);
 
 extern "C" fn before_execve(path: *const c_char, _: Strings, environment: Strings) -> *mut c_void {
     go_on(&EXECVE, What::Path(string(path)), environment)
@@ -539,45 +518,9 @@ extern "C" fn spawnp_without(
     })
 }
 
-/// Puts the arguments of a variadic function into an array, and calls `$function` with the first
-/// one and that array. The arguments from registers are put right before the others, over the
-/// return address:
-///
-/// ```text
-///         before                 in the call
-///  rsp -> return address         return address, again
-///         sixth argument         second argument          <- the array
-///         ...                    ... sixth argument, ...
-/// ```
-macro_rules! gathers {
-    ($(#[$attribute:meta])* $name:ident, $function:ident) => {
-        #[unsafe(naked)]
-        $(#[$attribute])*
-        unsafe extern "C" fn $name() {
-            naked_asm!(
-                "pop r11",
-                "push r9",
-                "push r8",
-                "push rcx",
-                "push rdx",
-                "push rsi",
-                "mov rsi, rsp",
-                "push r11",
-                // Aligned: the stack was before the caller's call, and has six more words.
-                "call {function}",
-                "pop r11",
-                "lea rsp, [rsp + 40]",
-                "push r11",
-                "ret",
-                function = sym $function,
-            )
-        }
-    };
-}
-
-gathers!(execl_without, execv_without);
-gathers!(execlp_without, execvp_without);
-gathers!(
+gather!(execl_without, execv_without);
+gather!(execlp_without, execvp_without);
+gather!(
     #[unsafe(no_mangle)]
     execle,
     execle_gathered

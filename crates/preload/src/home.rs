@@ -5,17 +5,15 @@
 //! comes home before such a function, and the rest of the moved call runs at home. Likewise before
 //! jumps out of the call. Programs that make the system calls themselves bypass this.
 
-use std::arch::naked_asm;
 use std::ffi::{c_int, c_long, c_void};
 use std::panic::catch_unwind;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use dimmer_hook::{
-    LeafCall, LeafEnd, Mover, Orders, SIGNALS_ARE_RIGHT, allow_migration, inhibit_migration, ticks,
-};
+use dimmer_hook::{LeafCall, LeafEnd, Mover, Orders, SIGNALS_ARE_RIGHT, inhibit_migration, ticks};
 use dimmer_runtime::calls::KeepErrno;
 
+use crate::arch::{self, forward};
 use crate::mutexes;
 use crate::next::Next;
 
@@ -123,7 +121,9 @@ pub(crate) extern "C" fn come_home_before(next: &Next) -> *mut c_void {
 }
 
 /// Likewise, after what the function requires. `number` is its first argument, if that matters.
-extern "C" fn come_home_for(next: &Next, number: c_int) -> *mut c_void {
+// One copy, which all of these functions call.
+#[inline(never)]
+fn come_home_for(next: &Next, number: c_int) -> *mut c_void {
     let name = next.name().to_bytes();
     if JUMPS.contains(&name) {
         let _errno = KeepErrno::new();
@@ -179,45 +179,13 @@ extern "C" fn lacks() -> c_long {
     fails(libc::ENOSYS)
 }
 
-extern "C" fn fails(why: c_int) -> c_long {
+pub(crate) extern "C" fn fails(why: c_int) -> c_long {
     // SAFETY: needs nothing.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: the thread's own variable.
     unsafe { *errno = why };
     -1
 }
-
-/// Pushes the arguments of a function. The stack is aligned for calls then.
-macro_rules! save_arguments {
-    () => {
-        concat!(
-            "push rdi\n",
-            "push rsi\n",
-            "push rdx\n",
-            "push rcx\n",
-            "push r8\n",
-            "push r9\n",
-            "push rax\n"
-        )
-    };
-}
-
-/// Pops the arguments again.
-macro_rules! restore_arguments {
-    () => {
-        concat!(
-            "pop rax\n",
-            "pop r9\n",
-            "pop r8\n",
-            "pop rcx\n",
-            "pop rdx\n",
-            "pop rsi\n",
-            "pop rdi\n"
-        )
-    };
-}
-
-pub(crate) use {restore_arguments, save_arguments};
 
 /// Functions that bring the thread home and then go on in the C library's function of the same
 /// name, with any arguments.
@@ -251,21 +219,12 @@ macro_rules! at_home {
         }
 
         $(
-            #[unsafe(naked)]
-            #[unsafe(no_mangle)]
-            unsafe extern "C" fn $name() {
-                naked_asm!(
-                    save_arguments!(),
-                    "mov esi, edi",
-                    "lea rdi, [rip + {next}]",
-                    "call {come_home}",
-                    "mov r11, rax",
-                    restore_arguments!(),
-                    "jmp r11",
-                    next = sym nexts::$name,
-                    come_home = sym come_home_for,
-                )
-            }
+            const _: () = {
+                extern "C" fn before(number: c_int) -> *mut c_void {
+                    come_home_for(&nexts::$name, number)
+                }
+                forward!($name, before);
+            };
         )*
     };
 }
@@ -286,51 +245,10 @@ at_home! {
     setuid setgid seteuid setegid setreuid setregid setresuid setresgid setgroups initgroups setfsuid setfsgid capset iopl ioperm
 }
 
-static VFORK: Next = Next::new(c"vfork");
-
-/// vfork(2). The child shares its parent's memory, and so its workers: a call that moved there
-/// would run in the parent. So calls stay until the parent goes on. The system call is made here.
-/// Both processes return on the same stack, so the return address is kept in a register. With
-/// shadow stacks, where nothing moves, the C library's function is called.
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-unsafe extern "C" fn vfork() {
-    naked_asm!(
-        "lea rdi, [rip + {next}]",
-        "push rax",
-        "call {before}",
-        "pop rdi",
-        "test rax, rax",
-        "jz 2f",
-        "jmp rax",
-        "2:",
-        "pop rdi",
-        "mov eax, {vfork}",
-        "syscall",
-        "push rdi",
-        "test eax, eax",
-        "jz 3f",
-        // In the parent. Pushing rax aligns the stack for the call.
-        "push rax",
-        "call {allow_migration}",
-        "pop rax",
-        "cmp eax, -4095",
-        "jb 3f",
-        "mov edi, eax",
-        "neg edi",
-        "jmp {fails}",
-        "3:",
-        "ret",
-        next = sym VFORK,
-        before = sym before_vfork,
-        vfork = const libc::SYS_vfork,
-        allow_migration = sym allow_migration,
-        fails = sym fails,
-    )
-}
+pub(crate) static VFORK: Next = Next::new(c"vfork");
 
 /// Returns the address where a vfork goes on; null if the caller is to make the system call.
-extern "C" fn before_vfork(next: &Next) -> *mut c_void {
+pub(crate) extern "C" fn before_vfork(next: &Next) -> *mut c_void {
     let next = come_home_before(next);
     // Relaxed: it changes once, before there are other threads.
     if !MOVES.load(Ordering::Relaxed) || dimmer_runtime::check_migration().is_err() {
@@ -342,35 +260,15 @@ extern "C" fn before_vfork(next: &Next) -> *mut c_void {
 
 static SYSCALL: Next = Next::new(c"syscall");
 
-/// syscall(2). Programs use it for system calls that older C libraries have no function for.
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-unsafe extern "C" fn syscall() {
-    naked_asm!(
-        save_arguments!(),
-        "mov ecx, edx",
-        "mov edx, esi",
-        "lea rsi, [rip + {next}]",
-        "call {before}",
-        "mov r11, rax",
-        restore_arguments!(),
-        "jmp r11",
-        next = sym SYSCALL,
-        before = sym before_syscall,
-    )
-}
+// syscall(2). Programs use it for system calls that older C libraries have no function for.
+forward!(syscall, before_syscall);
 
 /// Returns the address where a system call goes on. If the call concerns the thread, brings the
 /// thread home first.
 ///
 /// This library's own system calls come here as well, also while the thread-local storage is
 /// another thread's. None of them is listed.
-extern "C" fn before_syscall(
-    number: c_long,
-    next: &Next,
-    first: c_int,
-    second: c_int,
-) -> *mut c_void {
+extern "C" fn before_syscall(number: c_long, first: c_int, second: c_int) -> *mut c_void {
     let is_confining = CONFINING_CALLS.contains(&number);
     if number == libc::SYS_prctl {
         before_prctl(first);
@@ -383,10 +281,12 @@ extern "C" fn before_syscall(
     }
     let is_about_owner =
         number == libc::SYS_futex && FUTEXES_WITH_OWNER.contains(&(second & libc::FUTEX_CMD_MASK));
-    if is_confining || is_about_owner || ABOUT_THE_THREAD.contains(&number) {
-        come_home_before(next)
+    let is_about_thread =
+        ABOUT_THE_THREAD.contains(&number) || arch::ABOUT_THE_THREAD.contains(&number);
+    if is_confining || is_about_owner || is_about_thread {
+        come_home_before(&SYSCALL)
     } else {
-        next.get()
+        SYSCALL.get()
     }
 }
 
@@ -419,11 +319,11 @@ const CONFINING_CALLS: [c_long; 14] = [
     libc::SYS_setfsgid,
 ];
 
-/// Other system calls that concern the thread, as the functions above make them.
-const ABOUT_THE_THREAD: [c_long; 47] = [
+/// Other system calls that concern the thread, as the functions above make them. Calls that
+/// some architectures lack are in [`arch::ABOUT_THE_THREAD`].
+const ABOUT_THE_THREAD: [c_long; 43] = [
     libc::SYS_clone,
     libc::SYS_clone3,
-    libc::SYS_fork,
     libc::SYS_execve,
     libc::SYS_execveat,
     libc::SYS_gettid,
@@ -458,14 +358,11 @@ const ABOUT_THE_THREAD: [c_long; 47] = [
     libc::SYS_rt_sigprocmask,
     libc::SYS_rt_sigsuspend,
     libc::SYS_rt_sigtimedwait,
-    libc::SYS_pause,
     libc::SYS_ppoll,
     libc::SYS_pselect6,
     libc::SYS_epoll_pwait,
     libc::SYS_epoll_pwait2,
     libc::SYS_capget,
-    libc::SYS_iopl,
-    libc::SYS_ioperm,
     libc::SYS_keyctl,
     libc::SYS_set_tid_address,
 ];

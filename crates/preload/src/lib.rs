@@ -9,6 +9,7 @@
 //! can do both at once. Without these variables it does nothing. If anything goes wrong, the
 //! program runs as without it.
 
+mod arch;
 mod backtrace;
 mod cancel;
 mod cpuid;
@@ -33,6 +34,8 @@ use dimmer_hook::{Hooks, Loaded, Objects, OwnLedger};
 use dimmer_processor::class::InstructionClass;
 use dimmer_runtime::CannotMigrate;
 use dimmer_runtime::calls::KeepErrno;
+
+use crate::arch::empty_function::{FUNCTION_BYTES, is_empty_function, jump_to};
 
 /// The hooks of this process.
 struct Session {
@@ -154,19 +157,14 @@ extern "C" fn changed() {
     });
 }
 
-/// Makes the loader's empty function for debuggers lead to [`changed`]. Writes a jump over it, with
-/// the target in a register, because the target may be far away.
+/// Makes the loader's empty function for debuggers lead to [`changed`]. Writes a jump over it.
 fn redirect(empty: u64) {
-    // mov rax, changed; jmp rax
-    let target = (changed as extern "C" fn()) as usize as u64;
-    let mut code = vec![0x48, 0xb8];
-    code.extend(target.to_le_bytes());
-    code.extend([0xff, 0xe0]);
+    let code = jump_to(changed);
     let Ok(at) = usize::try_from(empty) else { return };
     let live = std::ptr::with_exposed_provenance_mut::<u8>(at);
-    // SAFETY: the loader's code is readable, and functions there start at multiples of 16 bytes.
-    let head = unsafe { std::slice::from_raw_parts(live, 16) };
-    if !at.is_multiple_of(16) || !is_empty_function(head) {
+    // SAFETY: the loader's code is readable, and functions there are this far apart.
+    let head = unsafe { std::slice::from_raw_parts(live, FUNCTION_BYTES) };
+    if !at.is_multiple_of(FUNCTION_BYTES) || !is_empty_function(head) {
         return;
     }
     let Some(file) = file_at(live) else { return };
@@ -190,17 +188,4 @@ fn file_at(address: *const u8) -> Option<File> {
     // SAFETY: the loader's name of a loaded file, which ends with a zero byte.
     let name = unsafe { CStr::from_ptr(name) };
     File::open(OsStr::from_bytes(name.to_bytes())).ok()
-}
-
-/// Whether `head` is a function that only returns, and padding after it.
-fn is_empty_function(head: &[u8]) -> bool {
-    let body = head.strip_prefix(&[0xf3, 0x0f, 0x1e, 0xfa]).unwrap_or(head);
-    // Padding: `nop`s of all lengths, `int3`, zeros.
-    body.first() == Some(&0xc3)
-        && body[1..].iter().all(|byte| {
-            matches!(
-                byte,
-                0x00 | 0x0f | 0x1f | 0x2e | 0x40 | 0x44 | 0x66 | 0x80 | 0x84 | 0x90 | 0xcc
-            )
-        })
 }

@@ -21,23 +21,19 @@
 //! (`PTHREAD_CANCEL_ASYNCHRONOUS`); it is at home then ([`crate::cancel`]). So the code that a
 //! thread at home runs through is assembly with unwinding records.
 
-use std::arch::naked_asm;
 use std::ffi::{c_int, c_void};
 
-use dimmer_hook::{MIGRATED, cut_migration_short};
+use dimmer_hook::cut_migration_short;
 
+use crate::arch::mutex_functions;
 use crate::next::Next;
-use crate::thread::{self, HELD, load_offset};
-
-/// Offset of a mutex's kind, which is part of glibc's binary interface. Source: glibc,
-/// `sysdeps/x86/nptl/bits/struct_mutex.h`.
-const KIND: usize = 16;
+use crate::thread::{self, HELD};
 
 /// Kinds whose owner the kernel records. Source: glibc, `nptl/pthreadP.h`:
 /// `PTHREAD_MUTEX_ROBUST_NORMAL_NP`, `PTHREAD_MUTEX_PRIO_INHERIT_NP`,
 /// `PTHREAD_MUTEX_PRIO_PROTECT_NP`.
-const KNOWN_TO_KERNEL: u8 = ROBUST | 32 | 64;
-const ROBUST: u8 = 16;
+pub(crate) const KNOWN_TO_KERNEL: u8 = ROBUST | 32 | 64;
+pub(crate) const ROBUST: u8 = 16;
 
 /// Whether the calling thread holds a mutex whose owner the kernel records.
 pub(crate) fn are_held() -> bool {
@@ -63,7 +59,7 @@ static CLOCKLOCK: Next = Next::new(c"pthread_mutex_clocklock");
 static UNLOCK: Next = Next::new(c"pthread_mutex_unlock");
 
 /// Brings the calling thread home. Returns the address where the function goes on.
-extern "C" fn before(next: &Next) -> *mut c_void {
+pub(crate) extern "C" fn before(next: &Next) -> *mut c_void {
     cut_migration_short();
     let next = next.get();
     if next.is_null() { lacks as *mut c_void } else { next }
@@ -74,90 +70,7 @@ extern "C" fn lacks() -> c_int {
     libc::ENOSYS
 }
 
-/// Adds one to the count at `fs:[rcx]`.
-macro_rules! taken {
-    () => {
-        "inc dword ptr fs:[rcx]"
-    };
-}
-
-/// Subtracts one from the count, unless it is zero.
-macro_rules! given_back {
-    () => {
-        concat!("cmp dword ptr fs:[rcx], 1\n", "adc dword ptr fs:[rcx], -1\n")
-    };
-}
-
-/// Functions of at most three arguments, the first of them a mutex, with what to do to the count if
-/// they succeed.
-macro_rules! functions {
-    ($($name:ident $next:ident $counted:ident)*) => {
-        $(
-            #[unsafe(naked)]
-            #[unsafe(no_mangle)]
-            unsafe extern "C" fn $name() {
-                naked_asm!(
-                    ".cfi_startproc",
-                    "test byte ptr [rdi + {kind}], {known_to_kernel}",
-                    "jnz 2f",
-                    "mov rax, [rip + {next}]",
-                    "test rax, rax",
-                    "jz 2f",
-                    "jmp rax",
-                    // Keep the kind: the mutex may no longer exist after a thread has unlocked it.
-                    "2:",
-                    "push rbx",
-                    ".cfi_adjust_cfa_offset 8",
-                    ".cfi_offset rbx, -16",
-                    "movzx ebx, byte ptr [rdi + {kind}]",
-                    "mov rax, [rip + {next}]",
-                    "test rax, rax",
-                    "jz 3f",
-                    "mov rcx, qword ptr [rip + dimmer_hook_thread@GOTTPOFF]",
-                    "cmp dword ptr fs:[rcx + {migrated}], 0",
-                    "je 4f",
-                    "3:",
-                    "sub rsp, 32",
-                    ".cfi_adjust_cfa_offset 32",
-                    "mov [rsp], rdi",
-                    "mov [rsp + 8], rsi",
-                    "mov [rsp + 16], rdx",
-                    "lea rdi, [rip + {next}]",
-                    "call {before}",
-                    "mov rdi, [rsp]",
-                    "mov rsi, [rsp + 8]",
-                    "mov rdx, [rsp + 16]",
-                    "add rsp, 32",
-                    ".cfi_adjust_cfa_offset -32",
-                    "4:",
-                    "call rax",
-                    "test eax, eax",
-                    "jnz 5f",
-                    "test bl, {robust}",
-                    "jnz 5f",
-                    load_offset!("rcx"),
-                    "add rcx, {held}",
-                    $counted!(),
-                    "5:",
-                    "pop rbx",
-                    ".cfi_adjust_cfa_offset -8",
-                    ".cfi_restore rbx",
-                    "ret",
-                    ".cfi_endproc",
-                    kind = const KIND,
-                    known_to_kernel = const KNOWN_TO_KERNEL,
-                    robust = const ROBUST,
-                    migrated = const MIGRATED,
-                    held = const HELD,
-                    before = sym before,
-                    next = sym $next,
-                )
-            }
-        )*
-    };
-}
-
-functions! {
+mutex_functions! {
     pthread_mutex_lock LOCK taken
     pthread_mutex_trylock TRYLOCK taken
     pthread_mutex_timedlock TIMEDLOCK taken

@@ -1,10 +1,10 @@
 //! Functions of other libraries for which this library has functions of the same name.
 
 use std::ffi::{CStr, c_void};
+use std::mem::offset_of;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// The first version of glibc on x86-64.
-const FIRST: &CStr = c"GLIBC_2.2.5";
+use crate::arch::FIRST_VERSION;
 
 /// Functions that glibc has in that version and, different, in a later one. Source: its `Versions`
 /// files.
@@ -18,10 +18,12 @@ const LATER: [(&CStr, &CStr); 3] = [
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Next {
-    /// Null until the first lookup.
+    /// Null until the first lookup. Assembly reads it here, at the start.
     found: AtomicPtr<c_void>,
     name: &'static CStr,
 }
+
+const _: () = assert!(offset_of!(Next, found) == 0);
 
 impl Next {
     pub(crate) const fn new(name: &'static CStr) -> Self {
@@ -54,7 +56,7 @@ impl Next {
 /// version, and stays.
 fn later(name: &CStr, found: *mut c_void) -> *mut c_void {
     let Some((_, version)) = LATER.iter().find(|(old, _)| *old == name) else { return found };
-    if found.is_null() || found != versioned(name, FIRST) {
+    if found.is_null() || found != versioned(name, FIRST_VERSION) {
         return found;
     }
     let later = versioned(name, version);
@@ -74,7 +76,7 @@ mod tests {
     #[expect(clippy::print_stdout, reason = "tests that cannot run here say so")]
     fn a_function_in_its_first_version_is_replaced_by_the_later_one() {
         for (name, version) in LATER {
-            let (first, second) = (versioned(name, FIRST), versioned(name, version));
+            let (first, second) = (versioned(name, FIRST_VERSION), versioned(name, version));
             if first.is_null() || second.is_null() {
                 println!("SKIPPED: this C library has {name:?} in one version alone");
                 continue;
@@ -91,7 +93,7 @@ mod tests {
     fn what_another_library_has_instead_stays() {
         let others = later as *mut c_void;
         assert_eq!(later(c"posix_spawn", others), others);
-        let only = versioned(c"pthread_mutex_lock", FIRST);
+        let only = versioned(c"pthread_mutex_lock", FIRST_VERSION);
         assert_eq!(later(c"pthread_mutex_lock", only), only);
     }
 }

@@ -1,7 +1,6 @@
 //! The data of each thread that assembly reads and writes without a call: a thread that may be
 //! cancelled anywhere must not be unwound out of Rust's code.
 
-use std::arch::{asm, global_asm};
 use std::mem::offset_of;
 
 /// The layout of the data. All bytes are zero when a thread starts.
@@ -20,66 +19,6 @@ struct Layout {
 pub(crate) const HELD: usize = offset_of!(Layout, held);
 pub(crate) const ASYNCHRONOUS: usize = offset_of!(Layout, asynchronous);
 pub(crate) const UNCANCELLABLE: usize = offset_of!(Layout, uncancellable);
+pub(crate) const BYTES: usize = size_of::<Layout>();
 
-global_asm!(
-    ".section .tbss.dimmer_preload_thread,\"awT\",@nobits",
-    ".p2align 3",
-    ".hidden dimmer_preload_thread",
-    ".globl dimmer_preload_thread",
-    ".type dimmer_preload_thread,@object",
-    ".size dimmer_preload_thread, {bytes}",
-    "dimmer_preload_thread:",
-    ".zero {bytes}",
-    ".text",
-    bytes = const size_of::<Layout>(),
-);
-
-/// Loads the distance of the thread's data from the FS base into a register.
-macro_rules! load_offset {
-    ($register:literal) => {
-        concat!("mov ", $register, ", qword ptr [rip + dimmer_preload_thread@GOTTPOFF]")
-    };
-}
-pub(crate) use load_offset;
-
-/// Distance of the thread's data from the FS base (bytes).
-pub(crate) fn offset() -> i64 {
-    let offset: i64;
-    // SAFETY: the loader has filled in this entry of the table, and reading it changes nothing.
-    unsafe {
-        asm!(
-            load_offset!("{}"),
-            out(reg) offset,
-            options(nostack, pure, readonly, preserves_flags)
-        );
-    }
-    offset
-}
-
-/// Reads one of the words above.
-pub(crate) fn get(word: usize) -> u32 {
-    let value: u32;
-    // SAFETY: the thread's own memory.
-    unsafe {
-        asm!(
-            "mov {:e}, fs:[{}]",
-            out(reg) value,
-            in(reg) offset().wrapping_add_unsigned(word as u64),
-            options(nostack, readonly, preserves_flags)
-        );
-    }
-    value
-}
-
-/// Changes one of the words above.
-pub(crate) fn set(word: usize, value: u32) {
-    // SAFETY: the thread's own memory.
-    unsafe {
-        asm!(
-            "mov fs:[{}], {:e}",
-            in(reg) offset().wrapping_add_unsigned(word as u64),
-            in(reg) value,
-            options(nostack, preserves_flags)
-        );
-    }
-}
+pub(crate) use crate::arch::thread_data::{get, offset, set};

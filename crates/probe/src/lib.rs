@@ -10,6 +10,7 @@
 //! Everything above `silicon` also runs on a made-up processor. The tests put constants into one,
 //! and check that the modes find them.
 
+mod arch;
 pub mod calibration;
 mod detection;
 mod epoch;

@@ -33,6 +33,8 @@
 pub(crate) mod x86_64;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86_64::*;
+#[cfg(target_arch = "x86_64")]
+pub use x86_64::{system_call, thread_pointer};
 
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("there is no `arch` module for this architecture: see the contract in arch.rs");

@@ -112,6 +112,7 @@ pub use worker::WORKERS;
 /// For code that moves calls of unmodified programs: a thread leaves home where a function starts,
 /// and returns where the function ends, or before.
 pub mod calls {
+    pub use crate::arch::{system_call, thread_pointer};
     pub use crate::call_migration::{
         begin_migration, cut_migration_short, dedicate, end_cut_migration, end_migration, use_cores,
     };

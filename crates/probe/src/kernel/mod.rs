@@ -1,10 +1,9 @@
 //! Kernels: the stretches of wide SIMD code whose effect on the clock is measured.
 //!
 //! A [`Kernel`] is data: a name, an instruction class, the features that the processor must have,
-//! and the bytes of its instructions one by one. The instructions themselves are in `catalogue.rs`.
+//! and the bytes of its instructions one by one. The instructions themselves are in `arch`.
 //! [`find`] makes mixtures of two or more kernels by ratio. [`crate::silicon`] executes kernels.
 
-mod catalogue;
 mod mixture;
 #[cfg(test)]
 mod tests;
@@ -13,7 +12,9 @@ use std::fmt;
 use std::sync::OnceLock;
 
 use dimmer_processor::class::InstructionClass;
-use iced_x86::{Decoder, DecoderOptions};
+
+pub use crate::arch::features::Feature;
+use crate::arch::kernels::{split, templates};
 
 /// Whether the instructions of a kernel depend on each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,51 +38,16 @@ pub enum Upper {
     Zeroed,
 }
 
-/// An instruction-set extension that a kernel needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[expect(missing_docs, reason = "the names are the architecture's own")]
-pub enum Feature {
-    Avx2,
-    Fma,
-    Avx512f,
-    Avx512dq,
-    Avx512bw,
-    Avx512vl,
-    Avx512ifma,
-    AmxTile,
-    AmxBf16,
-    AmxInt8,
-}
-
-impl Feature {
-    /// The name in `/proc/cpuinfo`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Avx2 => "avx2",
-            Self::Fma => "fma",
-            Self::Avx512f => "avx512f",
-            Self::Avx512dq => "avx512dq",
-            Self::Avx512bw => "avx512bw",
-            Self::Avx512vl => "avx512vl",
-            Self::Avx512ifma => "avx512ifma",
-            Self::AmxTile => "amx_tile",
-            Self::AmxBf16 => "amx_bf16",
-            Self::AmxInt8 => "amx_int8",
-        }
-    }
-}
-
 /// One template of the catalogue, with its declared properties.
 #[derive(Clone, Copy, Debug)]
-struct Template {
-    mnemonic: &'static str,
-    class: InstructionClass,
-    dependency: Dependency,
+pub(crate) struct Template {
+    pub(crate) mnemonic: &'static str,
+    pub(crate) class: InstructionClass,
+    pub(crate) dependency: Dependency,
     /// Whether each instruction reads one operand from memory (first-level cache).
-    loads: bool,
-    needs: &'static [Feature],
-    bytes: &'static [u8],
+    pub(crate) loads: bool,
+    pub(crate) needs: &'static [Feature],
+    pub(crate) bytes: &'static [u8],
 }
 
 /// A stretch of code to be measured.
@@ -168,25 +134,12 @@ impl Kernel {
     }
 }
 
-/// Cuts a template into its instructions.
-fn split(bytes: &[u8]) -> Vec<Vec<u8>> {
-    let mut rest = bytes;
-    let decoder = Decoder::new(64, bytes, DecoderOptions::NONE);
-    let mut instructions = Vec::new();
-    for instruction in decoder {
-        let (head, tail) = rest.split_at(instruction.len());
-        instructions.push(head.to_vec());
-        rest = tail;
-    }
-    instructions
-}
-
 /// All kernels, without mixtures.
 #[must_use]
 pub fn all() -> &'static [Kernel] {
     static ALL: OnceLock<Vec<Kernel>> = OnceLock::new();
     ALL.get_or_init(|| {
-        let templates = catalogue::templates();
+        let templates = templates();
         let mut kernels: Vec<Kernel> =
             templates.iter().map(|t| Kernel::from_template(t, Upper::Clean)).collect();
         let heavy_256 = templates.iter().find(|t| {

@@ -1,9 +1,8 @@
 //! Bursts that ordinary code can call, for experiments with programs instead of windows of work.
 
-use std::arch::asm;
-
 use super::code::CodeArea;
-use super::operands::OperandPage;
+use crate::arch::call;
+use crate::arch::operands::OperandPage;
 use crate::kernel::Kernel;
 use crate::program::Work;
 use crate::target::TargetError;
@@ -38,17 +37,8 @@ impl Callable {
 
     /// Executes the burst.
     pub fn call(&self) {
-        // SAFETY: routines keep to the contract at the head of `drive.rs`: they take operands in
-        // r15 and iterations in rcx, and change no register that a function must preserve.
-        unsafe {
-            asm!(
-                "call {routine}",
-                routine = in(reg) self.routine,
-                in("r15") self.operands.as_ptr(),
-                inout("rcx") self.iterations => _,
-                clobber_abi("sysv64"),
-            );
-        }
+        // SAFETY: the routine and its operands live as long as `self`.
+        unsafe { call(self.routine, self.operands.as_ptr(), self.iterations) };
     }
 }
 

@@ -6,12 +6,7 @@
 
 mod callable;
 mod code;
-mod drive;
-mod operands;
 mod worker;
-
-#[cfg(test)]
-mod tests;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -26,6 +21,7 @@ use dimmer_processor::units::{CpuId, KiloHertz, TscFrequency};
 pub use self::callable::Callable;
 use self::code::CodeArea;
 use self::worker::{Order, Worker};
+use crate::arch::ticks_now;
 use crate::kernel::Kernel;
 use crate::program::Trace;
 use crate::target::{Job, Target, TargetError};
@@ -143,9 +139,9 @@ impl Silicon {
 
 /// Counts ticks against the system's monotonic clock.
 fn measure_tsc() -> Result<TscFrequency, TargetError> {
-    let (start, first) = (Instant::now(), worker::ticks_now());
+    let (start, first) = (Instant::now(), ticks_now());
     std::thread::sleep(Duration::from_millis(50));
-    let (elapsed, last) = (start.elapsed(), worker::ticks_now());
+    let (elapsed, last) = (start.elapsed(), ticks_now());
     let ticks = last.saturating_sub(first);
     let nanos = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX).max(1);
     let khz = u128::from(ticks) * 1_000_000 / u128::from(nanos);

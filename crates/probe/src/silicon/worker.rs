@@ -1,6 +1,5 @@
 //! A pinned thread that executes programs, and its orders.
 
-use std::arch::x86_64::{_mm_lfence, _rdtsc};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -13,8 +12,8 @@ use dimmer_host::usage::ThreadUsage;
 use dimmer_processor::units::CpuId;
 
 use super::code::CodeArea;
-use super::drive::{RawGroup, RawStep, dimmer_probe_drive};
-use super::operands::OperandPage;
+use crate::arch::drive::{RawGroup, RawStep, dimmer_probe_drive};
+use crate::arch::operands::OperandPage;
 use crate::program::{Counts, Program, Stamp, Trace};
 use crate::target::TargetError;
 
@@ -174,14 +173,4 @@ impl Drop for Worker {
             let _ = thread.join();
         }
     }
-}
-
-/// The time-stamp counter, now.
-pub(super) fn ticks_now() -> u64 {
-    // RDTSCP would wait for earlier instructions by itself, but some processors and many virtual
-    // machines lack it.
-    // SAFETY: `lfence` is part of x86-64.
-    unsafe { _mm_lfence() };
-    // SAFETY: `rdtsc` is part of x86-64.
-    unsafe { _rdtsc() }
 }

@@ -12,8 +12,9 @@ pub(crate) use clock::chain;
 pub(crate) use signal_frame::{
     FRAME_WORDS, RESTORER, STACK_POINTER, begins_frame, call_with_frames, cancellation_handler,
 };
-pub(crate) use switch::{Context, Message, prepare, set_thread_pointer, switch, thread_pointer};
-pub(crate) use system_call::system_call;
+pub use switch::thread_pointer;
+pub(crate) use switch::{Context, Message, prepare, set_thread_pointer, switch};
+pub use system_call::system_call;
 pub(crate) use thread_variable::of_thread;
 
 use crate::wait::Way;

@@ -154,7 +154,7 @@ pub(crate) fn prepare(
 ///
 /// # Safety
 /// The kernel allows programs to read it directly (`HWCAP2_FSGSBASE`).
-pub(crate) unsafe fn thread_pointer() -> u64 {
+pub unsafe fn thread_pointer() -> u64 {
     let pointer: u64;
     // SAFETY: reads a register; the caller guarantees that this is allowed.
     unsafe { asm!("rdfsbase {}", out(reg) pointer, options(nomem, nostack, preserves_flags)) };

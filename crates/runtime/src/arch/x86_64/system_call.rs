@@ -7,7 +7,7 @@ use std::arch::asm;
 /// # Safety
 /// As for the call.
 #[inline]
-pub(crate) unsafe fn system_call(number: i64, arguments: [i64; 6]) -> i64 {
+pub unsafe fn system_call(number: i64, arguments: [i64; 6]) -> i64 {
     let [first, second, third, fourth, fifth, sixth] = arguments;
     let answer: i64;
     // SAFETY: the caller guarantees the call; the kernel changes no other registers.

@@ -32,31 +32,30 @@
 //! instructions may start a few cycles early, the same in every window.
 
 use std::arch::global_asm;
+use std::mem::offset_of;
 
 use crate::program::Stamp;
 
 /// One window: its routine, and the number of iterations.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RawStep {
-    pub(super) routine: *const u8,
-    pub(super) iterations: u64,
+pub(crate) struct RawStep {
+    pub(crate) routine: *const u8,
+    pub(crate) iterations: u64,
 }
 
 /// Steps from `first` up to but not including `end`, repeated `times` times.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RawGroup {
-    pub(super) first: *const RawStep,
-    pub(super) end: *const RawStep,
-    pub(super) times: u64,
+pub(crate) struct RawGroup {
+    pub(crate) first: *const RawStep,
+    pub(crate) end: *const RawStep,
+    pub(crate) times: u64,
 }
-
-const _: () = assert!(size_of::<RawStep>() == 16 && size_of::<RawGroup>() == 24);
 
 unsafe extern "sysv64" {
     /// See the head of this file.
-    pub(super) fn dimmer_probe_drive(
+    pub(crate) fn dimmer_probe_drive(
         groups: *const RawGroup,
         end: *const RawGroup,
         stamps: *mut Stamp,
@@ -87,9 +86,9 @@ global_asm!(
     "cmp r12, r13",
     "je 9f",
     "2:", // next group
-    "mov rbp, [r12 + 16]",
+    "mov rbp, [r12 + {times}]",
     "3:", // again through the group
-    "mov rbx, [r12]",
+    "mov rbx, [r12 + {first}]",
     "4:", // next step: stamp, then work
     "lfence",
     "rdtsc",
@@ -100,15 +99,15 @@ global_asm!(
     "jne 7f",
     "5:",
     "mov [r14], rdx",
-    "add r14, 8",
-    "mov rcx, [rbx + 8]",
-    "call [rbx]",
-    "add rbx, 16",
-    "cmp rbx, [r12 + 8]",
+    "add r14, {stamp_bytes}",
+    "mov rcx, [rbx + {iterations}]",
+    "call [rbx + {routine}]",
+    "add rbx, {step_bytes}",
+    "cmp rbx, [r12 + {end}]",
     "jne 4b",
     "dec rbp",
     "jnz 3b",
-    "add r12, 24",
+    "add r12, {group_bytes}",
     "cmp r12, r13",
     "jne 2b",
     "jmp 9f",
@@ -128,7 +127,7 @@ global_asm!(
     "bts rdx, 63",
     "8:",
     "mov [r14], rdx",
-    "lea rax, [r14 + 8]",
+    "lea rax, [r14 + {stamp_bytes}]",
     "xor ecx, ecx",
     "mov es, ecx",
     "add rsp, 8",
@@ -142,6 +141,14 @@ global_asm!(
     ".globl dimmer_probe_drive_end",
     "dimmer_probe_drive_end:",
     ".popsection",
+    first = const offset_of!(RawGroup, first),
+    end = const offset_of!(RawGroup, end),
+    times = const offset_of!(RawGroup, times),
+    group_bytes = const size_of::<RawGroup>(),
+    routine = const offset_of!(RawStep, routine),
+    iterations = const offset_of!(RawStep, iterations),
+    step_bytes = const size_of::<RawStep>(),
+    stamp_bytes = const size_of::<Stamp>(),
 );
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
 //! Operands of bursts: a page of numbers, and the shape of AMX tiles.
 
 /// Offset of the tile configuration in the page (bytes).
-pub(super) const TILE_CONFIG: usize = 2048;
+pub(crate) const TILE_CONFIG: usize = 2048;
 
 /// The operands of one measuring thread.
 #[repr(C, align(4096))]
 #[derive(Debug)]
-pub(super) struct OperandPage {
+pub(crate) struct OperandPage {
     numbers: [f64; TILE_CONFIG / 8],
     tiles: [u8; 64],
 }
@@ -16,7 +16,7 @@ const _: () = assert!(std::mem::offset_of!(OperandPage, tiles) == TILE_CONFIG);
 impl OperandPage {
     /// Numbers with random mantissas between 0.5 and 1, so that repeated multiply-adds stay
     /// finite and normal: x = x * a + a tends to a / (1 - a). Always the same numbers.
-    pub(super) fn new() -> Box<Self> {
+    pub(crate) fn new() -> Box<Self> {
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         let mut next = || {
             // xorshift64 (Marsaglia 2003).
@@ -31,7 +31,7 @@ impl OperandPage {
     }
 
     /// The address that routines expect in `r15`.
-    pub(super) const fn as_ptr(&self) -> *const u8 {
+    pub(crate) const fn as_ptr(&self) -> *const u8 {
         std::ptr::from_ref(self).cast()
     }
 }

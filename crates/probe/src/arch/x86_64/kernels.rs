@@ -19,17 +19,22 @@
 //! Destinations go up to register 31 for 512 bits (as in the thesis), and to 15 otherwise, so that
 //! narrower kernels keep their VEX encoding and run without AVX-512.
 
+#[cfg(test)]
+mod tests;
+
 use std::arch::global_asm;
 
 use dimmer_processor::class::InstructionClass::{
     Heavy128, Heavy256, Heavy512, Light256, Light512, Scalar, Tile,
 };
 
-use super::Dependency::{Dependent, Unrolled};
-use super::Feature::{
+use iced_x86::{Decoder, DecoderOptions};
+
+use super::features::Feature::{
     self, AmxBf16, AmxInt8, AmxTile, Avx2, Avx512bw, Avx512dq, Avx512f, Avx512ifma, Avx512vl, Fma,
 };
-use super::Template;
+use crate::kernel::Dependency::{Dependent, Unrolled};
+use crate::kernel::Template;
 
 /// Emits one template between two symbols, in a module named `$name` that holds its bounds.
 macro_rules! emit {
@@ -53,7 +58,7 @@ macro_rules! emit {
             }
 
             /// The bytes between the two symbols.
-            pub(in crate::kernel::catalogue) fn bytes() -> &'static [u8] {
+            pub(in crate::arch::x86_64::kernels) fn bytes() -> &'static [u8] {
                 let (begin, end) = (&raw const BEGIN, &raw const END);
                 // SAFETY: both symbols come from the one assembly block above: they bound an
                 // initialised stretch of read-only data, and `end` is not before `begin`.
@@ -187,7 +192,7 @@ macro_rules! declare {
 }
 
 /// All templates, in the order in which kernels are listed.
-pub(super) fn templates() -> Vec<Template> {
+pub(crate) fn templates() -> Vec<Template> {
     const FMA: &[Feature] = &[Avx2, Fma];
     const EVEX: &[Feature] = &[Avx512f];
     const EVEX_BYTES: &[Feature] = &[Avx512f, Avx512bw];
@@ -224,4 +229,17 @@ pub(super) fn templates() -> Vec<Template> {
         single("tdpbssd", Tile, false, &[AmxTile, AmxInt8], tile_int8::bytes()),
     ]);
     list
+}
+
+/// Cuts a template into its instructions.
+pub(crate) fn split(bytes: &[u8]) -> Vec<Vec<u8>> {
+    let mut rest = bytes;
+    let decoder = Decoder::new(64, bytes, DecoderOptions::NONE);
+    let mut instructions = Vec::new();
+    for instruction in decoder {
+        let (head, tail) = rest.split_at(instruction.len());
+        instructions.push(head.to_vec());
+        rest = tail;
+    }
+    instructions
 }
