@@ -275,6 +275,8 @@ impl<O: Observer> Machine<O> {
         }
         while this.hardware.next_wakeup().is_some_and(|wake| wake <= time) {
             this.hardware.wake(time, processor.rules(), control, chance);
+            // A level that is released as soon as it is granted counts, too.
+            this.obey();
         }
         if this.act.is_none() {
             let is_due = |wake: Option<Time>| wake.is_some_and(|wake| wake <= time);
