@@ -327,6 +327,31 @@ pub struct Model {
     pub moves: Vec<Move>,
 }
 
+/// A value that the model lacks, and what a computation uses in its place. Results that rest on it
+/// name it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Assumed {
+    /// The value's key in the file, with what it is about where several tables have the key:
+    /// `request.stall_ns`, ``level.bins of `L1` ``.
+    pub key: String,
+    /// What is used in its place, with its unit.
+    pub value: String,
+}
+
+impl Assumed {
+    /// In the place of `key`, `value` is used.
+    #[must_use]
+    pub fn new(key: impl Into<String>, value: impl Into<String>) -> Self {
+        Self { key: key.into(), value: value.into() }
+    }
+}
+
+impl fmt::Display for Assumed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.key, self.value)
+    }
+}
+
 /// A value that a model lacks and a caller needs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the model of {model} does not say `{key}`, which {needed_for} needs")]

@@ -7,6 +7,7 @@ mod loops;
 
 use dimmer_probe::stats::Samples;
 use dimmer_processor::model::Model;
+use dimmer_sim::Governor;
 use dimmer_sim::scenario::Scenario;
 use serde::Serialize;
 
@@ -14,6 +15,7 @@ pub use governors::Document as Governors;
 pub use loops::Document as Loops;
 
 use crate::number::{SPACE, grouped, signed};
+use crate::sim::assumed::{Assumption, assumptions};
 
 /// The common part of every comparison.
 #[derive(Debug, Serialize)]
@@ -27,6 +29,8 @@ pub(crate) struct Study {
     /// For each way: the number of complete runs, and of requested ones.
     pub(crate) runs: u64,
     asked_runs: u64,
+    /// What is assumed where the model lacks a value.
+    pub(crate) assumptions: Vec<Assumption>,
     /// The noun for a way.
     #[serde(skip)]
     way: &'static str,
@@ -34,13 +38,14 @@ pub(crate) struct Study {
 
 impl Study {
     /// `asked`: the noun for a way, and the number of requested runs. `runs`: the number of
-    /// complete ones.
+    /// complete ones. `governors`: those of license levels in any of them.
     fn new(
         schema: &'static str,
         scenario: &Scenario,
         model: &Model,
         (way, asked_runs): (&'static str, u64),
         runs: usize,
+        governors: &[Governor],
     ) -> Self {
         let runs = u64::try_from(runs).unwrap_or(u64::MAX);
         Self {
@@ -51,6 +56,7 @@ impl Study {
             partial: runs < asked_runs,
             runs,
             asked_runs,
+            assumptions: assumptions(scenario, model, governors),
             way,
         }
     }
@@ -62,6 +68,13 @@ impl Study {
             format!(
                 "PARTIAL: interrupted when {runs} of {asked_runs} runs of each {way} were complete."
             )
+        })
+    }
+
+    /// What is assumed, a sentence for each value.
+    pub(crate) fn told_assumptions(&self) -> impl Iterator<Item = String> {
+        self.assumptions.iter().map(|Assumption { key, value }| {
+            format!("Assumed, because the model does not say it: {key}: {value}.")
         })
     }
 

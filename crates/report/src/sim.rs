@@ -1,6 +1,7 @@
 //! The results of `dimmer sim run`: a workload on a processor model. `docs/sim-json.md` describes
 //! the document.
 
+pub(crate) mod assumed;
 pub(crate) mod energy;
 mod trace;
 
@@ -34,6 +35,9 @@ struct Document<'a> {
     end_us: f64,
     asked_us: Option<f64>,
     segments: u64,
+    assumptions: Vec<assumed::Assumption>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    oracle_way: Option<&'static str>,
     threads: Vec<Thread<'a>>,
     cores: Vec<Core<'a>>,
     packages: Option<Vec<energy::Package>>,
@@ -190,6 +194,8 @@ fn document<'a>(run: &Run<'a>) -> Document<'a> {
         end_us: at_us(outcome.end),
         asked_us: scenario.end().map(at_us),
         segments: outcome.segments,
+        assumptions: assumed::assumptions(scenario, model, &[governor]),
+        oracle_way: outcome.oracle_way.map(way),
         threads: threads.collect(),
         cores: cores.collect(),
         packages: energy.map(of_packages),
@@ -243,7 +249,17 @@ fn text(run: &Run<'_>, screen: Screen) -> String {
     for (index, core) in outcome.cores.iter().enumerate() {
         text.push_str(&format!("Core {index}: {}\n", states(model, core)));
     }
-    text + &energy::text(outcome)
+    if let Some(chosen) = outcome.oracle_way {
+        text.push_str(&format!("\nThe oracle's way: {}\n", way(chosen)));
+    }
+    text.push_str(&energy::text(outcome));
+    let assumed = assumed::told(&assumed::assumptions(scenario, model, &[governor]));
+    if assumed.is_empty() { text } else { text + "\n" + &assumed }
+}
+
+/// The name of the way that the oracle chose.
+pub(crate) fn way(governor: Governor) -> &'static str {
+    if governor == Governor::Oracle { "break-even" } else { governor.name() }
 }
 
 /// How far the simulation got, if an interrupt ended it.

@@ -2,7 +2,7 @@
 
 mod delays;
 
-use dimmer_policy::license::hardware::{Hardware, Rules};
+use dimmer_policy::license::hardware::{Count, Hardware, Rules};
 use dimmer_policy::license::{Demand, Order};
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::units::{LicenseLevel, Time, whole};
@@ -20,7 +20,7 @@ const PS: f64 = 1000.0;
 pub struct Totals {
     /// At each level, executing at full rate.
     pub level: Vec<Picos>,
-    /// Throttled.
+    /// Executing code that is throttled until it has its level.
     pub throttled: Picos,
     /// Standing still while the clock changes.
     pub still: Picos,
@@ -111,12 +111,14 @@ pub(crate) struct Core {
     pub(crate) ghz: f64,
     /// Everything is counted until then.
     pub(crate) since: Moment,
-    /// The number of instructions that the processor's governor waits for, and how many are left.
-    counting: Option<(u64, f64)>,
+    /// The count of instructions that the processor's governor waits for, and how many are left.
+    counting: Option<(Count, f64)>,
     /// 512-bit floating-point operations and cycles since the counters were reset.
     pub(crate) operations: f64,
     pub(crate) cycles: f64,
-    /// How long code ran whose speed depends on the clock, since the demand last fell to L0 (ps).
+    /// Since the demand last fell to L0: cycles of code whose speed depends on the clock, and how
+    /// long that took, with what kept it from executing (ps).
+    pub(crate) scaled_cycles: f64,
     pub(crate) scaled: f64,
     /// Whether the machine counts it among the active ones.
     pub(crate) is_counted: bool,
@@ -147,6 +149,7 @@ impl Core {
             since: Moment::START,
             counting: None,
             operations: 0.0,
+            scaled_cycles: 0.0,
             scaled: 0.0,
             cycles: 0.0,
             is_counted: false,
@@ -175,6 +178,11 @@ impl Core {
         self.order
     }
 
+    /// Whether the running code is throttled until it has the level that it asks for.
+    pub(crate) fn is_throttled(&self) -> bool {
+        self.order.is_throttled && self.asked > self.order.level
+    }
+
     pub(crate) fn is_still(&self, now: Moment) -> bool {
         self.order.is_still || self.delays.is_still(now)
     }
@@ -196,6 +204,7 @@ impl Core {
         self.since = now;
         let (is_active, is_still) = (self.is_active(), self.is_still(begin));
         let is_executing = self.is_executing(begin);
+        let is_throttled = self.is_throttled();
         let level = usize::try_from(self.level().index()).unwrap_or(0);
         let totals = &mut self.totals;
         let state = if !is_active {
@@ -206,7 +215,7 @@ impl Core {
             &mut totals.stolen
         } else if self.delays.is_delayed(begin) {
             &mut totals.delayed
-        } else if self.order.is_throttled {
+        } else if is_throttled {
             &mut totals.throttled
         } else {
             &mut totals.level[level]
@@ -236,7 +245,11 @@ impl Core {
             }
             let wide = done * running.segment.share;
             let waited = done * running.segment.memory_ns * PS;
-            self.scaled += (span.as_f64() - waited) / busy;
+            let scaled = (span.as_f64() - waited) / busy;
+            self.scaled += scaled;
+            if is_executing {
+                self.scaled_cycles += scaled * self.ghz / PS;
+            }
             if running.segment.class == InstructionClass::Heavy512 {
                 // A fused multiplication and addition counts as two operations.
                 self.operations += 2.0 * wide;
@@ -255,7 +268,7 @@ impl Core {
     pub(crate) fn obey(&mut self) {
         let counts = self.hardware.counts();
         if self.counting.map(|(of, _)| of) != counts {
-            self.counting = counts.map(|of| (of, of as f64));
+            self.counting = counts.map(|of| (of, of.instructions as f64));
         }
         let order = self.hardware.order();
         if order.level != self.order.level && matches!(self.software, Software::Absent) {

@@ -14,7 +14,8 @@ pub enum Governor {
     AvxFreq,
     /// The program itself (paper 000 §4.2), AVXFREQ switched off from the start.
     User,
-    /// A governor that knows what will run.
+    /// A governor that knows what will run. A [`Machine`](crate::Machine) sets levels by their
+    /// break-even; a scenario does whatever way does its work the soonest.
     Oracle,
     /// A governor that learns what will run.
     Predictive,

@@ -44,6 +44,14 @@ pub enum Ended {
     Stopped,
 }
 
+/// What the cores of a package share.
+#[derive(Debug, Default)]
+struct Package {
+    control: PowerControl,
+    /// Cores that execute something.
+    active: u32,
+}
+
 /// A processor that runs threads.
 #[derive(Debug)]
 pub struct Machine<O> {
@@ -51,10 +59,9 @@ pub struct Machine<O> {
     /// The cost for a CPU to take over a thread from another one, where the model gives it.
     moves: Moves,
     settings: Settings,
-    control: PowerControl,
+    packages: Vec<Package>,
     chance: Random,
     cores: Vec<Core>,
-    active: u32,
     threads: Vec<Thread>,
     locks: Locks,
     scheduler: Started,
@@ -100,13 +107,12 @@ impl<O: Observer> Machine<O> {
         let meter = meter
             .map(|meter| if settings.idle_states { meter.with_idle_states(model) } else { meter });
         let mut machine = Self {
+            packages: (0..processor.packages(cores.len())).map(|_| Package::default()).collect(),
             processor,
             moves: Moves::new(model),
-            control: PowerControl::default(),
             chance: Random::new(settings.seed),
             scheduler: settings.scheduler.start(cores.len() * threads, threads),
             cores,
-            active: 0,
             threads: Vec::new(),
             locks: Locks::default(),
             queue: Queue::new(index(settings.cores)),
@@ -261,13 +267,16 @@ impl<O: Observer> Machine<O> {
             self.act(core, act);
         }
         self.interrupt_if_due(core);
-        let Self { processor, control, chance, .. } = self;
+        let Self { processor, packages, chance, .. } = self;
+        let control = &mut packages[processor.package(core)].control;
         let this = &mut self.cores[core];
         if this.has_counted() {
             this.hardware.counted(time, processor.rules(), control, chance);
         }
         while this.hardware.next_wakeup().is_some_and(|wake| wake <= time) {
             this.hardware.wake(time, processor.rules(), control, chance);
+            // A level that is released as soon as it is granted counts, too.
+            this.obey();
         }
         if this.act.is_none() {
             let is_due = |wake: Option<Time>| wake.is_some_and(|wake| wake <= time);
@@ -432,30 +441,33 @@ impl<O: Observer> Machine<O> {
         let before = std::mem::replace(&mut self.cores[core].demand, demand);
         if demand != before {
             let time = self.now.time();
-            let Self { processor, control, chance, .. } = self;
+            let Self { processor, packages, chance, .. } = self;
+            let control = &mut packages[processor.package(core)].control;
             self.cores[core].hardware.runs(time, demand, processor.rules(), control, chance);
             self.cores[core].asked = self.processor.rules().level_of(&demand);
             self.tell_software(core, &before);
         }
         self.cores[core].obey();
-        let before = self.active;
+        let package = self.processor.package(core);
+        let before = self.packages[package].active;
         let is_active = self.cores[core].is_active();
         match (std::mem::replace(&mut self.cores[core].is_counted, is_active), is_active) {
             (false, true) => {
-                self.active += 1;
+                self.packages[package].active += 1;
                 let this = &mut self.cores[core];
                 let idle = self.now - this.idle_since;
                 this.delays.delay(self.now, self.processor.wake_up(idle));
             }
             (true, false) => {
-                self.active -= 1;
+                self.packages[package].active -= 1;
                 self.cores[core].idle_since = self.now;
             }
             _ => {}
         }
         self.count_if_armed(core);
-        if self.active != before && self.processor.differs(self.active, before) {
-            for other in 0..self.cores.len() {
+        let active = self.packages[package].active;
+        if active != before && self.processor.differs(active, before) {
+            for other in self.processor.cores_of(package, self.cores.len()) {
                 // Idle cores get their clock when they wake up.
                 if other == core || !self.cores[other].is_active() {
                     continue;
@@ -465,7 +477,7 @@ impl<O: Observer> Machine<O> {
                 self.schedule(other);
             }
         }
-        if self.active != before {
+        if active != before {
             self.rule(core, None);
         }
         self.set_clock(core);
@@ -478,12 +490,17 @@ impl<O: Observer> Machine<O> {
         let this = &mut self.cores[core];
         let state = State {
             level: this.level(),
-            is_throttled: this.order().is_throttled,
+            is_throttled: this.is_throttled(),
             is_still: this.is_still(self.now),
         };
         if std::mem::replace(&mut this.told, state) != state {
             self.observer.core(self.now, core, state);
         }
+    }
+
+    /// The number of cores of this core's package that execute something.
+    fn active(&self, core: usize) -> u32 {
+        self.packages[self.processor.package(core)].active
     }
 
     fn schedule(&mut self, core: usize) {

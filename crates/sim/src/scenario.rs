@@ -3,7 +3,9 @@
 //! `docs/scenario.md` is the format. Reading checks everything that can be checked without a
 //! processor model.
 
+mod assumed;
 mod document;
+mod oracle;
 mod outcome;
 /// The key whose value starts where `text` ends.
 fn key_before(text: &str) -> Option<&str> {
@@ -194,11 +196,26 @@ impl Scenario {
         self.run_on(model, settings, observer, stops)
     }
 
-    /// Like [`Scenario::run`], on a machine with these settings.
+    /// Like [`Scenario::run`], on a machine with these settings. The oracle tries several ways, in
+    /// runs that `observer` does not see, and takes the time of all of them.
     ///
     /// # Errors
     /// As [`Scenario::machine_of`] and [`Machine::run`].
     pub fn run_on<O: Observer>(
+        &self,
+        model: &Model,
+        settings: Settings,
+        observer: O,
+        stops: &dyn Fn() -> bool,
+    ) -> Result<(Outcome, O), SimError> {
+        if settings.governor == Governor::Oracle {
+            return self.run_oracle(model, &settings, observer, stops);
+        }
+        self.run_one(model, settings, observer, stops)
+    }
+
+    /// One run. Under [`Governor::Oracle`], levels are set by the break-even.
+    fn run_one<O: Observer>(
         &self,
         model: &Model,
         settings: Settings,

@@ -36,7 +36,7 @@ pub(crate) enum Governor {
     Avxfreq,
     /// The program, by system calls before each phase.
     User,
-    /// Oracle: knows the future.
+    /// Oracle: knows the future; the fastest of all ways to govern.
     Oracle,
     /// Predictor: learns from history.
     Predictive,

@@ -13,7 +13,7 @@ use super::{Measured, Study};
 use crate::machine::MachineDescription;
 use crate::page::PageError;
 use crate::screen::Screen;
-use crate::sim::energy;
+use crate::sim::{assumed, energy, way};
 use crate::table::{Cell, Table};
 
 /// The document `dimmer/compare/1`: governors of license levels.
@@ -51,6 +51,16 @@ pub(crate) struct Compared {
     pub(crate) below_us: f64,
     /// Interrupts and calls per run.
     pub(crate) interrupts: f64,
+    /// Under the oracle, the ways that it chose.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) ways: Vec<OracleWay>,
+}
+
+/// A way that the oracle chose, and in how many runs.
+#[derive(Debug, Serialize)]
+pub(crate) struct OracleWay {
+    pub(crate) way: &'static str,
+    pub(crate) in_runs: usize,
 }
 
 /// The speed of a step of a thread.
@@ -74,7 +84,7 @@ pub(crate) struct Latency {
 
 fn compared(governor: Governor, own: &[Outcome], hardware: &[Outcome]) -> Compared {
     let rate_of = |outcome: &Outcome, thread: usize, phase: usize| {
-        rate(&outcome.threads[thread].phases[phase])
+        outcome.threads[thread].phases[phase].rate()
     };
     let mut phases = Vec::new();
     for (thread, of_thread) in own.iter().take(1).flat_map(|first| first.threads.iter().enumerate())
@@ -96,7 +106,8 @@ fn compared(governor: Governor, own: &[Outcome], hardware: &[Outcome]) -> Compar
             });
         }
     }
-    let ratios: Samples = own.iter().zip(hardware).map(|(own, other)| speed(own, other)).collect();
+    let ratios: Samples =
+        own.iter().zip(hardware).map(|(own, other)| own.speed_over(other)).collect();
     let energies: Samples = own.iter().filter_map(joules).collect();
     let pairs = own.iter().zip(hardware);
     let energy_ratios: Samples =
@@ -120,13 +131,16 @@ fn compared(governor: Governor, own: &[Outcome], hardware: &[Outcome]) -> Compar
         changes,
         below_us,
         interrupts,
+        ways: oracle_ways(own),
     }
 }
 
-/// Instructions per nanosecond; `None` if it did not run.
-fn rate(phase: &PhaseOutcome) -> Option<f64> {
-    let ns = phase.time.ns();
-    (phase.instructions > 0.0).then(|| phase.instructions / ns)
+/// The ways that the oracle chose, in the order of governors.
+fn oracle_ways(own: &[Outcome]) -> Vec<OracleWay> {
+    let count = |way: Governor| own.iter().filter(|one| one.oracle_way == Some(way)).count();
+    let ways = Governor::ALL.into_iter().map(|way| (way, count(way)));
+    let ways = ways.filter(|(_, in_runs)| *in_runs > 0);
+    ways.map(|(chosen, in_runs)| OracleWay { way: way(chosen), in_runs }).collect()
 }
 
 /// The request latencies of each thread that serves requests.
@@ -152,18 +166,6 @@ fn phases(outcome: &Outcome) -> impl Iterator<Item = &PhaseOutcome> {
     outcome.threads.iter().flat_map(|thread| &thread.phases)
 }
 
-/// How much faster `own` did its work than `other` would have.
-fn speed(own: &Outcome, other: &Outcome) -> f64 {
-    let (mut took, mut would_take) = (0.0, 0.0);
-    for (own, other) in phases(own).zip(phases(other)) {
-        if let Some(rate) = rate(other) {
-            took += own.time.ns();
-            would_take += own.instructions / rate;
-        }
-    }
-    would_take / took
-}
-
 /// Energy of all packages (J).
 fn joules(outcome: &Outcome) -> Option<f64> {
     let energy = outcome.energy.as_ref().ok()?;
@@ -180,7 +182,7 @@ fn no_energy<'a>(mut outcomes: impl Iterator<Item = &'a Outcome>) -> Option<Stri
 fn energy_for_the_same(own: &Outcome, other: &Outcome) -> Option<f64> {
     let (mut done, mut took) = (0.0, 0.0);
     for (own, other) in phases(own).zip(phases(other)) {
-        if let Some(rate) = rate(other) {
+        if let Some(rate) = other.rate() {
             done += own.instructions / rate;
             took += other.time.ns();
         }
@@ -218,7 +220,14 @@ impl Document {
         let unknown = energies.find_map(|energy| Some(energy.ok()?.unknown_states.clone()));
         let each = governors.iter().zip(results);
         Self {
-            study: Study::new("dimmer/compare/1", scenario, model, asked, hardware.len()),
+            study: Study::new(
+                "dimmer/compare/1",
+                scenario,
+                model,
+                asked,
+                hardware.len(),
+                governors,
+            ),
             is_reduction_assumed: reduced.any(|mhz| mhz.is_none()),
             no_energy: no_energy(results.iter().flatten()),
             unknown_idle_states: unknown.unwrap_or_default(),
@@ -314,9 +323,14 @@ impl Document {
         if let Some(told) = self.told_lack() {
             text.push_str(&format!("{told}\n"));
         }
-        if self.is_reduction_assumed {
-            text.push_str("The model does not say what is left of its levels where the firmware reduces them for governors in software; 100 MHz off L0 are assumed.\n");
+        for compared in &self.governors {
+            if !compared.ways.is_empty() {
+                let ways = compared.ways.iter();
+                let ways = ways.map(|OracleWay { way, in_runs }| format!("{way} in {in_runs}"));
+                let ways: Vec<String> = ways.collect();
+                text.push_str(&format!("The oracle's way, by runs: {}.\n", ways.join(", ")));
+            }
         }
-        text
+        text + &assumed::told(&self.study.assumptions)
     }
 }

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use dimmer_probe::stats::Samples;
 use dimmer_processor::model::Model;
 use dimmer_sim::scenario::{Outcome, Scenario, ThreadOutcome};
-use dimmer_sim::{Course, Moment, Moving};
+use dimmer_sim::{Course, Governor, Moment, Moving};
 use serde::Serialize;
 
 use super::{Measured, Study};
@@ -19,6 +19,7 @@ use crate::machine::MachineDescription;
 use crate::number::{SPACE, five_digits, grouped};
 use crate::page::PageError;
 use crate::screen::Screen;
+use crate::sim::assumed;
 use crate::table::{Cell, Table};
 
 /// The document `dimmer/compare-loops/1`: what moves marked regions.
@@ -159,7 +160,7 @@ impl Document {
         let each = loops.iter().zip(results);
         let (schema, asked) = ("dimmer/compare-loops/1", ("loop", asked));
         Self {
-            study: Study::new(schema, scenario, model, asked, none.len()),
+            study: Study::new(schema, scenario, model, asked, none.len(), &[Governor::Hardware]),
             hand_over_ns,
             loops: each.map(|(moving, own)| compared(*moving, own, none)).collect(),
         }
@@ -221,6 +222,6 @@ impl Document {
         });
         text.push_str(&table.render(screen));
         text.push_str("\nWhat programs get done under none, and how much more or less under the others: median and 95 % interval.\n");
-        text
+        text + &assumed::told(&self.study.assumptions)
     }
 }

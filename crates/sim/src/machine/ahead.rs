@@ -113,7 +113,7 @@ impl<O: Observer> Machine<O> {
             let Some(code) = &mut thread.code else {
                 let then = self.now + Picos::from_ns(*now);
                 match thread.program.next(then, &mut thread.chance) {
-                    Step::Run(segment) => thread.code = Some(self.code(&segment, *now)),
+                    Step::Run(segment) => thread.code = Some(self.code(core, &segment, *now)),
                     Step::Sleep(span) => {
                         thread.ready = *now + span.ns();
                         turn = None;
@@ -159,7 +159,7 @@ impl<O: Observer> Machine<O> {
             program: thread.program.copy(),
             chance: thread.chance.clone(),
             ready,
-            code: code.map(|running| self.rest(running)),
+            code: code.map(|running| self.rest(self.place(cpu).0, running)),
         };
         let runs = running.map(|running| of(&self.threads[running.thread], 0.0, Some(running)));
         let is_running = |index: usize| running.is_some_and(|running| running.thread == index);
@@ -168,19 +168,21 @@ impl<O: Observer> Machine<O> {
             if home != Some(cpu) || is_running(index) {
                 return None;
             }
-            Some(of(thread, self.ready_in(index)?, thread.interrupted.as_ref()))
+            let ready = self.ready_in(self.place(cpu).0, index)?;
+            Some(of(thread, ready, thread.interrupted.as_ref()))
         });
         runs.into_iter().chain(others).collect()
     }
 
-    /// When a thread that does not run can run (ns from now), if that is known.
-    fn ready_in(&self, index: usize) -> Option<f64> {
+    /// When a thread that does not run can run (ns from now), if that is known. Code is assumed to
+    /// run at the clocks of this core's package.
+    fn ready_in(&self, core: usize, index: usize) -> Option<f64> {
         let thread = &self.threads[index];
         match (thread.waits_for, thread.wakes) {
             (Some(lock), _) => self.locks.before(lock, index).try_fold(0.0, |now, holder| {
                 let waits = &self.threads[holder];
                 let begins = if waits.waits_for == Some(lock) { now } else { self.begins(holder)? };
-                self.gives_back(holder, lock, begins.max(now))
+                self.gives_back(core, holder, lock, begins.max(now))
             }),
             (None, Some(wakes)) => Some(self.ns_until(wakes)),
             (None, None) => thread.interrupted.is_some().then_some(0.0),
@@ -197,7 +199,7 @@ impl<O: Observer> Machine<O> {
     }
 
     /// When a thread that goes on at `begins` releases a lock (ns from now).
-    fn gives_back(&self, index: usize, lock: usize, begins: f64) -> Option<f64> {
+    fn gives_back(&self, core: usize, index: usize, lock: usize, begins: f64) -> Option<f64> {
         let thread = &self.threads[index];
         let running = self.cores.iter().find_map(|core| {
             let running = core.slots.iter().flatten().find(|running| running.thread == index)?;
@@ -205,7 +207,7 @@ impl<O: Observer> Machine<O> {
             let left = running.left - running.rate * (self.now - core.since).as_f64();
             Some(Running { left: left.max(0.0), ..*running })
         });
-        let code = running.or(thread.interrupted).map(|running| self.rest(&running));
+        let code = running.or(thread.interrupted).map(|running| self.rest(core, &running));
         let (mut program, mut chance) = (thread.program.copy(), thread.chance.clone());
         let after = |now: f64, code: Code| match code.left {
             Left::Work(ns) => now + ns,
@@ -215,7 +217,7 @@ impl<O: Observer> Machine<O> {
         for _ in 0..LOOK_AHEAD {
             let then = self.now + Picos::from_ns(now);
             match program.next(then, &mut chance) {
-                Step::Run(segment) => now = after(now, self.code(&segment, now)),
+                Step::Run(segment) => now = after(now, self.code(core, &segment, now)),
                 Step::Sleep(span) => now += span.ns(),
                 Step::Unlock(of) if of == lock => return Some(now),
                 Step::End => return None,
@@ -227,17 +229,17 @@ impl<O: Observer> Machine<O> {
     }
 
     /// The rest of code that has started.
-    fn rest(&self, running: &Running) -> Code {
+    fn rest(&self, core: usize, running: &Running) -> Code {
         let extent = match running.segment.extent {
             Extent::Time(_) => Extent::Time(running.ends - self.now),
             Extent::Instructions(_) => Extent::Instructions(running.left),
         };
-        self.code(&Segment { extent, ..running.segment }, 0.0)
+        self.code(core, &Segment { extent, ..running.segment }, 0.0)
     }
 
     /// Code that starts at `now`.
-    fn code(&self, segment: &Segment, now: f64) -> Code {
-        let scaled_ns = 1.0 / (segment.ipc * self.processor.ghz(L0, self.active));
+    fn code(&self, core: usize, segment: &Segment, now: f64) -> Code {
+        let scaled_ns = 1.0 / (segment.ipc * self.processor.ghz(L0, self.active(core)));
         let each_ns = scaled_ns + segment.memory_ns;
         Code {
             level: self.processor.rules().level_of(&segment.demand()),

@@ -11,11 +11,12 @@ use crate::{Moment, Picos, SimError};
 impl<O: Observer> Machine<O> {
     /// Sets the clock from the levels in force and from the limit of the core's frequency domain.
     pub(super) fn set_clock(&mut self, core: usize) {
+        let active = self.active(core);
         let this = &mut self.cores[core];
         let level = this.order().level;
         this.ghz = match this.software {
-            Software::Absent => self.processor.ghz(level, self.active),
-            _ => self.processor.governed_ghz(level, this.set, self.active),
+            Software::Absent => self.processor.ghz(level, active),
+            _ => self.processor.governed_ghz(level, this.set, active),
         };
         if let Some(points) = &self.points {
             this.ghz = this.ghz.min(points.ghz(core));
@@ -45,9 +46,10 @@ impl<O: Observer> Machine<O> {
     /// Sets the P-states in force in the core's package. Call it when other cores execute than
     /// before, or when a core requests another P-state. The caller looks at the core itself.
     pub(super) fn rule(&mut self, core: usize, asked: Option<(Moment, Moment)>) {
-        let Self { points, cores, processor, active, now, .. } = self;
+        let active = self.active(core);
+        let Self { points, cores, processor, now, .. } = self;
         let Some(points) = points else { return };
-        let fastest = processor.ghz(L0, *active);
+        let fastest = processor.ghz(L0, active);
         // A thread that requests a P-state runs, though it is between two segments.
         let is_active =
             |other: usize| (other == core && asked.is_some()) || cores[other].is_active();
@@ -86,17 +88,17 @@ impl<O: Observer> Machine<O> {
         self.queue.set(Target::Domain(domain), next.map(|time| time.max(self.now)));
     }
 
-    /// The cost of a change of the level by software, if the model gives the cost of changing
+    /// The cost of a change of a core's level by software, if the model gives the cost of changing
     /// between the clocks of the two levels.
-    pub(super) fn change(&self, from: LicenseLevel, to: LicenseLevel) -> Option<Change> {
-        let ghz = |level| self.processor.ghz(level, self.active);
+    fn change(&self, core: usize, from: LicenseLevel, to: LicenseLevel) -> Option<Change> {
+        let ghz = |level| self.processor.ghz(level, self.active(core));
         self.points.as_ref()?.change(ghz(from), ghz(to))
     }
 
     /// How long a system call that changes the level occupies the core (ns): as long as the model's
     /// request for the other clock, or if there is none, the assumed cost.
-    pub(super) fn call_ns(&self, from: LicenseLevel, to: LicenseLevel) -> f64 {
-        let request = self.change(from, to).and_then(|change| change.request);
+    pub(super) fn call_ns(&self, core: usize, from: LicenseLevel, to: LicenseLevel) -> f64 {
+        let request = self.change(core, from, to).and_then(|change| change.request);
         request.map_or(self.settings.costs.call_ns, Picos::ns)
     }
 
@@ -104,13 +106,13 @@ impl<O: Observer> Machine<O> {
     /// model gives the duration of the change, it runs on while the clock rises. A lower clock is
     /// there at once.
     pub(super) fn changes_level(&mut self, core: usize, from: LicenseLevel, to: LicenseLevel) {
-        let Some(change) = self.change(from, to) else {
+        let Some(change) = self.change(core, from, to) else {
             let stall = self.processor.stall();
             self.cores[core].delays.stand_still(self.now, stall);
             return;
         };
         let span = change.total.unwrap_or(Picos::ZERO) - change.request.unwrap_or(Picos::ZERO);
-        let [slow, fastest] = [from, L0].map(|level| self.processor.ghz(level, self.active));
+        let [slow, fastest] = [from, L0].map(|level| self.processor.ghz(level, self.active(core)));
         let Some(points) = self.points.as_mut().filter(|_| to < from && span > Picos::ZERO) else {
             return;
         };
@@ -121,10 +123,10 @@ impl<O: Observer> Machine<O> {
         }
     }
 
-    /// The cost of changing between L0 and this level and back (ns).
-    pub(super) fn both_ways_ns(&self, level: LicenseLevel) -> f64 {
+    /// The cost of changing a core between L0 and this level and back (ns).
+    pub(super) fn both_ways_ns(&self, core: usize, level: LicenseLevel) -> f64 {
         let one_way = |from, to| {
-            let total = self.change(from, to).and_then(|change| change.total);
+            let total = self.change(core, from, to).and_then(|change| change.total);
             let assumed = self.processor.stall().ns() + self.settings.costs.call_ns;
             total.map_or(assumed, Picos::ns)
         };

@@ -5,7 +5,7 @@ use dimmer_policy::license::hardware::Rules;
 use dimmer_processor::model::Model;
 use dimmer_processor::units::{LicenseLevel, Nanos};
 
-use super::{L0, Settings};
+use super::{L0, Settings, index};
 use crate::core::Factors;
 use crate::governor::Governor;
 use crate::{Clocks, Picos, SimError};
@@ -25,6 +25,8 @@ pub(super) struct Processor {
     smt_share: f64,
     stall: Picos,
     hold: Nanos,
+    /// Cores of a package; at least one.
+    of_package: usize,
     /// Idle states as (idle time from which the state pays, wake-up time), by rising idle time;
     /// empty if idle states are off.
     idle_states: Vec<(Picos, Picos)>,
@@ -36,7 +38,9 @@ impl Processor {
     /// # Errors
     /// If the model lacks what it needs.
     pub(super) fn new(model: &Model, settings: &Settings) -> Result<Self, SimError> {
-        let clocks = Clocks::new(model, settings.cores)?;
+        let of_package = model.shape.cores.as_ref().map_or(settings.cores, |cores| cores.value);
+        let of_package = of_package.max(1);
+        let clocks = Clocks::new(model, settings.cores.min(of_package))?;
         let request = &model.request;
         let throttle = request.throttle_factor.as_ref().map(|factor| factor.value);
         let chained = request.chained_throttle_factor.as_ref().map(|factor| factor.value);
@@ -49,6 +53,7 @@ impl Processor {
             throttle: [throttle, chained.or(throttle)].map(|factor| factor.unwrap_or(1.0)),
             smt_share: settings.smt_share,
             stall: span(request.stall_ns.as_ref().map(|stall| stall.value)).picos(),
+            of_package: index(of_package),
             hold: span(model.release.hold_ns.as_ref().map(|hold| hold.value)),
             idle_states: if settings.idle_states { idle_states(model) } else { Vec::new() },
         })
@@ -74,10 +79,26 @@ impl Processor {
         self.residual.ghz(own, active).min(self.clocks.ghz(set, active))
     }
 
-    /// By how much lower a level's clock is than that of L0, as a part of it.
+    /// How much longer code takes at a level than at L0, as a part of its time at L0.
     pub(super) fn slower(&self, level: LicenseLevel, active: u32) -> f64 {
-        let ratio = self.clocks.ghz(level, active) / self.clocks.ghz(L0, active);
-        (1.0 - ratio).max(0.0)
+        let ratio = self.clocks.ghz(L0, active) / self.clocks.ghz(level, active);
+        (ratio - 1.0).max(0.0)
+    }
+
+    /// The package of a core.
+    pub(super) fn package(&self, core: usize) -> usize {
+        core / self.of_package
+    }
+
+    /// The packages that this number of cores takes.
+    pub(super) fn packages(&self, cores: usize) -> usize {
+        cores.div_ceil(self.of_package)
+    }
+
+    /// The cores of a package, of all those of the machine.
+    pub(super) fn cores_of(&self, package: usize, cores: usize) -> std::ops::Range<usize> {
+        let first = package * self.of_package;
+        first..(first + self.of_package).min(cores)
     }
 
     /// Whether any clock differs between two numbers of active cores.
@@ -149,8 +170,8 @@ mod tests {
         assert!(processor.governed_ghz(l2, L0, 1) > processor.ghz(l2, 1));
         assert!(processor.governed_ghz(l2, l2, 1) <= processor.ghz(l2, 1));
         assert_eq!((processor.slower(L0, 1), processor.levels()), (0.0, 3));
-        let ratio = processor.ghz(l2, 1) / processor.ghz(L0, 1);
-        assert!((processor.slower(l2, 1) - (1.0 - ratio)).abs() < 1e-12);
+        let ratio = processor.ghz(L0, 1) / processor.ghz(l2, 1);
+        assert!((processor.slower(l2, 1) - (ratio - 1.0)).abs() < 1e-12);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use dimmer_policy::license::avxfreq::Counted;
 use dimmer_policy::license::oracle::{self, Prices};
-use dimmer_policy::license::predictive::{Decision, Region};
+use dimmer_policy::license::predictive::{Decision, Ran, Region};
 use dimmer_policy::license::{Change, Demand};
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::units::{LicenseLevel, nearest};
@@ -21,7 +21,7 @@ impl<O: Observer> Machine<O> {
             License::Set(level) => user.set_license(level),
         }
         let level = user.level();
-        let call_ns = self.call_ns(self.cores[core].set, level);
+        let call_ns = self.call_ns(core, self.cores[core].set, level);
         self.steal(core, call_ns, Some(Act::Set(level)));
     }
 
@@ -94,8 +94,8 @@ impl<O: Observer> Machine<O> {
             held: this.wanted(),
         };
         let Change { asked, had, held } = change;
-        let prices = self.prices(held.max(asked).max(had));
-        let heard = (self.region(core, asked), this.scaled / 1000.0);
+        let prices = self.prices(core, held.max(asked).max(had));
+        let heard = (self.region(core, asked), self.ran(core));
         let decision = match &mut self.cores[core].software {
             Software::Absent | Software::User(_) | Software::AvxFreq(_) => return,
             Software::Oracle => {
@@ -109,7 +109,7 @@ impl<O: Observer> Machine<O> {
         };
         let this = &mut self.cores[core];
         if asked == L0 && had > L0 {
-            this.scaled = 0.0;
+            (this.scaled, this.scaled_cycles) = (0.0, 0.0);
         }
         match decision {
             Decision::Keep => {}
@@ -117,7 +117,7 @@ impl<O: Observer> Machine<O> {
             Decision::Set(level) => {
                 this.release = None;
                 let from = this.set;
-                let call_ns = self.call_ns(from, level);
+                let call_ns = self.call_ns(core, from, level);
                 self.steal(core, call_ns, Some(Act::Set(level)));
             }
             Decision::ReleaseAfter(hold) => {
@@ -138,9 +138,16 @@ impl<O: Observer> Machine<O> {
         })
     }
 
-    /// The cost of changes between L0 and this level.
-    fn prices(&self, level: LicenseLevel) -> Prices {
-        let slower = self.processor.slower(level, self.active);
-        Prices { changes_ns: self.both_ways_ns(level), slower }
+    /// What ran on the core since the demand last fell to L0.
+    fn ran(&self, core: usize) -> Ran {
+        let this = &self.cores[core];
+        let scaled_ns = this.scaled_cycles / self.processor.ghz(L0, self.active(core));
+        Ran { scaled_ns, lost_ns: (this.scaled / 1000.0 - scaled_ns).max(0.0) }
+    }
+
+    /// The cost of changes of a core between L0 and this level.
+    fn prices(&self, core: usize, level: LicenseLevel) -> Prices {
+        let slower = self.processor.slower(level, self.active(core));
+        Prices { changes_ns: self.both_ways_ns(core, level), slower }
     }
 }

@@ -3,7 +3,7 @@
 use hdrhistogram::Histogram;
 
 use super::Thread;
-use crate::{Energy, Machine, Moment, NoEnergy, Observer, Picos, Totals};
+use crate::{Energy, Governor, Machine, Moment, NoEnergy, Observer, Picos, Totals};
 
 /// The outcome of a scenario.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,6 +18,9 @@ pub struct Outcome {
     pub is_partial: bool,
     /// The number of segments started.
     pub segments: u64,
+    /// Under the oracle, the governor whose way it chose; [`Governor::Oracle`] stands for the
+    /// break-even.
+    pub oracle_way: Option<Governor>,
     /// The energy of the whole run, or why it is not known.
     pub energy: Result<Energy, NoEnergy>,
 }
@@ -87,7 +90,39 @@ pub struct PhaseOutcome {
     pub time: Picos,
 }
 
+impl PhaseOutcome {
+    /// Instructions per nanosecond; `None` if it did not run.
+    #[must_use]
+    pub fn rate(&self) -> Option<f64> {
+        (self.instructions > 0.0).then(|| self.instructions / self.time.ns())
+    }
+}
+
 impl Outcome {
+    /// How much faster its work was done than `other`, an outcome of the same scenario, would have
+    /// done it: the time that its phases would have taken at the other's rates, over the time that
+    /// they took. 1 if nothing ran.
+    #[must_use]
+    pub fn speed_over(&self, other: &Self) -> f64 {
+        let phases = |of: &Self| -> Vec<PhaseOutcome> {
+            of.threads.iter().flat_map(|thread| thread.phases.clone()).collect()
+        };
+        let (mut took, mut would_take) = (0.0, 0.0);
+        for (own, other) in phases(self).iter().zip(phases(other)) {
+            if let Some(rate) = other.rate() {
+                took += own.time.ns();
+                would_take += own.instructions / rate;
+            }
+        }
+        if took > 0.0 { would_take / took } else { 1.0 }
+    }
+
+    /// Whether no code ran below the level that it asks for.
+    #[must_use]
+    pub fn is_at_its_levels(&self) -> bool {
+        self.cores.iter().all(|core| core.below == Picos::ZERO)
+    }
+
     /// The outcome of a machine that ran these threads.
     pub(super) fn new<O: Observer>(
         threads: &[Thread],
@@ -116,6 +151,7 @@ impl Outcome {
             end: machine.now(),
             is_partial,
             segments: machine.segments(),
+            oracle_way: None,
             energy: machine.energy(),
         }
     }

@@ -1,9 +1,13 @@
 //! Tests of the governor with made-up code on the i9-7940X of paper 000, and on a made-up processor
 //! of the newer kind.
 
-use dimmer_processor::model::builtin;
+use dimmer_processor::model::{Model, Upper, builtin};
 
+use super::rules::Recurrence;
 use super::*;
+use crate::license::log_normal;
+
+mod splitting;
 
 /// Always draws the median, never an unlikely value.
 struct Median;
@@ -63,6 +67,9 @@ struct Bench<C> {
     chance: C,
     core: Hardware,
     now: Time,
+    /// The count that goes on: its number, until when its instructions are counted, and how many
+    /// of them were executed.
+    counting: (u64, Time, f64),
     /// What changed, as (time, order).
     seen: Vec<(Time, Order)>,
 }
@@ -76,6 +83,7 @@ impl<C: Chance> Bench<C> {
             chance,
             core,
             now: Time::START,
+            counting: (0, Time::START, 0.0),
             seen: Vec::new(),
         }
     }
@@ -95,8 +103,7 @@ impl<C: Chance> Bench<C> {
         core.runs(begin, demand, rules, control, chance);
         self.note();
         loop {
-            let count =
-                self.core.counts().map(|count| begin + Nanos::rounded(count as f64 / per_ns));
+            let count = self.core.counts().map(|count| self.reaches(count, begin, per_ns));
             let wake = self.core.next_wakeup();
             let next = count.into_iter().chain(wake).min().map(|next| next.max(self.now));
             let Some(next) = next.filter(|next| *next < end) else { break };
@@ -110,7 +117,22 @@ impl<C: Chance> Bench<C> {
             self.note();
         }
         self.now = end;
+        if self.core.counts().is_some() {
+            let from = begin.max(self.counting.1);
+            self.counting.2 += (end - from).as_f64() * per_ns;
+            self.counting.1 = end;
+        }
         self
+    }
+
+    /// When the counted instructions of the running code, which started at `begin`, are executed.
+    fn reaches(&mut self, count: Count, begin: Time, per_ns: f64) -> Time {
+        if self.counting.0 != count.id {
+            self.counting = (count.id, self.now, 0.0);
+        }
+        let (_, since, done) = self.counting;
+        let left = (count.instructions as f64 - done).max(0.0);
+        since.max(begin) + Nanos::rounded(left / per_ns)
     }
 
     /// Each change of level, as (time in ns, level).
@@ -255,7 +277,7 @@ fn a_slot_is_as_slow_as_its_slowest_wish() {
                     core.wake(Time::from_ns(1), &rules, &mut control, &mut chance);
                 }
                 assert!(cores.iter().all(|core| *core == cores[0]), "{cores:?}");
-                assert!(control.slots.is_empty(), "{control:?}");
+                assert!(control.is_settled(), "{control:?}");
                 (cores[0].next_wakeup().unwrap() + rules.stall).ns()
             })
             .collect();
@@ -277,14 +299,14 @@ fn releases_are_extended_less_often_beside_a_core_at_a_level() {
     let rules = skylake();
     let extended = |raised: usize| {
         let mut chance = Any(7);
-        let core = Hardware {
-            level: LicenseLevel::new(1),
-            last: InstructionClass::Heavy512,
-            ..Hardware::default()
-        };
-        let control = PowerControl { raised, ..PowerControl::default() };
+        let core = Hardware { level: LicenseLevel::new(1), ..Hardware::default() };
+        let mut control = PowerControl::default();
+        control.raised = raised;
         (0..1000)
-            .filter(|_| core.hold(Time::START, &rules, &control, &mut chance).ns() > 700_000)
+            .filter(|_| {
+                let after = InstructionClass::Heavy512;
+                core.hold(Time::START, after, &rules, &control, &mut chance).ns() > 700_000
+            })
             .count()
     };
     let (alone, beside) = (extended(1), extended(2));
@@ -323,6 +345,6 @@ fn whatever_runs_no_wake_up_is_lost() {
         }
         bench.run(Demand::SCALAR, hold + 200_000, 1.0);
         assert_eq!((bench.core.order().level, bench.core.next_wakeup()), (L0, None));
-        assert_eq!((bench.control.raised, bench.control.slots.len()), (0, 0));
+        assert_eq!((bench.control.raised, bench.control.is_settled()), (0, true));
     }
 }

@@ -45,13 +45,14 @@ pub(super) fn render(
     let mut sentences: Vec<String> = document.study.told_partial().into_iter().collect();
     sentences.push(
         "`hardware` is what the processor does by itself, `avxfreq` does the same in the kernel, with a timer that leaves bursts \
-         shorter than its period at the first level; `user` is told by the program, `oracle` knows what will run, `predictive` learns it."
+         shorter than its period at the first level; `user` is told by the program, `oracle` knows what will run, and does the fastest of all ways, `predictive` learns it."
             .to_owned(),
     );
     if document.governors.iter().any(|governor| governor.below_us > 0.0) {
         sentences.push(document.told_below());
     }
     sentences.extend(document.told_lack());
+    sentences.extend(document.study.told_assumptions());
     let about = ("Dimmer compare", document.study.scenario.as_str());
     Ok(page(about, &title(document), &sentences, &main, machine).into_string())
 }

@@ -61,6 +61,7 @@ pub(super) fn render(
             .to_owned(),
     );
     let about = ("Dimmer compare", document.study.scenario.as_str());
+    sentences.extend(document.study.told_assumptions());
     Ok(page(about, &title(document), &sentences, &main, machine).into_string())
 }
 

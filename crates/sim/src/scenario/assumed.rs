@@ -1,0 +1,107 @@
+//! What a scenario assumes where its model lacks values.
+
+use dimmer_policy::license::Demand;
+use dimmer_policy::license::hardware::Rules;
+use dimmer_processor::model::{Assumed, Missing, Model};
+use dimmer_processor::units::LicenseLevel;
+
+use super::Scenario;
+use crate::{Clocks, Governor, Segment, Step};
+
+impl Scenario {
+    /// What is used in the place of values that the model lacks, as far as the scenario depends on
+    /// them under these governors; empty if the model has all of them. `docs/model.md` has the list
+    /// ("Missing values").
+    ///
+    /// # Errors
+    /// If the model lacks a value for which nothing is assumed.
+    pub fn assumed(&self, model: &Model, governors: &[Governor]) -> Result<Vec<Assumed>, Missing> {
+        let rules = Rules::new(model)?;
+        let of_package = model.shape.cores.as_ref().map(|cores| cores.value);
+        let cores = self.cores.min(of_package.unwrap_or(self.cores));
+        let segments: Vec<Segment> = self.segments().collect();
+        let demands: Vec<Demand> = segments.iter().map(Segment::demand).collect();
+        let highest = demands.iter().map(|demand| rules.level_of(demand)).max();
+        let highest = highest.unwrap_or(LicenseLevel::new(0));
+        let asks = |segment: &&Segment| rules.level_of(&segment.demand()).index() > 0;
+        let asking: Vec<&Segment> = segments.iter().filter(asks).collect();
+        let mut assumed = Clocks::new(model, cores)?.assumed(highest);
+        assumed.extend(rules.assumed(&demands, cores));
+        let request = &model.request;
+        if !asking.is_empty() && request.throttle_factor.is_none() {
+            assumed.push(Assumed::new("request.throttle_factor", "1"));
+        }
+        let is_chained = asking.iter().any(|segment| segment.is_chained);
+        if is_chained && request.chained_throttle_factor.is_none() {
+            let used = request.throttle_factor.as_ref().map_or(1.0, |factor| factor.value);
+            let value = format!("{used}, the throttle_factor");
+            assumed.push(Assumed::new("request.chained_throttle_factor", value));
+        }
+        if governors.iter().any(|governor| *governor != Governor::Hardware) {
+            let used = model.levels.iter().zip(0..=highest.index()).skip(1);
+            let lacking = used.filter(|(level, _)| level.reduced_mhz.is_none());
+            assumed.extend(lacking.map(|(level, _)| {
+                let key = format!("level.reduced_mhz ({})", level.name);
+                Assumed::new(key, "100 MHz below L0")
+            }));
+        }
+        if of_package.is_none() && self.cores > 1 {
+            let value = format!("{}, in one package", self.cores);
+            assumed.push(Assumed::new("topology.cores", value));
+        }
+        assumed.extend(self.assumed_of_pstates(model));
+        assumed.extend(self.assumed_of_moves(model));
+        Ok(assumed)
+    }
+
+    /// The code of all threads.
+    fn segments(&self) -> impl Iterator<Item = Segment> {
+        let steps = self.threads.iter().flat_map(|thread| &thread.steps);
+        steps.filter_map(|(step, _)| match step {
+            Step::Run(segment) => Some(*segment),
+            _ => None,
+        })
+    }
+
+    /// What changes of the P-state take where the model does not say it, if threads request any.
+    fn assumed_of_pstates(&self, model: &Model) -> Vec<Assumed> {
+        if self.pstates.is_empty() {
+            return Vec::new();
+        }
+        let mut assumed = Vec::new();
+        for one in &model.transitions {
+            let mut lacks = |key: &str, value: &str| {
+                let key = format!("transition.{key} ({} to {})", one.from, one.to);
+                assumed.push(Assumed::new(key, value));
+            };
+            if one.request_ns.is_none() {
+                lacks("request_ns", "1000 ns");
+            }
+            if one.total_ns.is_none() {
+                lacks("total_ns", "the time of the request");
+            }
+        }
+        assumed
+    }
+
+    /// What taking over threads costs where the model does not say it, if threads may change their
+    /// CPU.
+    fn assumed_of_moves(&self, model: &Model) -> Vec<Assumed> {
+        let cpus = self.cores * self.threads_per_core;
+        let free = self.threads.iter().filter(|thread| thread.cpu.is_none());
+        if cpus < 2 || free.clone().next().is_none() {
+            return Vec::new();
+        }
+        let is_cached = free.clone().any(|thread| thread.cached_kib > 0) && self.cores > 1;
+        let packages = model.shape.cores.as_ref().map_or(1, |of| self.cores.div_ceil(of.value));
+        let needed = [
+            (true, "thread by the kernel"),
+            (is_cached && !model.clusters.is_empty(), "cache-line within a cluster"),
+            (is_cached, "cache-line within a package"),
+            (is_cached && packages > 1, "cache-line between packages"),
+        ];
+        let is_known = |kind: &str| model.moves.iter().any(|one| one.kind == kind);
+        let lacking = needed.iter().filter(|(is_needed, kind)| *is_needed && !is_known(kind));
+        lacking.map(|(_, kind)| Assumed::new(format!("move.ns ({kind})"), "0 ns")).collect()
+    }
+}

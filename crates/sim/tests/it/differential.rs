@@ -1,0 +1,101 @@
+//! The simulator against the one that was written from the documents alone.
+
+use dimmer_processor::model::Model;
+use dimmer_sim::Governor;
+use dimmer_sim::scenario::Outcome;
+
+use crate::drawn::{Draws, Step, Work, draw_model};
+use crate::reference::{Result, Simulator};
+
+/// Scenarios that are compared; `DIMMER_SIM_SCENARIOS` sets another number.
+const SCENARIOS: u64 = 400;
+
+/// What differs by less is equal: the processor's rules know whole nanoseconds, and steps end at
+/// whole picoseconds. A nanosecond each for some hundred events.
+const LEAST_NS: f64 = 300.0;
+
+/// The part of a quantity that may differ.
+const LEAST_PART: f64 = 1e-4;
+
+pub(crate) fn simulate(model: &Model, work: &Work, governor: Governor, seed: u64) -> Outcome {
+    work.scenario().run(model, governor, seed, (), &|| false).unwrap().0
+}
+
+/// The quantities in which two outcomes differ.
+fn differences(work: &Work, real: &Outcome, reference: &Result) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut compare = |what: String, real: f64, reference: f64| {
+        if (real - reference).abs() > LEAST_NS + LEAST_PART * reference.abs() {
+            found.push(format!("{what}: {real}, by the documents {reference}"));
+        }
+    };
+    compare("end".to_owned(), real.end.since_start().ns(), reference.end_ns);
+    for (index, (real, reference)) in real.cores.iter().zip(&reference.cores).enumerate() {
+        let levels = real.level.iter().zip(&reference.level_ns);
+        for (level, (real, reference)) in levels.enumerate() {
+            compare(format!("core {index}, L{level}"), real.ns(), *reference);
+        }
+        let states = [
+            ("throttled", real.throttled, reference.throttled_ns),
+            ("still", real.still, reference.still_ns),
+            ("idle", real.idle, reference.idle_ns),
+        ];
+        for (state, real, reference) in states {
+            compare(format!("core {index}, {state}"), real.ns(), reference);
+        }
+        // A difference of one counts.
+        let changes = 1e3 * reference.changes as f64;
+        compare(format!("core {index}, 1000 changes"), 1e3 * real.changes as f64, changes);
+    }
+    for (index, (real, reference)) in real.threads.iter().zip(&reference.threads).enumerate() {
+        let finished = real.finished.map_or(-1e9, |at| at.since_start().ns());
+        compare(format!("thread {index}, end"), finished, reference.finished_ns.unwrap_or(-1e9));
+        // Outcomes have the steps that run code.
+        let steps = work.threads[index].steps.iter().zip(&reference.steps);
+        let runs = steps.filter(|(step, _)| matches!(step, Step::Run { .. }));
+        for (phase, (_, (instructions, time))) in real.phases.iter().zip(runs) {
+            compare(format!("thread {index}, time of {}", phase.code), phase.time.ns(), *time);
+            let what = format!("thread {index}, instructions of {}", phase.code);
+            compare(what, phase.instructions, *instructions);
+        }
+    }
+    found
+}
+
+#[test]
+fn the_simulator_does_what_its_documents_say() {
+    let scenarios = std::env::var("DIMMER_SIM_SCENARIOS").ok();
+    let scenarios = scenarios.and_then(|number| number.parse().ok()).unwrap_or(SCENARIOS);
+    let mut differing = Vec::new();
+    for number in 1..=scenarios {
+        let mut draws = Draws::new(number);
+        let (model, work) = (draw_model(&mut draws), Work::draw(&mut draws));
+        let real = simulate(&model, &work, Governor::Hardware, 1);
+        let found = differences(&work, &real, &Simulator::run(&model, &work));
+        if !found.is_empty() {
+            differing.push(format!("scenario {number}:\n  {}", found.join("\n  ")));
+        }
+    }
+    let count = differing.len();
+    differing.truncate(3);
+    assert!(count == 0, "{count} of {scenarios} differ:\n{}", differing.join("\n"));
+}
+
+/// The comparison finds a rule that one of the two does not follow.
+#[test]
+fn a_simulator_that_does_something_else_is_found() {
+    let (mut found, scenarios) = (0, 20);
+    for number in 1..=scenarios {
+        let mut draws = Draws::new(number);
+        let (model, work) = (draw_model(&mut draws), Work::draw(&mut draws));
+        let real = simulate(&model, &work, Governor::Hardware, 1);
+        let mut other = model.clone();
+        for rule in &mut other.rules {
+            if let Some(ns) = &mut rule.grant_ns {
+                ns.value += ns.value / 50;
+            }
+        }
+        found += usize::from(!differences(&work, &real, &Simulator::run(&other, &work)).is_empty());
+    }
+    assert!(found > 10, "{found} of {scenarios}");
+}

@@ -1,0 +1,282 @@
+//! Workloads and models drawn at random, each from a number.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use dimmer_processor::class::InstructionClass;
+use dimmer_processor::model::{self, Model, Sourced, builtin};
+use dimmer_sim::scenario::Scenario;
+
+/// A small generator (Marsaglia, "Xorshift RNGs", 2003).
+#[derive(Debug)]
+pub(crate) struct Draws(u64);
+
+impl Draws {
+    pub(crate) fn new(number: u64) -> Self {
+        let mut draws = Self(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        (0..8).for_each(|_| _ = draws.next());
+        draws
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// From 0 up to, not including, 1.
+    pub(crate) fn share(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// From 0 up to, not including, `below`.
+    pub(crate) fn below(&mut self, below: usize) -> usize {
+        usize::try_from(self.next() % below as u64).unwrap()
+    }
+
+    pub(crate) fn is(&mut self, share: f64) -> bool {
+        self.share() < share
+    }
+
+    /// Spread evenly over orders of magnitude.
+    pub(crate) fn size(&mut self, least: f64, most: f64) -> f64 {
+        least * (most / least).powf(self.share())
+    }
+}
+
+/// A kind of code, with the keys of a scenario's `[[code]]`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Code {
+    pub(crate) class: InstructionClass,
+    pub(crate) per_cycle: f64,
+    pub(crate) share: f64,
+    pub(crate) is_chained: bool,
+    pub(crate) is_dirty: bool,
+    pub(crate) memory_ns: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Length {
+    Us(f64),
+    Instructions(f64),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Step {
+    Run { code: usize, length: Length },
+    Sleep { us: f64 },
+}
+
+/// A thread that stays on a core of its own.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Thread {
+    pub(crate) core: usize,
+    pub(crate) begin_us: f64,
+    pub(crate) times: u64,
+    pub(crate) steps: Vec<Step>,
+}
+
+/// A workload.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Work {
+    pub(crate) cores: usize,
+    pub(crate) codes: Vec<Code>,
+    pub(crate) threads: Vec<Thread>,
+    pub(crate) end_us: Option<f64>,
+}
+
+impl Code {
+    pub(crate) const SCALAR: Self = Self {
+        class: InstructionClass::Scalar,
+        per_cycle: 1.0,
+        share: 1.0,
+        is_chained: false,
+        is_dirty: false,
+        memory_ns: 0.0,
+    };
+
+    pub(crate) fn draw(draws: &mut Draws, class: InstructionClass) -> Self {
+        let is_chained = draws.is(0.3);
+        let per_cycle = if is_chained { 0.25 } else { 0.8 + 1.6 * draws.share() };
+        Self {
+            class,
+            per_cycle,
+            share: if draws.is(0.3) { 0.1 + 0.9 * draws.share() } else { 1.0 },
+            is_chained,
+            is_dirty: draws.is(0.15),
+            memory_ns: if draws.is(0.2) { 0.2 * draws.share() } else { 0.0 },
+        }
+    }
+}
+
+impl Work {
+    /// A workload on up to four cores: bursts of some kinds of code, and gaps from a microsecond to
+    /// ten milliseconds between them.
+    pub(crate) fn draw(draws: &mut Draws) -> Self {
+        use InstructionClass::{Heavy256, Heavy512, Light256, Light512, Scalar};
+        let classes = [Scalar, Light256, Heavy256, Light512, Heavy512, Heavy256, Heavy512];
+        let mut codes = vec![Code::SCALAR];
+        for class in classes.iter().cycle().take(4 + draws.below(6)) {
+            codes.push(Code::draw(draws, *class));
+        }
+        if draws.is(0.3) {
+            // The same code, a little slower: it asks for the same.
+            let code = codes[draws.below(codes.len())];
+            codes.push(Code { per_cycle: 0.95 * code.per_cycle, ..code });
+        }
+        let cores = 1 + draws.below(4);
+        let thread = |core: usize, draws: &mut Draws| {
+            let count = 2 + draws.below(6);
+            let steps: Vec<Step> = (0..count)
+                .map(|_| match draws.below(8) {
+                    0 => Step::Sleep { us: draws.size(1.0, 10_000.0) },
+                    1 | 2 => Step::Run { code: 0, length: Length::Us(draws.size(1.0, 10_000.0)) },
+                    kind => {
+                        let code = draws.below(codes.len());
+                        let length = if kind < 4 {
+                            Length::Us(draws.size(1.0, 1000.0))
+                        } else {
+                            Length::Instructions(draws.size(1.0, 1e6).round())
+                        };
+                        Step::Run { code, length }
+                    }
+                })
+                .collect();
+            Thread {
+                core,
+                begin_us: if draws.is(0.5) { 0.001 } else { draws.size(1.0, 500.0) },
+                times: 1 + draws.below(20) as u64,
+                steps,
+            }
+        };
+        let threads = (0..cores).map(|core| thread(core, draws)).collect();
+        let end_us = draws.is(0.3).then(|| draws.size(1000.0, 50_000.0));
+        Self { cores, codes, threads, end_us }
+    }
+
+    /// The scenario as a file.
+    pub(crate) fn toml(&self) -> String {
+        let mut text = format!(
+            "schema = \"dimmer/scenario/1\"\nname = \"drawn\"\nsource = \"drawn\"\n\
+             model = \"i9-7940x\"\ncores = {}\n",
+            self.cores
+        );
+        if let Some(us) = self.end_us {
+            _ = writeln!(text, "end_us = {us:?}");
+        }
+        for (index, code) in self.codes.iter().enumerate() {
+            let Code { class, per_cycle, share, is_chained, is_dirty, memory_ns } = code;
+            _ = writeln!(
+                text,
+                "[[code]]\nname = \"{index}\"\nclass = \"{}\"\nper_cycle = {per_cycle:?}\n\
+                 share = {share:?}\nchained = {is_chained}\ndirty_upper = {is_dirty}\n\
+                 memory_ns = {memory_ns:?}",
+                class.name()
+            );
+        }
+        for thread in &self.threads {
+            let Thread { core, begin_us, times, steps } = thread;
+            _ = writeln!(
+                text,
+                "[[thread]]\nname = \"on {core}\"\ncpu = {core}\nbegin_us = {begin_us:?}\n\
+                 times = {times}\nsteps = ["
+            );
+            for step in steps {
+                _ = match step {
+                    Step::Sleep { us } => writeln!(text, "  {{ sleep_us = {us:?} }},"),
+                    Step::Run { code, length: Length::Us(us) } => {
+                        writeln!(text, "  {{ run = \"{code}\", us = {us:?} }},")
+                    }
+                    Step::Run { code, length: Length::Instructions(n) } => {
+                        writeln!(text, "  {{ run = \"{code}\", instructions = {n:?} }},")
+                    }
+                };
+            }
+            text.push_str("]\n");
+        }
+        text
+    }
+
+    pub(crate) fn scenario(&self) -> Scenario {
+        Scenario::parse(Path::new("drawn.toml"), &self.toml()).unwrap()
+    }
+}
+
+/// A model that comes with Dimmer.
+pub(crate) fn shipped(name: &str) -> Model {
+    Model::parse(Path::new(name), builtin(name).unwrap()).unwrap()
+}
+
+pub(crate) fn made_up<T>(value: T) -> Option<Sourced<T>> {
+    Some(Sourced { value, source: "made up".to_owned(), guess: true, ci95: None })
+}
+
+/// The model with nothing left to chance.
+pub(crate) fn certain(mut model: Model) -> Model {
+    for rule in &mut model.rules {
+        (rule.instructions_log_sd, rule.grant_log_sd) = (None, None);
+    }
+    model.request.missed_share = None;
+    model.release.extended_share = None;
+    model
+}
+
+/// The model with the same clocks whatever number of cores is active.
+pub(crate) fn flat(mut model: Model) -> Model {
+    for level in &mut model.levels {
+        level.bins.truncate(1);
+        for bin in &mut level.bins {
+            (bin.from_cores, bin.cores) = (1, 64);
+        }
+    }
+    model
+}
+
+/// A model of which something is different than in those that come with Dimmer, with nothing left
+/// to chance.
+pub(crate) fn draw_model(draws: &mut Draws) -> Model {
+    let name = ["i9-7940x", "xeon-gold-6130"][draws.below(2)];
+    let mut model = certain(shipped(name));
+    if draws.is(0.3) {
+        model = flat(model);
+    }
+    let request = &mut model.request;
+    if draws.is(0.3) {
+        request.path = made_up(model::Path::Directly);
+    }
+    if draws.is(0.4) {
+        request.slot_ns = None;
+    }
+    if draws.is(0.2) {
+        request.stall_ns = draws.is(0.5).then(|| made_up(3_000)).flatten();
+    }
+    if draws.is(0.3) {
+        request.chained_throttle_factor = draws.is(0.5).then(|| made_up(0.5)).flatten();
+    }
+    let release = &mut model.release;
+    if draws.is(0.2) {
+        release.stall_ns = None;
+    }
+    if draws.is(0.3) {
+        release.hold_ns = made_up(20_000 + draws.below(800_000) as u64);
+    }
+    if draws.is(0.2) {
+        release.recurrence_ns = made_up(50_000 + draws.below(2_000_000) as u64);
+        release.recurrence_after_ns = draws.is(0.7).then(|| made_up(3_000_000)).flatten();
+    }
+    if draws.is(0.2) {
+        model.levels[2].issue_ratio = made_up(0.5);
+    }
+    if draws.is(0.2) {
+        let level = &mut model.levels[1];
+        (level.bins, level.clock_ratio) = (Vec::new(), made_up(0.9));
+    }
+    if draws.is(0.2) {
+        model.rules[0].grant_ns = None;
+    }
+    if draws.is(0.3) {
+        (model.shape.packages, model.shape.cores) = (made_up(4), made_up(2));
+    }
+    model
+}
