@@ -133,7 +133,8 @@ pub fn loops_text(loops: &[Compared], screen: Screen) -> String {
     format!("\nfeedback loops\n\n{}\n{partial}", table.render(screen))
 }
 
-/// How many rows of each class are hits, and how far the experiments got if an interrupt ended them.
+/// How many rows of each class are hits, and how far the experiments got if an interrupt ended
+/// them.
 fn verdict(recreated: &Recreated) -> String {
     let Recreated { done, experiments, .. } = recreated;
     let of_class = |class: Class| {

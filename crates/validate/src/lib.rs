@@ -3,8 +3,8 @@
 //! A [`Row`] is one result: the paper's value, the simulator's value for the same experiment, and
 //! whether the two agree within a tolerance. No result is looked up. The simulator's inputs are the
 //! processor's model, the costs of governors in software, and the experiment as the paper describes
-//! it. Some rows only show a parameter of the model again, through an experiment: the [`Class`] of a
-//! row says what its agreement is worth. Classes are counted apart.
+//! it. Some rows only show a parameter of the model again, through an experiment: the [`Class`] of
+//! a row says what its agreement is worth. Classes are counted apart.
 #![forbid(unsafe_code)]
 
 pub mod here;
