@@ -3,6 +3,8 @@
 
 use std::mem::offset_of;
 
+pub(crate) use crate::arch::thread_data::{get, offset, set};
+
 /// The layout of the data. All bytes are zero when a thread starts.
 #[repr(C, align(8))]
 struct Layout {
@@ -20,5 +22,3 @@ pub(crate) const HELD: usize = offset_of!(Layout, held);
 pub(crate) const ASYNCHRONOUS: usize = offset_of!(Layout, asynchronous);
 pub(crate) const UNCANCELLABLE: usize = offset_of!(Layout, uncancellable);
 pub(crate) const BYTES: usize = size_of::<Layout>();
-
-pub(crate) use crate::arch::thread_data::{get, offset, set};

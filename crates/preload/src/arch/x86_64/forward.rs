@@ -23,6 +23,7 @@ macro_rules! forward {
             @ $name, $before, ["test r11, r11", "jz {otherwise}",], otherwise = sym $otherwise
         );
     };
+    // What both rules above lead to: the test for null, and the operand that it uses.
     (@ $name:ident, $before:path, [$($test:literal,)*] $(, $operand:ident = sym $path:path)?) => {
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
