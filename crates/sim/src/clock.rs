@@ -121,8 +121,8 @@ impl Clocks {
     }
 }
 
-/// The numbers of active cores, up to `cores`, that no bin of the level covers, and the clock of the
-/// next bin, which is used for them.
+/// The numbers of active cores, up to `cores`, that no bin of the level covers, and the clock of
+/// the next bin, which is used for them.
 fn assumed_bins(level: &Level, cores: u32) -> impl Iterator<Item = Assumed> {
     let mut covered = 0;
     level.bins.iter().filter_map(move |bin| {

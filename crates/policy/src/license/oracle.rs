@@ -106,8 +106,8 @@ mod tests {
         assert_eq!(runs(&change(L0, L2), || busy(41_000.0), &PRICES), Some(L0));
     }
 
-    /// No hold time costs less than knowing the gap, by the times that it takes to execute a gap: at
-    /// two thirds of the clock while the level is held, at the whole clock from then on.
+    /// No hold time costs less than knowing the gap, by the times that it takes to execute a gap:
+    /// at two thirds of the clock while the level is held, at the whole clock from then on.
     #[test]
     fn no_time_to_hold_costs_less_than_the_choice() {
         let takes = |gap: &Gap, hold_ns: f64| {

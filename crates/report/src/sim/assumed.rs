@@ -1,4 +1,4 @@
-//! What a simulation assumes where its model lacks a value.
+//! What a simulation assumes where its model lacks a value. `docs/sim-json.md` describes the keys.
 
 use dimmer_processor::model::{Assumed, Model};
 use dimmer_sim::Governor;

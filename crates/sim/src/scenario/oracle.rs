@@ -16,8 +16,8 @@ const WAYS: [Governor; 5] =
     [Governor::Hardware, Governor::Oracle, Governor::User, Governor::Predictive, Governor::AvxFreq];
 
 impl Scenario {
-    /// Runs the scenario as the oracle would ([`Scenario::run_on`]). [`Outcome::oracle_way`] is what
-    /// it did.
+    /// Runs the scenario as the oracle would ([`Scenario::run_on`]). [`Outcome::oracle_way`] is
+    /// what it did.
     ///
     /// # Errors
     /// As [`Scenario::run_on`], in any of the ways that it tries.
