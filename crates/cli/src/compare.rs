@@ -53,7 +53,7 @@ fn governors(
     let governors: Vec<Governor> = Governor::ALL.into_iter().filter(is_chosen).collect();
     let stops = || interrupt.is_set();
     let results = repeat(&governors, arguments.repeat, &stops, |governor, seed| {
-        let (outcome, ()) = scenario.run(model, *governor, seed, (), &stops)?;
+        let (outcome, ()) = scenario.run(model, *governor, seed, (), &|_| stops())?;
         Ok((!outcome.is_partial).then_some(outcome))
     })?;
     Ok(Governors::new(scenario, model, arguments.repeat, &governors, &results))
@@ -73,7 +73,8 @@ fn loops(
     let stops = || interrupt.is_set();
     let results = repeat(&loops, arguments.repeat, &stops, |moving, seed| {
         let settings = scenario.settings(model, Governor::Hardware, *moving, seed)?;
-        let (outcome, course) = scenario.run_on(model, settings, Course::default(), &stops)?;
+        let (outcome, course) =
+            scenario.run_on(model, settings, Course::default(), &|_| stops())?;
         Ok((!outcome.is_partial).then_some((outcome, course)))
     })?;
     Ok(Loops::new(scenario, model, (arguments.repeat, hand_over_ns), &loops, &results))

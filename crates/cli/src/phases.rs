@@ -136,7 +136,7 @@ fn once(
     });
     let script = Script::new(steps.collect(), 1).under(governor);
     machine.spawn("phases", Box::new(script), Some(0));
-    if machine.run_unless(Moment::MAX, stops)? == Ended::Stopped {
+    if machine.run_unless(Moment::MAX, &|_| stops())? == Ended::Stopped {
         return Ok(None);
     }
     let done = machine.threads().next().map(|thread| thread.instructions.clone());

@@ -18,6 +18,16 @@ pub(crate) fn bar(steps: u64) -> ProgressBar {
     bar
 }
 
+/// How long a command may take without a bar.
+pub(crate) const SHOWN_AFTER: Duration = Duration::from_secs(2);
+
+/// The steps of a bar of 1000 for the part that is done (0 to 1).
+pub(crate) fn thousandths(done: f64) -> u64 {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 1000")]
+    let thousandths = (done * 1000.0).round() as u64;
+    thousandths
+}
+
 /// The bar of a measurement that a user may end.
 pub(crate) struct Progress {
     bar: ProgressBar,
@@ -42,9 +52,7 @@ impl Observer for Progress {
         if Instant::now() < self.shown_from {
             return;
         }
-        let thousandths = (done * 1000.0).round();
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 1000")]
-        self.bar.set_position(thousandths as u64);
+        self.bar.set_position(thousandths(done));
         self.bar.set_message(what.to_owned());
     }
 

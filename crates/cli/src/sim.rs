@@ -2,16 +2,17 @@
 
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Instant;
 
 use anyhow::Context;
 use dimmer_host::interrupt::Interrupt;
 use dimmer_processor::model::Model;
 use dimmer_report::sim::{Run, Trace};
-use dimmer_sim::Governor;
 use dimmer_sim::scenario::Scenario;
+use dimmer_sim::{Governor, Moment};
 
 use crate::output::{self, Output};
-use crate::{args, bad_input, input, model};
+use crate::{args, bad_input, input, model, progress};
 
 pub(crate) fn run(arguments: &args::SimRun) -> anyhow::Result<ExitCode> {
     let json = arguments.json.open()?;
@@ -27,8 +28,17 @@ pub(crate) fn run(arguments: &args::SimRun) -> anyhow::Result<ExitCode> {
     let settings = settings.map_err(bad_input)?;
     let interrupt = Interrupt::install().context("cannot handle signals")?;
     let traced = trace.is_some().then(Trace::default);
-    let (outcome, traced) =
-        scenario.run_on(&model, settings, traced, &|| interrupt.is_set()).map_err(bad_input)?;
+    let (bar, begun) = (progress::bar(1000), Instant::now());
+    let stops = |now: Moment| {
+        if let Some(end) = scenario.end().filter(|_| begun.elapsed() > progress::SHOWN_AFTER) {
+            let done = now.since_start().as_f64() / end.since_start().as_f64();
+            bar.set_position(progress::thousandths(done));
+        }
+        interrupt.is_set()
+    };
+    let ran = scenario.run_on(&model, settings, traced, &stops);
+    bar.finish_and_clear();
+    let (outcome, traced) = ran.map_err(bad_input)?;
     if let (Some(trace), Some(traced)) = (trace, traced) {
         trace.write(&traced.encode(&scenario, &model, &outcome))?;
     }

@@ -164,19 +164,24 @@ impl<O: Observer> Machine<O> {
     /// If threads wait for each other, release locks that they do not hold, or take steps without
     /// end that take no time.
     pub fn run(&mut self, end: Moment) -> Result<bool, SimError> {
-        Ok(self.run_unless(end, &|| false)? == Ended::Reached)
+        Ok(self.run_unless(end, &|_| false)? == Ended::Reached)
     }
 
-    /// Like [`Machine::run`], but stops when `stops`, called every 1024 events, returns true. Then
-    /// everything up to the last event is counted, and the machine may go on from there.
+    /// Like [`Machine::run`], but stops when `stops`, called every 1024 events with the time that
+    /// is reached, returns true. Then everything up to the last event is counted, and the machine
+    /// may go on from there.
     ///
     /// # Errors
     /// As [`Machine::run`].
-    pub fn run_unless(&mut self, end: Moment, stops: &dyn Fn() -> bool) -> Result<Ended, SimError> {
+    pub fn run_unless(
+        &mut self,
+        end: Moment,
+        stops: &dyn Fn(Moment) -> bool,
+    ) -> Result<Ended, SimError> {
         const ASKED_EVERY: u32 = 1024;
         let mut events = 0_u32;
         loop {
-            if events.is_multiple_of(ASKED_EVERY) && stops() {
+            if events.is_multiple_of(ASKED_EVERY) && stops(self.now) {
                 self.count_all();
                 return Ok(Ended::Stopped);
             }

@@ -190,7 +190,7 @@ impl Scenario {
         governor: Governor,
         seed: u64,
         observer: O,
-        stops: &dyn Fn() -> bool,
+        stops: &dyn Fn(Moment) -> bool,
     ) -> Result<(Outcome, O), SimError> {
         let settings = self.settings(model, governor, Moving::None, seed)?;
         self.run_on(model, settings, observer, stops)
@@ -206,7 +206,7 @@ impl Scenario {
         model: &Model,
         settings: Settings,
         observer: O,
-        stops: &dyn Fn() -> bool,
+        stops: &dyn Fn(Moment) -> bool,
     ) -> Result<(Outcome, O), SimError> {
         if settings.governor == Governor::Oracle {
             return self.run_oracle(model, &settings, observer, stops);
@@ -220,7 +220,7 @@ impl Scenario {
         model: &Model,
         settings: Settings,
         observer: O,
-        stops: &dyn Fn() -> bool,
+        stops: &dyn Fn(Moment) -> bool,
     ) -> Result<(Outcome, O), SimError> {
         let (mut machine, end) = self.machine_of(model, settings, observer)?;
         let is_partial = machine.run_unless(end, stops)? == Ended::Stopped;

@@ -507,12 +507,12 @@ fn a_machine_that_is_stopped_tells_how_far_it_got_and_may_go_on() {
         machine
     };
     let mut whole = begun();
-    assert_eq!(whole.run_unless(Moment::MAX, &|| false).unwrap(), Ended::Done);
+    assert_eq!(whole.run_unless(Moment::MAX, &|_| false).unwrap(), Ended::Done);
     let mut stopped = begun();
-    assert_eq!(stopped.run_unless(at(MS), &|| true).unwrap(), Ended::Stopped);
+    assert_eq!(stopped.run_unless(at(MS), &|_| true).unwrap(), Ended::Stopped);
     assert_eq!(stopped.now(), Moment::START);
     let asked = std::cell::Cell::new(0);
-    let stops = || {
+    let stops = |_| {
         asked.set(asked.get() + 1);
         asked.get() > 3
     };
@@ -521,7 +521,7 @@ fn a_machine_that_is_stopped_tells_how_far_it_got_and_may_go_on() {
     assert!((at(MS)..whole.now()).contains(&now), "{now:?}");
     let sum = totals.level.iter().sum::<Picos>() + totals.throttled + totals.still;
     assert_eq!(at(sum + totals.idle), now);
-    assert_eq!(stopped.run_unless(now + US / 2, &|| false).unwrap(), Ended::Reached);
+    assert_eq!(stopped.run_unless(now + US / 2, &|_| false).unwrap(), Ended::Reached);
     assert!(!stopped.run(Moment::MAX).unwrap());
     assert_eq!(stopped.cores().next(), whole.cores().next());
     let finished = |machine: &Machine<Levels>| machine.threads().next().unwrap().finished;

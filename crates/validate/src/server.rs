@@ -173,7 +173,7 @@ impl Plan {
         if self.has_extra_core {
             settings.cores += 1;
         }
-        let (outcome, course) = scenario.run_on(&model, settings, Course::default(), &|| false)?;
+        let (outcome, course) = scenario.run_on(&model, settings, Course::default(), &|_| false)?;
         Ok(Run { outcome, course })
     }
 }

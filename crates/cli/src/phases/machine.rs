@@ -1,7 +1,6 @@
 //! The real instructions of the phases, on this machine.
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::Context;
 use dimmer_host::cpuid::Cpuid;
@@ -13,7 +12,7 @@ use dimmer_report::phases as report;
 
 use super::{Kind, Phase};
 use crate::output::{self, Output};
-use crate::progress::Progress;
+use crate::progress::{self, Progress};
 use crate::{args, bad_input, measured};
 
 /// Limit of the duration of all phases together (µs): nothing can stop a run in the middle.
@@ -21,9 +20,6 @@ const LONGEST_US: u64 = 20_000_000;
 
 /// Approximate duration of all runs if their number is not given (µs).
 const USUAL_US: u64 = 3_000_000;
-
-/// Time before the progress bar appears.
-const SILENT: Duration = Duration::from_secs(2);
 
 pub(super) fn run(
     arguments: &args::Phases,
@@ -62,7 +58,7 @@ pub(super) fn run(
         .map(|phase| phases::Phase { code: code(phase.kind), ns: phase.us as f64 * 1000.0 });
     let real: Vec<phases::Phase> = real.collect();
     let repeat = arguments.repeat.unwrap_or((USUAL_US / total_us).clamp(3, super::RUNS));
-    let mut progress = Progress::new(interrupt.clone(), SILENT);
+    let mut progress = Progress::new(interrupt.clone(), progress::SHOWN_AFTER);
     let found = phases::run(
         &mut silicon,
         cpu,

@@ -240,7 +240,7 @@ fn runs(model: &Model, scenario: &Scenario, what: &str) {
     for governor in [Governor::Hardware, Governor::AvxFreq, Governor::Predictive] {
         for mechanism in [Moving::None, Moving::Loop(loops::USUAL)] {
             let asked = Cell::new(0);
-            let stops = || {
+            let stops = |_| {
                 asked.set(asked.get() + 1);
                 asked.get() > MOST_ASKED
             };
@@ -259,7 +259,7 @@ fn every_number_of_a_model_at_its_extremes_is_refused_or_ends() {
     let plain = Model::parse(Path::new("m.toml"), MODEL).expect("a model");
     let scenario = Scenario::parse(Path::new("s.toml"), SCENARIO).expect("a scenario");
     let settings = scenario.settings(&plain, Governor::Hardware, Moving::None, 1).unwrap();
-    scenario.run_on(&plain, settings, (), &|| false).expect("a run");
+    scenario.run_on(&plain, settings, (), &|_| false).expect("a run");
     for (key, place) in numbers(MODEL) {
         for extreme in EXTREMES {
             let mut model = MODEL.to_owned();

@@ -9,7 +9,7 @@
 use dimmer_processor::model::Model;
 
 use super::{Outcome, Scenario};
-use crate::{Governor, Observer, Settings, SimError};
+use crate::{Governor, Moment, Observer, Settings, SimError};
 
 /// What the oracle tries, the first among equals.
 const WAYS: [Governor; 5] =
@@ -26,7 +26,7 @@ impl Scenario {
         model: &Model,
         settings: &Settings,
         observer: O,
-        stops: &dyn Fn() -> bool,
+        stops: &dyn Fn(Moment) -> bool,
     ) -> Result<(Outcome, O), SimError> {
         let under = |governor| Settings { governor, ..settings.clone() };
         let (mut best, mut hardware) = ((Governor::Hardware, 1.0), None);

@@ -44,7 +44,7 @@ fn a_scenario_runs() {
     let totals = machine.threads().next().unwrap();
     assert_eq!(totals.finished, Some(Moment::START + 45_000 * PS));
     assert!((totals.instructions[0] - 3.0 * 43_000.0).abs() < 1.0);
-    let (outcome, ()) = scenario.run(&model, Governor::Hardware, 1, (), &|| false).unwrap();
+    let (outcome, ()) = scenario.run(&model, Governor::Hardware, 1, (), &|_| false).unwrap();
     let phases = &outcome.threads[0].phases;
     assert_eq!((phases.len(), phases[0].code.as_str(), phases[0].time), (1, "scalar", 30_000 * PS));
 }
@@ -120,7 +120,7 @@ fn equal_threads_are_numbered_and_each_has_its_cpu() {
             .replace("cpu = 1", &format!("cpu = {}", number - 1))
     };
     let outcome = |text: &str| {
-        parse(text).unwrap().run(&model, Governor::Hardware, 1, (), &|| false).unwrap().0
+        parse(text).unwrap().run(&model, Governor::Hardware, 1, (), &|_| false).unwrap().0
     };
     assert_eq!(outcome(&two), outcome(&format!("{}{}{}", &GOOD[..i], one(1), one(2))));
 }
@@ -135,11 +135,11 @@ fn threads_ask_for_p_states_of_the_model() {
     };
     let scenario = parse(&text).unwrap();
     let (outcome, ()) =
-        scenario.run(&model("fx-8120"), Governor::Hardware, 1, (), &|| false).unwrap();
+        scenario.run(&model("fx-8120"), Governor::Hardware, 1, (), &|_| false).unwrap();
     // P6 to P2 takes 45.8 us, so the first 10 us are slow, and those of the next rounds faster.
     let cycles = outcome.threads[0].phases[0].instructions;
     assert!((1.4 * 29_000.0..3.1 * 27_000.0).contains(&cycles), "{cycles}");
-    let error = scenario.run(&model("i7-4770"), Governor::Hardware, 1, (), &|| false).unwrap_err();
+    let error = scenario.run(&model("i7-4770"), Governor::Hardware, 1, (), &|_| false).unwrap_err();
     assert!(error.to_string().contains("no P-state `P6`, expected P39, P34"), "{error}");
     check("{ lock = 0 }", "{ lock = 0, pstate = \"P2\" }", "{ pstate = NAME }, { enter = REGION }");
 }
@@ -162,7 +162,7 @@ fn who_takes_a_thread_over_fetches_what_it_has_in_caches() {
             thread("cpu = 1", &run(5000)),
         ];
         let scenario = parse(&format!("{head}{}", threads.concat())).unwrap();
-        let run = scenario.run(&model(name), Governor::Hardware, 1, (), &|| false);
+        let run = scenario.run(&model(name), Governor::Hardware, 1, (), &|_| false);
         let cores = run.unwrap().0.cores;
         [cores[0].delayed, cores[1].delayed]
     };
@@ -182,7 +182,7 @@ fn latencies_are_counted_from_when_requests_come() {
         let i = one.find("steps").unwrap();
         let steps = "steps = [{ run = \"scalar\", us = 10 }]";
         let scenario = parse(&format!("{}{steps}", &one[..i])).unwrap();
-        let (outcome, ()) = scenario.run(&model, Governor::Hardware, 1, (), &|| false).unwrap();
+        let (outcome, ()) = scenario.run(&model, Governor::Hardware, 1, (), &|_| false).unwrap();
         outcome.threads[0].latencies.unwrap()
     };
     let close = |found: u64, expected: f64| (found as f64 / expected - 1.0).abs() < 0.1;
@@ -221,7 +221,7 @@ fn threads_begin_when_they_are_to() {
         Model::parse(Path::new("i9-7940x"), dimmer_processor::model::builtin("i9-7940x").unwrap());
     let scenario = parse(&text).unwrap();
     let (outcome, ()) =
-        scenario.run(&model.unwrap(), Governor::Hardware, 1, (), &|| false).unwrap();
+        scenario.run(&model.unwrap(), Governor::Hardware, 1, (), &|_| false).unwrap();
     assert!(outcome.cores.iter().all(|core| core.idle >= 20_000_000 * PS));
     check("steps = [", "begin_us = -1\nsteps = [", "`begin_us` is -1");
 }

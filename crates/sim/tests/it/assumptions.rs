@@ -62,6 +62,6 @@ fn a_value_without_an_assumption_is_an_error() {
     let mut model = shipped("i9-7940x");
     model.release.hold_ns = None;
     let work = work(InstructionClass::Heavy512, false, 1);
-    let error = work.scenario().run(&model, Governor::Hardware, 1, (), &|| false).unwrap_err();
+    let error = work.scenario().run(&model, Governor::Hardware, 1, (), &|_| false).unwrap_err();
     assert!(error.to_string().contains("`release.hold_ns`"), "{error}");
 }

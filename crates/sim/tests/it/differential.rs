@@ -22,7 +22,7 @@ const LEAST_NS: f64 = 300.0;
 const LEAST_PART: f64 = 1e-4;
 
 pub(crate) fn simulate(model: &Model, work: &Work, governor: Governor, seed: u64) -> Outcome {
-    work.scenario().run(model, governor, seed, (), &|| false).unwrap().0
+    work.scenario().run(model, governor, seed, (), &|_| false).unwrap().0
 }
 
 /// The quantities in which two outcomes differ.

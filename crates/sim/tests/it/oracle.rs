@@ -18,7 +18,7 @@ fn settings(model: &Model, work: &Work, governor: Governor, costs: Costs) -> Set
 
 fn run(model: &Model, work: &Work, governor: Governor, costs: Costs) -> Outcome {
     let settings = settings(model, work, governor, costs);
-    work.scenario().run_on(model, settings, (), &|| false).unwrap().0
+    work.scenario().run_on(model, settings, (), &|_| false).unwrap().0
 }
 
 #[test]
@@ -108,6 +108,6 @@ fn an_interrupt_while_the_oracle_tries_leaves_a_partial_outcome() {
     let model = certain(shipped("i9-7940x"));
     let work = bursts(100.0, 100_000.0);
     let settings = settings(&model, &work, Governor::Oracle, Costs::default());
-    let (outcome, ()) = work.scenario().run_on(&model, settings, (), &|| true).unwrap();
+    let (outcome, ()) = work.scenario().run_on(&model, settings, (), &|_| true).unwrap();
     assert!(outcome.is_partial && outcome.threads[0].finished.is_none());
 }
