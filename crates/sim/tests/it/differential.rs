@@ -1,8 +1,8 @@
 //! The simulator against the one that was written from the documents alone.
 //!
-//! Of 10,000 scenarios 3 differ, in each by two events less than a nanosecond apart (a piece of code
-//! of one instruction, or a grant at the end of a slot), which the two round to different
-//! nanoseconds: a level is visited for one nanosecond or not, or a slot is missed or not.
+//! Of 10,000 scenarios 3 differ, in each by two events less than a nanosecond apart (code of one
+//! instruction, or a grant at the end of a slot), which the two round to different nanoseconds: a
+//! level is visited for one nanosecond or not, or a slot is missed or not.
 
 use dimmer_processor::model::Model;
 use dimmer_sim::Governor;
