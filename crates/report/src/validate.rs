@@ -173,11 +173,11 @@ pub fn markdown(recreated: &[Recreated], loops: &[Compared]) -> String {
         "# Validation\n\nWhat papers report, and what the simulator gives for the same experiments. This \
          page is written by\n`dimmer sim validate --markdown docs/VALIDATION.md`, and a test compares it. \
          The simulator knows the\nprocessor's model ([model.md](model.md)), the cost of governors in \
-         software, and the experiment. The\npapers: [PAPERS.md](PAPERS.md).\n\nThe class of a row \
-         says what a hit is worth. *Predicted*: it could have come out otherwise, and the\nparameters \
-         behind it come from elsewhere. *Mixed*: a part of its values is predicted. *Seen again*:\na \
-         parameter of the model, or a constant of an algorithm, comes out as it was put in; that shows \
-         only\nthat the simulator does what it was told.\n",
+         software, and the experiment. The\npapers: [PAPERS.md](PAPERS.md).\n\nThe class of a \
+         row says what a hit is worth. *Predicted*: it could have come out otherwise, and the\n\
+         parameters behind it come from elsewhere. *Mixed*: a part of its values is predicted. \
+         *Seen again*:\na parameter of the model, or a constant of an algorithm, comes out as it \
+         was put in; that shows only\nthat the simulator does what it was told.\n",
     );
     for recreated in recreated {
         let Recreated { paper, rows, .. } = recreated;

@@ -28,12 +28,11 @@ impl Class {
     }
 }
 
-/// How far our value may be from the paper's, of whatever kind and class a row is: by this part of
-/// it.
+/// The part of the paper's value by which ours may differ, in rows of every class.
 const PART: f64 = 0.1;
 
-/// A change in percent may be off by so many points as well. Source: paper 000 §5.2.2 calls 0.31 %
-/// noise.
+/// The points by which a change in percent may differ, if that is more. Source: paper 000 §5.2.2
+/// calls 0.31 % noise.
 const POINTS: f64 = 0.5;
 
 /// What the paper says of the values of a row.

@@ -135,7 +135,8 @@ mod tests {
     use super::*;
 
     const WORDS: &str = "# A\n\n## Words\n\n| word | meaning | gone |\n|---|---|---|\n\
-                         | **lamp** | gives light | lantern, torchlight, light_again, lamp-like |\n\n\
+                         | **lamp** | gives light | \
+                         lantern, torchlight, light_again, lamp-like |\n\n\
                          - `lantern` in `quoting.rs`: a quotation\n\n## More\n\
                          | **other** | table | other |\n";
 

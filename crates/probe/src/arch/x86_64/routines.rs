@@ -44,8 +44,8 @@ pub(crate) fn unit() -> Result<Vec<u8>, AssemblyError> {
 }
 
 pub(crate) fn issue() -> Result<Vec<u8>, AssemblyError> {
-    let mut a = Assembler::new();
     use Register::{R8, R9, R10, R11, RAX, RDI, RDX, RSI};
+    let mut a = Assembler::new();
     let again = a.code.len();
     for _ in 0..Work::ISSUE_STEP / 8 {
         for register in [RAX, RDX, RSI, RDI, R8, R9, R10, R11] {
@@ -162,7 +162,7 @@ impl Assembler {
         self.add(Instruction::with2(code, to, from))
     }
 
-    /// Loads a register from the begin of the operands.
+    /// Loads a register from the start of the operand page.
     fn load(&mut self, code: Code, to: Register) -> Result<(), AssemblyError> {
         self.add(Instruction::with2(code, to, MemoryOperand::with_base(Register::R15)))
     }
