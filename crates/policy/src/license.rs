@@ -39,8 +39,8 @@ pub struct Order {
     pub level: LicenseLevel,
     /// Whether code that asks for a higher level is throttled.
     pub is_throttled: bool,
-    /// Whether the core stands still because its clock changes.
-    pub is_still: bool,
+    /// The level to which its clock changes now, if it does: the core stands still meanwhile.
+    pub changes_to: Option<LicenseLevel>,
 }
 
 /// A change of the code on a core, as a governor in software is notified of it.

@@ -102,6 +102,9 @@ pub struct Clock {
     pub max_mhz: Option<Sourced<u64>>,
     /// Rated power of a package (mW).
     pub tdp_mw: Option<Sourced<u64>>,
+    /// The time from one decision of the power control about clocks that software asks to raise to
+    /// the next (ns).
+    pub raise_period_ns: Option<Sourced<u64>>,
 }
 
 /// The highest clock for a number of active cores.

@@ -38,6 +38,7 @@ pub fn summary(model: &Model) -> String {
     lines.value("guaranteed", clock.base_mhz.as_ref(), " MHz");
     lines.value("highest", clock.max_mhz.as_ref(), " MHz");
     lines.value("rated power", clock.tdp_mw.as_ref(), " mW");
+    lines.value("raised by software every", clock.raise_period_ns.as_ref(), " ns");
     lines.head("License levels");
     for level in &model.levels {
         for bin in &level.bins {

@@ -96,6 +96,12 @@ pub(crate) struct Core {
     pub(crate) software: Software,
     /// The level that the governor in software has set.
     pub(crate) set: LicenseLevel,
+    /// The level whose clock the processor grants to it: the same, or a higher one until `raises`.
+    pub(crate) granted: LicenseLevel,
+    /// When the processor raises the clock, if software waits for that.
+    pub(crate) raises: Option<Moment>,
+    /// Whether the change of the processor's own level stops the core.
+    pub(crate) halts: bool,
     /// When the governor sets the level back to L0, if it waits for that.
     pub(crate) release: Option<Moment>,
     pub(crate) delays: Delays,
@@ -139,6 +145,9 @@ impl Core {
             hardware,
             software,
             set: LicenseLevel::new(0),
+            granted: LicenseLevel::new(0),
+            raises: None,
+            halts: false,
             release: None,
             delays: Delays::default(),
             act: None,
@@ -184,7 +193,7 @@ impl Core {
     }
 
     pub(crate) fn is_still(&self, now: Moment) -> bool {
-        self.order.is_still || self.delays.is_still(now)
+        self.halts || self.delays.is_still(now)
     }
 
     /// The highest demand of the running threads.
@@ -335,6 +344,7 @@ impl Core {
         }
         let wakes_at = |time: Option<Time>| time.map_or(Moment::MAX, Time::moment);
         earlier(wakes_at(self.hardware.next_wakeup()));
+        earlier(self.raises.unwrap_or(Moment::MAX));
         // One act at a time: events due meanwhile are handled when it is over.
         if self.act.is_none() {
             earlier(self.release.unwrap_or(Moment::MAX));

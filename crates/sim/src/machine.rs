@@ -10,6 +10,7 @@ mod settings;
 mod software;
 mod thread;
 
+use dimmer_policy::license::Chance as _;
 use dimmer_policy::license::hardware::PowerControl;
 use dimmer_processor::model::{Missing, Model};
 use dimmer_processor::power::PowerCurve;
@@ -50,6 +51,8 @@ struct Package {
     control: PowerControl,
     /// Cores that execute something.
     active: u32,
+    /// When the power control first decides about raised clocks.
+    raises_from: Moment,
 }
 
 /// A processor that runs threads.
@@ -106,8 +109,16 @@ impl<O: Observer> Machine<O> {
         let meter = curve.map(|curve| Meter::new(model, curve, cores.len(), waits_at));
         let meter = meter
             .map(|meter| if settings.idle_states { meter.with_idle_states(model) } else { meter });
+        // Drawn apart, so that threads draw the same under every governor.
+        let mut phases = Random::new(!settings.seed);
+        let package = || Package {
+            raises_from: Moment::START
+                + Picos::rounded(processor.raise_period().as_f64() * phases.uniform()),
+            ..Package::default()
+        };
+        let packages = std::iter::repeat_with(package).take(processor.packages(cores.len()));
         let mut machine = Self {
-            packages: (0..processor.packages(cores.len())).map(|_| Package::default()).collect(),
+            packages: packages.collect(),
             processor,
             moves: Moves::new(model),
             chance: Random::new(settings.seed),
@@ -283,6 +294,11 @@ impl<O: Observer> Machine<O> {
             // A level that is released as soon as it is granted counts, too.
             this.obey();
         }
+        if this.raises.is_some_and(|raises| raises <= self.now) {
+            let level = this.set;
+            self.grant(core, level);
+        }
+        let this = &mut self.cores[core];
         if this.act.is_none() {
             let is_due = |wake: Option<Time>| wake.is_some_and(|wake| wake <= time);
             if this.release.is_some_and(|release| release <= self.now) {
@@ -453,6 +469,7 @@ impl<O: Observer> Machine<O> {
             self.tell_software(core, &before);
         }
         self.cores[core].obey();
+        self.cores[core].halts = self.halts(core);
         let package = self.processor.package(core);
         let before = self.packages[package].active;
         let is_active = self.cores[core].is_active();

@@ -174,6 +174,41 @@ fn a_program_that_decides_itself_loses_nothing_after_wide_code() {
     );
 }
 
+/// Paper 000 §5.2.2: what software raises waits for the power control's next decision, and what it
+/// lowers does not. While software keeps the clock lower, the processor's own release does not stop
+/// the core.
+#[test]
+fn software_waits_for_a_higher_clock() {
+    let period = model().clock.raise_period_ns.unwrap().value as f64;
+    let mut waits = Vec::new();
+    for seed in 0..200 {
+        let settings = Settings { governor: Governor::User, seed, ..Settings::default() };
+        let mut machine = machine(settings);
+        let steps = vec![
+            (Step::Run(scalar(Extent::Time(MS))), LicenseLevel::new(0)),
+            (Step::Run(heavy(Extent::Time(MS))), LicenseLevel::new(2)),
+            (Step::Run(scalar(Extent::Time(5 * MS))), LicenseLevel::new(0)),
+        ];
+        let script = Script::new(steps, 1).under(Governor::User);
+        machine.spawn("a", Box::new(script), None);
+        // Heavy code at 2.8 GHz from the call on, less two standstills at most.
+        machine.run(at(2 * MS)).unwrap();
+        let heavy = machine.threads().next().unwrap().instructions[1];
+        assert!((0.97..=1.0).contains(&(heavy / 5.6e6)), "{heavy}");
+        machine.run(at(7 * MS)).unwrap();
+        // Until the raise at 2.8 GHz, then at the 3.4 GHz of its own L2, which it holds.
+        let scalar = machine.threads().next().unwrap().instructions[0] - 4.3e6;
+        let at_own = 3.4 * 664e3 + 4.3 * (5e6 - 674e3) - 3.4 * 11e3;
+        waits.push((at_own - scalar) / (3.4 - 2.8));
+    }
+    let (least, most) = waits
+        .iter()
+        .fold((f64::MAX, 0.0_f64), |(least, most), wait| (least.min(*wait), most.max(*wait)));
+    let mean = waits.iter().sum::<f64>() / waits.len() as f64;
+    assert!(least < 0.1 * period && (0.9 * period..1.1 * period).contains(&most), "{least} {most}");
+    assert!((0.4 * period..0.6 * period).contains(&mean), "{mean}");
+}
+
 #[test]
 fn siblings_share_a_core_and_the_more_demanding_one_rules() {
     let settings = Settings { threads_per_core: 2, smt_share: 0.6, ..Settings::default() };

@@ -115,7 +115,10 @@ impl Hardware {
         Order {
             level: self.level,
             is_throttled: is_asking && self.level == L0,
-            is_still: matches!(self.doing, Doing::Standing { .. }),
+            changes_to: match self.doing {
+                Doing::Standing { to, .. } => Some(to),
+                _ => None,
+            },
         }
     }
 

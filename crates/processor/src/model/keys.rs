@@ -29,7 +29,10 @@ pub const KEYS: &[(&str, &[&str])] = &[
     ),
     ("topology", &["packages", "cores", "threads_per_core", "l2_kib", "l3_kib"]),
     ("cluster", &["name", "cores", "max_mhz", "capacity_ratio"]),
-    ("clock", &["domain", "tsc_mhz", "min_mhz", "base_mhz", "max_mhz", "tdp_mw"]),
+    (
+        "clock",
+        &["domain", "tsc_mhz", "min_mhz", "base_mhz", "max_mhz", "tdp_mw", "raise_period_ns"],
+    ),
     ("level", &["name", "bins", "clock_ratio", "issue_ratio", "reduced_mhz"]),
     ("level.bins", &["from_cores", "cores", "mhz"]),
     (

@@ -134,6 +134,7 @@ impl Reader<'_> {
                 base_mhz: self.sourced(&table, "base_mhz", mhz),
                 max_mhz: self.sourced(&table, "max_mhz", mhz),
                 tdp_mw: self.sourced(&table, "tdp_mw", mw),
+                raise_period_ns: self.sourced(&table, "raise_period_ns", slot_ns),
             };
             self.check_clock(&model.clock, &table.span);
         }

@@ -42,6 +42,7 @@ impl Model {
             out.sourced("base_mhz", clock.base_mhz.as_ref());
             out.sourced("max_mhz", clock.max_mhz.as_ref());
             out.sourced("tdp_mw", clock.tdp_mw.as_ref());
+            out.sourced("raise_period_ns", clock.raise_period_ns.as_ref());
         });
         for level in &self.levels {
             out.section("[[level]]", |out| out.level(level));

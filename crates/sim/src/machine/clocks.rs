@@ -16,7 +16,7 @@ impl<O: Observer> Machine<O> {
         let level = this.order().level;
         this.ghz = match this.software {
             Software::Absent => self.processor.ghz(level, active),
-            _ => self.processor.governed_ghz(level, this.set, active),
+            _ => self.processor.governed_ghz(level, this.granted, active),
         };
         if let Some(points) = &self.points {
             this.ghz = this.ghz.min(points.ghz(core));
@@ -102,15 +102,21 @@ impl<O: Observer> Machine<O> {
         request.map_or(self.settings.costs.call_ns, Picos::ns)
     }
 
-    /// Handles a change of the level by a governor in software. The core stands still, or, if the
-    /// model gives the duration of the change, it runs on while the clock rises. A lower clock is
-    /// there at once.
+    /// Handles a change of the level by a governor in software. If the model gives the duration of
+    /// the change, the core runs on while the clock rises, and a lower clock is there at once.
+    /// Otherwise a lower clock is granted at once, and a higher one when the power control decides
+    /// next.
     pub(super) fn changes_level(&mut self, core: usize, from: LicenseLevel, to: LicenseLevel) {
         let Some(change) = self.change(core, from, to) else {
-            let stall = self.processor.stall();
-            self.cores[core].delays.stand_still(self.now, stall);
+            let waits = to < self.cores[core].granted;
+            let raises = waits.then(|| self.next_raise(core)).filter(|raises| *raises > self.now);
+            self.cores[core].raises = raises;
+            if raises.is_none() {
+                self.grant(core, to);
+            }
             return;
         };
+        self.cores[core].granted = to;
         let span = change.total.unwrap_or(Picos::ZERO) - change.request.unwrap_or(Picos::ZERO);
         let [slow, fastest] = [from, L0].map(|level| self.processor.ghz(level, self.active(core)));
         let Some(points) = self.points.as_mut().filter(|_| to < from && span > Picos::ZERO) else {
@@ -123,6 +129,43 @@ impl<O: Observer> Machine<O> {
         }
     }
 
+    /// When the power control of the core's package next decides about raised clocks: now or later.
+    fn next_raise(&self, core: usize) -> Moment {
+        let (period, from) = (
+            self.processor.raise_period(),
+            self.packages[self.processor.package(core)].raises_from,
+        );
+        if period == Picos::ZERO || self.now <= from {
+            return from.max(self.now);
+        }
+        let periods = (self.now - from).ps().div_ceil(period.ps());
+        from + periods * period
+    }
+
+    /// The processor grants the clock of the level to software. The core stands still if its clock
+    /// changes by that.
+    pub(super) fn grant(&mut self, core: usize, level: LicenseLevel) {
+        let active = self.active(core);
+        let this = &mut self.cores[core];
+        let before = std::mem::replace(&mut this.granted, level);
+        this.raises = None;
+        let own = this.order().level;
+        let ghz = |set| self.processor.governed_ghz(own, set, active);
+        if ghz(before) != ghz(level) {
+            this.delays.stand_still(self.now, self.processor.stall());
+        }
+    }
+
+    /// Whether the processor changes its own level now and the core stands still for it: always if
+    /// it decides alone, otherwise if the clock changes by that.
+    pub(super) fn halts(&self, core: usize) -> bool {
+        let this = &self.cores[core];
+        let Some(to) = this.order().changes_to else { return false };
+        let active = self.active(core);
+        let ghz = |own| self.processor.governed_ghz(own, this.granted, active);
+        matches!(this.software, Software::Absent) || ghz(this.order().level) != ghz(to)
+    }
+
     /// The cost of changing a core between L0 and this level and back (ns).
     pub(super) fn both_ways_ns(&self, core: usize, level: LicenseLevel) -> f64 {
         let one_way = |from, to| {
@@ -130,6 +173,11 @@ impl<O: Observer> Machine<O> {
             let assumed = self.processor.stall().ns() + self.settings.costs.call_ns;
             total.map_or(assumed, Picos::ns)
         };
-        one_way(L0, level) + one_way(level, L0)
+        // Code runs at the lower clock until the raise is granted: half a period on average.
+        let waits_ns = self.processor.raise_period().ns() / 2.0;
+        let slower = self.processor.slower(level, self.active(core));
+        let is_timed = self.change(core, level, L0).is_some();
+        let waiting = if is_timed { 0.0 } else { waits_ns * slower };
+        one_way(L0, level) + one_way(level, L0) + waiting
     }
 }

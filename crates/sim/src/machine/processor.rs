@@ -24,6 +24,8 @@ pub(super) struct Processor {
     /// The share of the core's throughput that each of several busy hardware threads gets.
     smt_share: f64,
     stall: Picos,
+    /// The time from one decision about raised clocks to the next; 0 if they are raised at once.
+    raise_period: Picos,
     hold: Nanos,
     /// Cores of a package; at least one.
     of_package: usize,
@@ -53,6 +55,7 @@ impl Processor {
             throttle: [throttle, chained.or(throttle)].map(|factor| factor.unwrap_or(1.0)),
             smt_share: settings.smt_share,
             stall: span(request.stall_ns.as_ref().map(|stall| stall.value)).picos(),
+            raise_period: span(model.clock.raise_period_ns.as_ref().map(|ns| ns.value)).picos(),
             of_package: index(of_package),
             hold: span(model.release.hold_ns.as_ref().map(|hold| hold.value)),
             idle_states: if settings.idle_states { idle_states(model) } else { Vec::new() },
@@ -122,6 +125,12 @@ impl Processor {
     /// How long the core stands still when software changes the clock.
     pub(super) fn stall(&self) -> Picos {
         self.stall
+    }
+
+    /// The time from one decision of the power control about clocks that software asks to raise to
+    /// the next; 0 if they are raised at once.
+    pub(super) fn raise_period(&self) -> Picos {
+        self.raise_period
     }
 
     /// How long the processor holds a level.

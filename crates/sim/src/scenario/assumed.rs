@@ -44,6 +44,11 @@ impl Scenario {
                 let key = format!("level.reduced_mhz ({})", level.name);
                 Assumed::new(key, "100 MHz below L0")
             }));
+            let is_asked = highest.index() > 0 && model.transitions.is_empty();
+            if is_asked && model.clock.raise_period_ns.is_none() {
+                let value = "none: what software raises is raised at once";
+                assumed.push(Assumed::new("clock.raise_period_ns", value));
+            }
         }
         if of_package.is_none() && self.cores > 1 {
             let value = format!("{}, in one package", self.cores);

@@ -31,6 +31,7 @@ min_mhz = { value = 1000, source = "s" }
 base_mhz = { value = 2000, source = "s" }
 max_mhz = { value = 3000, source = "s" }
 tdp_mw = { value = 100_000, source = "s" }
+raise_period_ns = { value = 500_000, source = "s" }
 [[level]]
 name = "L0"
 bins = [

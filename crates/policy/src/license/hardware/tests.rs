@@ -164,7 +164,8 @@ fn heavy_512_goes_by_way_of_l1_and_comes_back_in_one_step() {
         .map(|(time, _)| time.ns() - up)
         .collect();
     assert_eq!(throttled, [0], "from the first instruction to the standstill before L1");
-    let still = bench.seen.iter().filter(|(_, order)| order.is_still).map(|(time, _)| time.ns());
+    let changes = bench.seen.iter().filter(|(_, order)| order.changes_to.is_some());
+    let still = changes.map(|(time, _)| time.ns());
     let begins = [up + 14_590, up + 41_430, down - 10_000];
     assert_eq!(still.collect::<Vec<_>>(), begins);
 }
@@ -340,7 +341,8 @@ fn whatever_runs_no_wake_up_is_lost() {
             let has_more_to_do =
                 bench.core.next_wakeup().is_some() || bench.core.counts().is_some();
             assert!(order.level == asked || has_more_to_do, "{:?}", bench.core);
-            let is_on_its_way = order.is_throttled || order.is_still || order.level > L0;
+            let is_on_its_way =
+                order.is_throttled || order.changes_to.is_some() || order.level > L0;
             assert!(order.level >= asked || is_on_its_way, "{:?}", bench.core);
         }
         bench.run(Demand::SCALAR, hold + 200_000, 1.0);
