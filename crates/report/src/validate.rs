@@ -6,7 +6,7 @@ mod here;
 use std::fmt::Write as _;
 
 use dimmer_validate::loops::{self, Compared, Loop};
-use dimmer_validate::{Class, Left, Paper, Recreated, Row};
+use dimmer_validate::{Cause, Class, Left, Paper, Recreated, Row};
 use serde::Serialize;
 
 pub use here::Document as Here;
@@ -21,6 +21,8 @@ struct Document {
     /// Whether an interrupt ended it before the last experiment.
     partial: bool,
     rows: Vec<RowDocument>,
+    /// What is supposed to be behind misses, tested.
+    causes: Vec<CauseDocument>,
     left: Vec<LeftDocument>,
     /// Only for paper 001.
     loops: Vec<LoopsDocument>,
@@ -57,6 +59,14 @@ struct RowDocument {
 }
 
 #[derive(Debug, Serialize)]
+struct CauseDocument {
+    id: &'static str,
+    change: &'static str,
+    ours: String,
+    hit: bool,
+}
+
+#[derive(Debug, Serialize)]
 struct LeftDocument {
     id: &'static str,
     what: &'static str,
@@ -78,12 +88,20 @@ pub fn document(recreated: Vec<Recreated>, loops: &[Compared]) -> impl Serialize
         loops: one.loops.iter().map(LoopDocument::new).collect(),
     });
     let loops = loops.collect();
+    let causes = recreated.iter().flat_map(|recreated| &recreated.causes);
+    let causes = causes.map(|Cause { change, row }| CauseDocument {
+        id: row.id,
+        change,
+        ours: row.ours.clone(),
+        hit: row.hit,
+    });
+    let causes = causes.collect();
     let rows = recreated.into_iter().flat_map(|recreated| recreated.rows).map(|row| {
         let Row { id, class, place, what, paper, ours, tolerance, hit, reason } = row;
         let class = class.name();
         RowDocument { id, class, place, what, paper, ours, tolerance, hit, reason }
     });
-    Document { schema: "dimmer/validate/1", partial, rows: rows.collect(), left, loops }
+    Document { schema: "dimmer/validate/1", partial, rows: rows.collect(), causes, left, loops }
 }
 
 impl LoopDocument {
@@ -163,6 +181,14 @@ pub fn text(recreated: &Recreated, screen: Screen) -> String {
     for row in rows.iter().filter(|row| !row.hit) {
         let _ = writeln!(text, "{}: {}.", row.id, row.reason);
     }
+    if !recreated.causes.is_empty() {
+        let mut table = Table::new(["Row", "with this changed", "", "ours", "paper"]);
+        for Cause { change, row } in &recreated.causes {
+            let verdict = if row.hit { "hit" } else { "MISS" };
+            table.row([row.id, change, verdict, &row.ours, &row.paper]);
+        }
+        let _ = writeln!(text, "\n{}", table.render(screen));
+    }
     let _ = writeln!(text, "\n{}", verdict(recreated));
     text
 }
@@ -191,6 +217,14 @@ pub fn markdown(recreated: &[Recreated], loops: &[Compared]) -> String {
                 text,
                 "| {id} | {class} | {place} | {what} | {paper} | {ours} | {tolerance} | {verdict} | {reason} |"
             );
+        }
+        if !recreated.causes.is_empty() {
+            text.push_str("\nWhat is supposed to be behind misses, tested by changing one thing at a time:\n\n| row | with this changed | ours | paper | |\n|---|---|---|---|---|\n");
+        }
+        for Cause { change, row } in &recreated.causes {
+            let Row { id, paper, ours, hit, .. } = row;
+            let verdict = if *hit { "hit" } else { "**miss**" };
+            let _ = writeln!(text, "| {id} | {change} | {ours} | {paper} | {verdict} |");
         }
         text.push_str("\nNot recreated:\n\n| row | what | why |\n|---|---|---|\n");
         for Left { id, what, why } in paper.left() {

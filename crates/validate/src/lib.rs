@@ -7,7 +7,9 @@
 //! a row says what its agreement is worth. Classes are counted apart.
 #![forbid(unsafe_code)]
 
+mod causes;
 pub mod here;
+mod inputs;
 pub mod loops;
 mod modes;
 mod phases;
@@ -17,10 +19,13 @@ mod server;
 mod sieve;
 mod thesis;
 
+pub use self::causes::Cause;
 pub use self::row::{Class, Row};
 
 use dimmer_processor::model::{Model, ModelError, builtin};
 use dimmer_sim::SimError;
+
+use self::inputs::Inputs;
 
 /// A paper whose results are recreated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,28 +63,39 @@ impl Paper {
     /// Recreates all results of the paper that can be recreated. Takes a second, or some twenty
     /// seconds if the policy server is at work.
     ///
-    /// * `stops`: called before each experiment; if it returns true, only the complete experiments
-    ///   are returned.
+    /// * `stops`: called all the time; when it returns true, only the complete experiments are
+    ///   returned.
     ///
     /// # Errors
     /// If the model lacks what an experiment needs.
-    pub fn recreate(self, stops: &dyn Fn() -> bool) -> Result<Recreated, ValidateError> {
-        let model = i9_7940x()?;
+    pub fn recreate(self, stops: &(dyn Fn() -> bool + Sync)) -> Result<Recreated, ValidateError> {
+        let inputs = Inputs::new(i9_7940x()?, stops);
         let experiments = match self {
             Self::Avxfreq => thesis::EXPERIMENTS.to_vec(),
             Self::Library => [sieve::EXPERIMENTS, policy_server::EXPERIMENTS].concat(),
         };
-        let mut recreated =
-            Recreated { paper: self, rows: Vec::new(), done: 0, experiments: experiments.len() };
+        let mut recreated = Recreated {
+            paper: self,
+            rows: Vec::new(),
+            causes: Vec::new(),
+            done: 0,
+            experiments: experiments.len(),
+        };
         for experiment in experiments {
             if stops() {
                 break;
             }
             let named = |error| ValidateError::Sim { experiment: experiment.name, error };
-            recreated.rows.extend((experiment.rows)(&model).map_err(named)?);
+            let rows = (experiment.rows)(&inputs).map_err(named)?;
+            if stops() {
+                break;
+            }
+            recreated.rows.extend(rows);
             recreated.done += 1;
         }
         recreated.rows.sort_by_key(|row| row.id);
+        recreated.causes = causes::test(self, &recreated.rows, &inputs)?;
+        recreated.causes.sort_by_key(|cause| cause.row.id);
         Ok(recreated)
     }
 
@@ -100,6 +116,8 @@ pub struct Recreated {
     pub paper: Paper,
     /// The results, in the paper's order.
     pub rows: Vec<Row>,
+    /// What is supposed to be behind misses, tested, in the order of the rows.
+    pub causes: Vec<Cause>,
     /// Number of experiments that were carried out.
     pub done: usize,
     /// Number of all experiments.
@@ -125,7 +143,7 @@ impl Recreated {
 #[derive(Clone, Copy, Debug)]
 struct Experiment {
     name: &'static str,
-    rows: fn(&Model) -> Result<Vec<Row>, SimError>,
+    rows: fn(&Inputs<'_>) -> Result<Vec<Row>, SimError>,
 }
 
 /// Why rows cannot be recreated.
@@ -154,6 +172,7 @@ fn i9_7940x() -> Result<Model, ModelError> {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
 
@@ -184,11 +203,9 @@ mod tests {
 
     #[test]
     fn what_is_complete_when_it_stops_is_told() {
-        let asked = std::cell::Cell::new(0);
-        let stops = || {
-            asked.set(asked.get() + 1);
-            asked.get() > 1
-        };
+        // Asked before and after the first experiment, and before the second one.
+        let asked = AtomicUsize::new(0);
+        let stops = || asked.fetch_add(1, Ordering::Relaxed) >= 2;
         let recreated = Paper::Avxfreq.recreate(&stops).unwrap();
         assert!(recreated.is_partial() && recreated.done == 1 && !recreated.rows.is_empty());
         let whole = Paper::Avxfreq.recreate(&|| false).unwrap();

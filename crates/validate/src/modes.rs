@@ -6,11 +6,13 @@
 use dimmer_policy::license::Demand;
 use dimmer_policy::license::hardware::Rules;
 use dimmer_processor::class::InstructionClass;
-use dimmer_processor::model::{Model, Upper};
+use dimmer_processor::model::Upper;
 use dimmer_sim::{
     Extent, Governor, Machine, Moment, Observer, Picos, Random, Script, Segment, Settings,
     SimError, State, Step,
 };
+
+use crate::inputs::Inputs;
 
 /// Number of runs, as in the thesis.
 pub(crate) const RUNS: u64 = 1000;
@@ -71,7 +73,7 @@ impl Log {
 /// Runs these steps on `cores` cores from [`BEGIN`] on, and `beside` on one more core from the
 /// start. Stops `end` after [`BEGIN`].
 pub(crate) fn run(
-    model: &Model,
+    inputs: &Inputs<'_>,
     (governor, seed): (Governor, u64),
     cores: u32,
     beside: Option<Segment>,
@@ -79,8 +81,9 @@ pub(crate) fn run(
     end: Picos,
 ) -> Result<Machine<Log>, SimError> {
     let all = cores + u32::from(beside.is_some());
-    let settings = Settings { cores: all, governor, seed, ..Settings::default() };
-    let mut machine = Machine::new(model, settings, Log::default())?;
+    let costs = inputs.costs;
+    let settings = Settings { cores: all, governor, costs, seed, ..Settings::default() };
+    let mut machine = Machine::new(&inputs.model, settings, Log::default())?;
     let before = Segment { extent: Extent::Time(BEFORE), ..Segment::SCALAR };
     // Of cores that start at the same time, each is the first equally often.
     for turn in 0..u64::from(cores) {
@@ -99,7 +102,7 @@ pub(crate) fn run(
 
 /// DOWNCLOCK: the time from the first instruction to the level (µs), for each core of each run.
 pub(crate) fn downclock(
-    model: &Model,
+    inputs: &Inputs<'_>,
     code: Segment,
     level: u32,
     cores: u32,
@@ -107,7 +110,7 @@ pub(crate) fn downclock(
 ) -> Result<Vec<Vec<f64>>, SimError> {
     let step = Step::Run(Segment { extent: Extent::Time(MS), ..code });
     let one = |seed| {
-        let machine = run(model, (Governor::Hardware, seed), cores, beside, &[step], MS)?;
+        let machine = run(inputs, (Governor::Hardware, seed), cores, beside, &[step], MS)?;
         let log = machine.into_observer();
         let time = |core| log.reached(core, level, BEGIN).map_or(f64::NAN, |at| us(at - BEGIN));
         Ok((0..usize::try_from(cores).unwrap_or(0)).map(time).collect())
@@ -117,7 +120,7 @@ pub(crate) fn downclock(
 
 /// UPCLOCK: the time from the end of wide code, when the level is reached, to L0 (ms).
 pub(crate) fn upclock(
-    model: &Model,
+    inputs: &Inputs<'_>,
     code: Segment,
     level: u32,
     beside: Option<Segment>,
@@ -127,20 +130,20 @@ pub(crate) fn upclock(
         // Finds when the level is reached, so that the code ends then: the same seed repeats the
         // run.
         let forever = Step::Run(Segment { extent: Extent::Time(MS), ..code });
-        let log = run(model, kind, 1, beside, &[forever], MS)?.into_observer();
+        let log = run(inputs, kind, 1, beside, &[forever], MS)?.into_observer();
         let Some(reached) = log.reached(0, level, BEGIN) else { return Ok(f64::NAN) };
         let until = Step::Run(Segment { extent: Extent::Time(reached - BEGIN), ..code });
         let spin = Step::Run(Segment { extent: Extent::Time(5 * MS), ..Segment::SCALAR });
-        let log = run(model, kind, 1, beside, &[until, spin], 4 * MS)?.into_observer();
+        let log = run(inputs, kind, 1, beside, &[until, spin], 4 * MS)?.into_observer();
         Ok(log.reached(0, 0, reached).map_or(f64::NAN, |at| us(at - reached) / 1000.0))
     };
     (0..RUNS).map(one).collect()
 }
 
 /// The highest level that this code ever has.
-pub(crate) fn highest(model: &Model, code: Segment) -> Result<u32, SimError> {
+pub(crate) fn highest(inputs: &Inputs<'_>, code: Segment) -> Result<u32, SimError> {
     let step = Step::Run(Segment { extent: Extent::Time(MS), ..code });
-    let log = run(model, (Governor::Hardware, 1), 1, None, &[step], MS)?.into_observer();
+    let log = run(inputs, (Governor::Hardware, 1), 1, None, &[step], MS)?.into_observer();
     Ok(log.0.iter().map(|seen| seen.level).max().unwrap_or(0))
 }
 

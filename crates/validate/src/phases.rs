@@ -1,37 +1,32 @@
 //! The multi-phase runs of paper 000 (§5.1.2, §5.2.2).
 
 use dimmer_policy::license::Chance as _;
-use dimmer_processor::model::Model;
 use dimmer_processor::units::LicenseLevel;
 use dimmer_sim::{
     Extent, Governor, Machine, Moment, Picos, Random, Script, Segment, Settings, SimError, Step,
 };
 
+use crate::inputs::Inputs;
 use crate::modes::US;
 
 /// How much longer a phase is than requested, on average: the main thread sleeps, and Linux may
 /// extend a sleep by up to 50 µs (`PR_SET_TIMERSLACK`, prctl(2)).
 const SLACK: Picos = Picos::from_ps(50 * US.ps());
 
-/// The standard deviation of that, for each phase. Source: the author's published raw data of paper
-/// 000 (§5.2.2): the last phase under AVXFREQ, whose clock is the same to its end, varies by 2303
-/// of 293 518 iterations in 716 µs.
-const LATE_SD_US: f64 = 5.6;
-
 /// Runs scalar code, heavy code, and scalar code again, for these durations (µs). Returns the
 /// instructions that each phase executed.
 pub(crate) fn run(
-    model: &Model,
+    inputs: &Inputs<'_>,
     governor: Governor,
     seed: u64,
     durations: [u64; 3],
 ) -> Result<[f64; 3], SimError> {
     let mut chance = Random::new(seed);
     let lasted = durations.map(|us| {
-        let late = SLACK.as_f64() + LATE_SD_US * US.as_f64() * chance.normal();
+        let late = SLACK.as_f64() + inputs.late_sd_us * US.as_f64() * chance.normal();
         us * US + Picos::rounded(late.max(0.0))
     });
-    let mut machine = machine(model, governor, seed, lasted)?;
+    let mut machine = machine(inputs, governor, seed, lasted)?;
     // What the governors do after the last phase does not matter.
     machine.run(Moment::START + durations.iter().sum::<u64>() * US + 6 * SLACK)?;
     let done = machine.threads().next().map(|thread| thread.instructions.clone());
@@ -40,9 +35,9 @@ pub(crate) fn run(
 }
 
 /// How often the governor interrupts heavy code, or is called, until the core is at L2.
-pub(crate) fn interrupts(model: &Model, governor: Governor) -> Result<f64, SimError> {
+pub(crate) fn interrupts(inputs: &Inputs<'_>, governor: Governor) -> Result<f64, SimError> {
     let before = 1000 * US;
-    let mut machine = machine(model, governor, 1, [before, 1000 * US, Picos::ZERO])?;
+    let mut machine = machine(inputs, governor, 1, [before, 1000 * US, Picos::ZERO])?;
     let count = |machine: &Machine<()>| machine.cores().map(|core| core.interrupts).sum::<u64>();
     let begins = Moment::START + before;
     machine.run(begins - Picos::from_ps(1))?;
@@ -53,12 +48,14 @@ pub(crate) fn interrupts(model: &Model, governor: Governor) -> Result<f64, SimEr
 }
 
 fn machine(
-    model: &Model,
+    inputs: &Inputs<'_>,
     governor: Governor,
     seed: u64,
     [before, heavy, after]: [Picos; 3],
 ) -> Result<Machine<()>, SimError> {
-    let mut machine = Machine::new(model, Settings { governor, seed, ..Settings::default() }, ())?;
+    let costs = inputs.costs;
+    let settings = Settings { governor, costs, seed, ..Settings::default() };
+    let mut machine = Machine::new(&inputs.model, settings, ())?;
     let scalar = |span| Segment { extent: Extent::Time(span), ..Segment::SCALAR };
     let heavy = Segment { extent: Extent::Time(heavy), ..Segment::FMA_512 };
     let phases = [scalar(before), heavy, scalar(after)];

@@ -44,12 +44,35 @@ enum Says {
     Bound,
 }
 
+/// What the runs of an experiment give: one value, or the mean of several with the least and the
+/// most of them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Ours {
+    mean: f64,
+    interval: Option<(f64, f64)>,
+}
+
+impl From<f64> for Ours {
+    fn from(mean: f64) -> Self {
+        Self { mean, interval: None }
+    }
+}
+
+impl From<Vec<f64>> for Ours {
+    /// NaN if there is none.
+    fn from(runs: Vec<f64>) -> Self {
+        let least = runs.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = runs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        Self { mean: runs.iter().sum::<f64>() / runs.len() as f64, interval: Some((least, most)) }
+    }
+}
+
 /// A value of a row: its name, the paper's value, and ours.
 #[derive(Clone, Debug, PartialEq)]
 struct Value {
     name: &'static str,
     paper: f64,
-    ours: f64,
+    ours: Ours,
 }
 
 /// One recreated result.
@@ -99,8 +122,8 @@ impl Draft {
     }
 
     /// Adds a value.
-    pub(crate) fn value(mut self, name: &'static str, paper: f64, ours: f64) -> Self {
-        self.values.push(Value { name, paper, ours });
+    pub(crate) fn value(mut self, name: &'static str, paper: f64, ours: impl Into<Ours>) -> Self {
+        self.values.push(Value { name, paper, ours: ours.into() });
         self
     }
 
@@ -115,17 +138,25 @@ impl Draft {
     }
 
     fn complete(self, says: Says, reason: &'static str) -> Row {
-        let told = |of: fn(&Value) -> f64| {
+        let told = |of: &dyn Fn(&Value) -> Ours| {
             let one = |value: &Value| {
-                let number = with_unit(of(value), self.unit);
-                if value.name.is_empty() { number } else { format!("{} {number}", value.name) }
+                let Ours { mean, interval } = of(value);
+                let number = with_unit(mean, self.unit);
+                let named =
+                    if value.name.is_empty() { number } else { format!("{} {number}", value.name) };
+                let (least, most) =
+                    interval.map(|(least, most)| (short(least), short(most))).unzip();
+                match (least, most) {
+                    (Some(least), Some(most)) => format!("{named} [{least}, {most}]"),
+                    _ => named,
+                }
             };
             self.values.iter().map(one).collect::<Vec<_>>().join(", ")
         };
         let points = if self.unit == "%" { POINTS } else { 0.0 };
-        let is_hit = |&Value { paper, ours, .. }: &Value| match says {
-            Says::Value => (ours - paper).abs() <= f64::max(PART * paper.abs(), points),
-            Says::Bound => ours <= paper,
+        let is_hit = |&Value { paper, ours: Ours { mean, .. }, .. }: &Value| match says {
+            Says::Value => (mean - paper).abs() <= f64::max(PART * paper.abs(), points),
+            Says::Bound => mean <= paper,
         };
         let tolerance = match says {
             Says::Value if points > 0.0 => {
@@ -139,12 +170,35 @@ impl Draft {
             class: self.class,
             place: self.place,
             what: self.what,
-            paper: told(|value| value.paper),
-            ours: told(|value| value.ours),
+            paper: told(&|value| value.paper.into()),
+            ours: told(&|value| value.ours),
             tolerance,
             hit: self.values.iter().all(is_hit),
             reason,
         }
+    }
+}
+
+/// What most of the runs of an experiment answer; the first of equally many. Without runs, nothing.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Answer {
+    words: String,
+    /// How many runs answer this, and how many there are.
+    runs: (usize, usize),
+}
+
+impl From<Vec<String>> for Answer {
+    fn from(answers: Vec<String>) -> Self {
+        let count = |words: &String| answers.iter().filter(|other| *other == words).count();
+        let most = answers.iter().rev().max_by_key(|words| count(words)).cloned();
+        let words = most.unwrap_or_default();
+        Self { runs: (count(&words), answers.len()), words }
+    }
+}
+
+impl From<&str> for Answer {
+    fn from(words: &str) -> Self {
+        Self { words: words.to_owned(), runs: (1, 1) }
     }
 }
 
@@ -155,18 +209,21 @@ pub(crate) fn words(
     place: &'static str,
     what: &'static str,
     paper: &str,
-    ours: &str,
+    ours: impl Into<Answer>,
     reason: &'static str,
 ) -> Row {
+    let Answer { words, runs: (same, all) } = ours.into();
+    let hit = paper == words;
+    let ours = if same < all { format!("{words} ({same} of {all} runs)") } else { words };
     Row {
         id,
         class,
         place,
         what,
         paper: paper.to_owned(),
-        ours: ours.to_owned(),
+        ours,
         tolerance: "the same".to_owned(),
-        hit: paper == ours,
+        hit,
         reason,
     }
 }
@@ -215,6 +272,21 @@ mod tests {
         assert_eq!(row(-2.3).tolerance, "± 10 %, or 0.5 points");
         let row = |ours| draft("%").value("", 14.9, ours).row("made up");
         assert!(row(16.3).hit && !row(16.5).hit);
+    }
+
+    #[test]
+    fn several_runs_are_judged_by_their_mean_and_their_most_frequent_answer() {
+        let row = draft("%").value("", 8.0, vec![7.0, 8.0, 10.5]).row("made up");
+        assert!(row.hit);
+        assert_eq!(row.ours, "8.5 % [7, 10.5]");
+        assert!(!draft("%").value("", 8.0, Vec::new()).row("made up").hit);
+        let answer = |answers: &[&str]| {
+            let answers: Vec<String> = answers.iter().map(|answer| (*answer).to_owned()).collect();
+            words("R1", Class::Predicted, "§1", "it helps", "yes", answers, "made up")
+        };
+        assert_eq!(answer(&["yes", "no", "yes"]).ours, "yes (2 of 3 runs)");
+        assert!(answer(&["yes", "no", "yes"]).hit && !answer(&["no", "yes", "no"]).hit);
+        assert_eq!((answer(&["yes", "yes"]).ours, answer(&[]).hit), ("yes".to_owned(), false));
     }
 
     #[test]

@@ -3,29 +3,20 @@
 //!
 //! Of its web server the paper describes what was marked, which cores there were and which
 //! libraries did what, but not the contents of a request. These are in the scenarios, with what is
-//! guessed. Where the exciter matters, it fires every 20 s instead of 100 s, because of the time
-//! that simulating takes. The windows are the paper's, so that what follows the exciter weighs more
-//! in averages over time than it does in the paper.
+//! guessed.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use dimmer_policy::server::loops::{Chosen, Definition, thresholds};
-use dimmer_processor::model::{Bin, Model};
-use dimmer_processor::units::Nanos;
+use dimmer_policy::server::loops::{Chosen, thresholds};
 use dimmer_sim::scenario::{Outcome, Scenario};
 use dimmer_sim::{Course, Decider, Governor, Moment, Moving, Picos, SimError};
 
+use crate::inputs::Inputs;
 use crate::modes::MS;
 
 /// A simulated second.
 pub(crate) const SECOND: Picos = Picos::from_ps(1000 * MS.ps());
-
-/// The paper's loop as it is used here. Its exciter fires five times as often. Its windows are the
-/// longest of those that the paper tried, which were best (figure 6.7). Over the shortest windows,
-/// clients that report every 100 calls do not report the same twice.
-pub(crate) const FOLLOWED: Way =
-    Way::Paper { exciter: Nanos::from_ms(20_000), window: Nanos::from_ms(800) };
 
 /// The instructions with which nginx encrypts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,10 +60,13 @@ impl Load {
         Self(include_str!("../../../scenarios/video-encoder.toml").to_owned())
     }
 
-    /// The web server and the encoder, the encoder for about half of the time.
-    pub(crate) fn both(vectors: Vectors) -> Self {
+    /// The web server and the encoder, the encoder for about so many seconds.
+    pub(crate) fn both(vectors: Vectors, seconds: u64) -> Self {
+        // A macroblock takes some 50 µs, more beside others.
+        let times = format!("times = {}\n", seconds * 10_000);
         Self(include_str!("../../../scenarios/nginx-and-video-encoder.toml").to_owned())
             .with(vectors)
+            .replacing("times = 100_000\n", &times)
     }
 
     /// The sieve with its bursts.
@@ -109,19 +103,8 @@ impl Load {
 pub(crate) enum Way {
     /// As the mechanism defines it.
     As(Moving),
-    /// The paper's loop with this exciter period and window size.
-    Paper { exciter: Nanos, window: Nanos },
-}
-
-impl Way {
-    /// How a loop is compared with others: the paper's as it is used here, others as they are.
-    pub(crate) fn compared(definition: &'static Definition) -> Self {
-        if *definition == thresholds::DEFINITION {
-            FOLLOWED
-        } else {
-            Self::As(Moving::Loop(definition))
-        }
-    }
+    /// The paper's loop with these constants.
+    Paper(thresholds::Settings),
 }
 
 /// The results of a run.
@@ -129,6 +112,7 @@ impl Way {
 pub(crate) struct Run {
     pub(crate) outcome: Outcome,
     pub(crate) course: Course,
+    seconds: u64,
 }
 
 /// How a workload is run.
@@ -147,34 +131,35 @@ impl Plan {
         Self { way, seconds, hand_over_ns: None, has_extra_core: false }
     }
 
-    /// Runs a workload by this plan.
-    pub(crate) fn run(&self, load: &Load, model: &Model) -> Result<Run, SimError> {
-        let model = all_busy(model);
+    /// Runs a workload by this plan, until the inputs say that it is to end.
+    pub(crate) fn run(&self, load: &Load, inputs: &Inputs<'_>, seed: u64) -> Result<Run, SimError> {
+        let model = inputs.all_busy();
+        let load = (inputs.edit)(load.clone());
         let scenario = Scenario::parse(Path::new("scenario"), &load.0)?;
         let scenario = scenario.until(Moment::START + self.seconds * SECOND);
         let mechanism = match self.way {
             Way::As(mechanism) => mechanism,
-            Way::Paper { .. } => Moving::Loop(&thresholds::DEFINITION),
+            Way::Paper(_) => Moving::Loop(&thresholds::DEFINITION),
         };
-        let mut settings = scenario.settings(&model, Governor::Hardware, mechanism, 1)?;
+        let mut settings = scenario.settings(&model, Governor::Hardware, mechanism, seed)?;
         if let Some(region_moves) = &mut settings.region_moves {
             region_moves.is_last_extra = self.has_extra_core;
             if let Some(both) = self.hand_over_ns {
                 region_moves.hand_over_ns = both / 2.0;
             }
-            if let (Way::Paper { exciter, window }, Decider::Server(server)) =
+            if let (Way::Paper(thresholds), Decider::Server(server)) =
                 (&self.way, &mut region_moves.decider)
             {
-                let (exciter, window) = (*exciter, *window);
-                let paper = thresholds::Settings::PAPER;
-                server.decides = Chosen::new(thresholds::Settings { exciter, window, ..paper });
+                server.decides = Chosen::new(*thresholds);
+                server.cores.unused = inputs.keeps_core.unwrap_or(server.cores.unused);
             }
         }
         if self.has_extra_core {
             settings.cores += 1;
         }
-        let (outcome, course) = scenario.run_on(&model, settings, Course::default(), &|_| false)?;
-        Ok(Run { outcome, course })
+        let (outcome, course) =
+            scenario.run_on(&model, settings, Course::default(), &|_| (inputs.stops)())?;
+        Ok(Run { outcome, course, seconds: self.seconds })
     }
 }
 
@@ -182,6 +167,11 @@ impl Run {
     /// Number of requests that were served.
     pub(crate) fn served(&self) -> f64 {
         self.by_program().values().sum()
+    }
+
+    /// Number of requests that were served in a second.
+    pub(crate) fn a_second(&self) -> f64 {
+        self.served() / self.seconds as f64
     }
 
     /// Number of requests that were served, for each program.
@@ -223,15 +213,4 @@ impl Run {
         let part = self.course.mean(at(from), at(to), |served| served.moved as f64);
         part / clients as f64
     }
-}
-
-/// The model with the clocks that it has with all cores active: the cores of the load generator
-/// were active (figure 6.1).
-fn all_busy(model: &Model) -> Model {
-    let mut model = model.clone();
-    for level in &mut model.levels {
-        level.bins =
-            level.bins.pop().map(|last| Bin { from_cores: 1, ..last }).into_iter().collect();
-    }
-    model
 }

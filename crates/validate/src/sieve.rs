@@ -8,6 +8,7 @@ use dimmer_processor::model::Model;
 use dimmer_processor::units::LicenseLevel;
 use dimmer_sim::{Extent, Machine, Moment, Picos, Script, Segment, Settings, SimError, Step};
 
+use crate::inputs::Inputs;
 use crate::modes::MS;
 use crate::row::{Draft, words};
 use crate::{Class, Experiment, Left, Row};
@@ -39,7 +40,8 @@ pub(crate) const LEFT: &[Left] = &[
 pub(crate) const EXPERIMENTS: &[Experiment] =
     &[Experiment { name: "bursts in a sieve (§3.2)", rows: recreate }];
 
-fn recreate(model: &Model) -> Result<Vec<Row>, SimError> {
+pub(crate) fn recreate(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
+    let model = &inputs.model;
     let [scalar, ymm, zmm] = [
         Segment { class: InstructionClass::Heavy128, ..Segment::SCALAR },
         Segment { class: InstructionClass::Heavy256, ..Segment::FMA_512 },
@@ -79,7 +81,7 @@ fn recreate(model: &Model) -> Result<Vec<Row>, SimError> {
             "Fig. 3.2a",
             "short wide bursts in the sieve: slower than one after the other, slower than scalar bursts",
             "yes, yes",
-            &short.verdict(),
+            short.verdict().as_str(),
             FIGURE,
         ),
         words(
@@ -88,7 +90,7 @@ fn recreate(model: &Model) -> Result<Vec<Row>, SimError> {
             "Fig. 3.2b",
             "long wide bursts in the sieve, likewise",
             "yes, no",
-            &long.verdict(),
+            long.verdict().as_str(),
             FIGURE,
         ),
     ])

@@ -266,3 +266,34 @@ fn cores_share_nothing_but_clocks_and_slots() {
         }
     });
 }
+
+/// Energy is power times time: it doubles with the power of all loads, and is what waiting takes
+/// and what each core takes beyond that.
+#[test]
+fn twice_the_power_is_twice_the_energy_and_its_parts_add_up() {
+    let is_near = |one: f64, other: f64| (one - other).abs() <= 1e-9 * one.abs();
+    let model = shipped("fx-8120");
+    let mut twice = model.clone();
+    twice.power.iter_mut().for_each(|power| power.package_mw.value *= 2);
+    // The same clocks are to be within the rated power.
+    twice.clock.tdp_mw.iter_mut().for_each(|limit| limit.value *= 2);
+    each(|number, _, work| {
+        // The model has loads of one and two cores at its fastest clocks.
+        let threads = work.threads.iter().take(2).enumerate();
+        let threads = threads.map(|(core, thread)| Thread { core, ..thread.clone() }).collect();
+        let work = Work { cores: 2, threads, ..work.clone() };
+        let energy = |model| simulate(model, &work, Governor::Hardware, 1).energy.unwrap();
+        let (one, two) = (energy(&model), energy(&twice));
+        for (one, two) in one.packages.iter().zip(&two.packages) {
+            assert!(is_near(2.0 * one.joules, two.joules), "scenario {number}: {one:?} {two:?}");
+        }
+        let whole: f64 = one.packages.iter().map(|package| package.joules).sum();
+        let waiting: f64 = one.packages.iter().map(|package| package.waiting_joules).sum();
+        let cores: f64 = one.cores.iter().map(|core| core.joules).sum();
+        assert!(is_near(whole, waiting + cores) && whole > 0.0, "scenario {number}: {one:?}");
+        for core in &one.cores {
+            let parts: f64 = core.pstates.iter().map(|part| part.joules).sum();
+            assert!(is_near(core.joules, parts), "scenario {number}: {core:?}");
+        }
+    });
+}

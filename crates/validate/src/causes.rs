@@ -1,0 +1,148 @@
+//! What is supposed to be behind differences from a paper, tested: an experiment is carried out
+//! again with one thing changed, and its rows show whether that makes the difference.
+
+use dimmer_processor::model::{Model, Sourced};
+use dimmer_sim::SimError;
+
+use crate::inputs::Inputs;
+use crate::{Paper, Row, ValidateError, policy_server, thesis};
+
+/// A row with one thing changed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cause {
+    /// What is changed.
+    pub change: &'static str,
+    /// The row as it comes out then.
+    pub row: Row,
+}
+
+/// A change to what experiments take as given.
+struct Change {
+    what: &'static str,
+    /// The rows that it is supposed to affect.
+    ids: &'static [&'static str],
+    /// The experiment that they belong to.
+    rows: fn(&Inputs<'_>) -> Result<Vec<Row>, SimError>,
+    change: fn(&mut Inputs<'_>),
+}
+
+/// Carries out the experiments of missed `rows` again, each time with one thing changed that is
+/// supposed to be the cause. Without those that `inputs` stop.
+///
+/// # Errors
+/// If the model lacks what an experiment needs.
+pub(crate) fn test(
+    paper: Paper,
+    rows: &[Row],
+    inputs: &Inputs<'_>,
+) -> Result<Vec<Cause>, ValidateError> {
+    let changes = match paper {
+        Paper::Avxfreq => THESIS,
+        Paper::Library => LIBRARY,
+    };
+    let is_missed = |id: &str| rows.iter().any(|row| row.id == id && !row.hit);
+    let mut causes = Vec::new();
+    for Change { what, ids, rows, change } in changes {
+        if !ids.iter().any(|id| is_missed(id)) {
+            continue;
+        }
+        let mut inputs = inputs.clone();
+        change(&mut inputs);
+        let named = |error| ValidateError::Sim { experiment: what, error };
+        let rows = rows(&inputs).map_err(named)?;
+        if (inputs.stops)() {
+            break;
+        }
+        let rows = rows.into_iter().filter(|row| ids.contains(&row.id) && is_missed(row.id));
+        causes.extend(rows.map(|row| Cause { change: what, row }));
+    }
+    Ok(causes)
+}
+
+/// The supposed causes of paper 000's rows.
+const THESIS: &[Change] = &[
+    Change {
+        what: "the need is a time: at 3.1 GHz as many instructions as take as long as 12 431 at 4.3 GHz",
+        ids: &["R000-09"],
+        rows: thesis::required,
+        change: |inputs| {
+            for rule in &mut inputs.model.rules {
+                let needed = rule.instructions.as_ref().map_or(0, |needed| needed.value);
+                set(&mut rule.instructions, (needed * 3100).div_ceil(4300));
+            }
+        },
+    },
+    Change {
+        what: "no slots: no request waits for another",
+        ids: &["R000-13"],
+        rows: thesis::times,
+        change: |inputs| inputs.model.request.slot_ns = None,
+    },
+    Change {
+        what: "no request misses the slot of the first",
+        ids: &["R000-13"],
+        rows: thesis::times,
+        change: |inputs| inputs.model.request.missed_share = None,
+    },
+    Change {
+        what: "the processor's own levels run at one clock, 4.2 GHz (\"the offsets for both levels are the same\", §5.2)",
+        ids: &["R000-34", "R000-42"],
+        rows: thesis::governed,
+        change: |inputs| {
+            for level in inputs.model.levels.iter_mut().skip(1) {
+                set(&mut level.reduced_mhz, 4200);
+            }
+        },
+    },
+    Change {
+        what: "clocks that software raises are raised at once",
+        ids: &["R000-42", "R000-43"],
+        rows: thesis::multi_phase,
+        change: |inputs| inputs.model.clock.raise_period_ns = None,
+    },
+    Change {
+        what: "they wait for up to 2/3 ms, as long as the processor holds its levels",
+        ids: &["R000-42", "R000-43"],
+        rows: thesis::multi_phase,
+        change: |inputs| set(&mut inputs.model.clock.raise_period_ns, 666_667),
+    },
+    Change {
+        what: "a look at the counter costs nothing",
+        ids: &["R000-42"],
+        rows: thesis::multi_phase,
+        change: |inputs| inputs.costs.look_ns = 0.0,
+    },
+    Change {
+        what: "phases end on time",
+        ids: &["R000-42", "R000-43"],
+        rows: thesis::multi_phase,
+        change: |inputs| inputs.late_sd_us = 0.0,
+    },
+    Change {
+        what: "no change of the clock stops the core",
+        ids: &["R000-42"],
+        rows: thesis::multi_phase,
+        change: |inputs| without_standstills(&mut inputs.model),
+    },
+];
+
+/// The supposed causes of paper 001's rows.
+const LIBRARY: &[Change] = &[Change {
+    what: "handing over takes 6 µs, the most that §2.5 says of semaphores",
+    ids: &["R001-07"],
+    rows: policy_server::sieve,
+    change: |inputs| inputs.hand_over_ns = 6000.0,
+}];
+
+/// Changes a value of a model.
+fn set<T>(key: &mut Option<Sourced<T>>, value: T) {
+    if let Some(sourced) = key {
+        sourced.value = value;
+    }
+}
+
+/// Takes the standstills away.
+fn without_standstills(model: &mut Model) {
+    set(&mut model.request.stall_ns, 0);
+    set(&mut model.release.stall_ns, 0);
+}

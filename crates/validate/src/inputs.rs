@@ -1,0 +1,88 @@
+//! What the experiments take as given.
+
+use std::thread;
+
+use dimmer_policy::server::loops::thresholds;
+use dimmer_processor::model::{Bin, Model};
+use dimmer_processor::units::Nanos;
+use dimmer_sim::{Costs, SimError};
+
+use crate::server::Load;
+
+/// Number of runs of an experiment whose result depends on chance, with one seed each.
+const SEEDS: u64 = 3;
+
+/// What experiments take as given. A [`Cause`](crate::Cause) is tested by changing some of it.
+#[derive(Clone)]
+pub(crate) struct Inputs<'a> {
+    /// The processor.
+    pub(crate) model: Model,
+    /// What governors in software cost.
+    pub(crate) costs: Costs,
+    /// The standard deviation of the end of a phase of a multi-phase run (µs).
+    pub(crate) late_sd_us: f64,
+    /// The time of a hand-over of paper 001 §3.3, there and back (ns).
+    pub(crate) hand_over_ns: f64,
+    /// The constants of paper 001's loop.
+    pub(crate) thresholds: thresholds::Settings,
+    /// How long paper 001's server keeps a core that is no longer used; `None`: as it does here.
+    pub(crate) keeps_core: Option<Nanos>,
+    /// A change to all workloads of paper 001's server.
+    pub(crate) edit: fn(Load) -> Load,
+    /// Whether the experiment is to end now.
+    pub(crate) stops: &'a (dyn Fn() -> bool + Sync),
+}
+
+impl<'a> Inputs<'a> {
+    /// The inputs as they are known, for this processor.
+    pub(crate) fn new(model: Model, stops: &'a (dyn Fn() -> bool + Sync)) -> Self {
+        Self {
+            model,
+            costs: Costs::default(),
+            // The author's published raw data of paper 000 (§5.2.2): the last phase under AVXFREQ,
+            // whose clock is the same to its end, varies by 2303 of 293 518 iterations in 716 µs.
+            late_sd_us: 5.6,
+            // §3.4: the thread of the pool polls its queue. A cache line there and one back, as on
+            // a server of the same microarchitecture (models/xeon-gold-6130.toml).
+            hand_over_ns: 2.0 * 47.5,
+            // §6.2.3 tries windows up to the longest here, which was best (figure 6.7).
+            thresholds: thresholds::Settings {
+                window: Nanos::from_ms(800),
+                ..thresholds::Settings::PAPER
+            },
+            keeps_core: None,
+            edit: |load| load,
+            stops,
+        }
+    }
+
+    /// The same with the clocks that the model has with all cores active, for any number of them:
+    /// in paper 001 the cores of the load generator were active (figure 6.1).
+    pub(crate) fn all_busy(&self) -> Model {
+        let mut model = self.model.clone();
+        for level in &mut model.levels {
+            level.bins =
+                level.bins.pop().map(|last| Bin { from_cores: 1, ..last }).into_iter().collect();
+        }
+        model
+    }
+
+    /// The results of this run with each of the seeds, all at the same time.
+    pub(crate) fn each_seed<T: Send>(
+        run: impl Fn(u64) -> Result<T, SimError> + Sync,
+    ) -> Result<Vec<T>, SimError> {
+        thread::scope(|scope| {
+            let runs: Vec<_> = (1..=SEEDS)
+                .map(|seed| {
+                    scope.spawn({
+                        let run = &run;
+                        move || run(seed)
+                    })
+                })
+                .collect();
+            runs.into_iter()
+                .map(|run| run.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+                .collect()
+        })
+    }
+}
