@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use dimmer_host::interrupt::Interrupt;
 use dimmer_probe::lab::Observer;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::output;
 
@@ -16,6 +16,20 @@ pub(crate) fn bar(steps: u64) -> ProgressBar {
         bar.set_style(style.progress_chars("━╸ "));
     }
     bar
+}
+
+/// What goes on where nobody knows for how long; hidden until [`show`].
+pub(crate) fn spinner() -> ProgressBar {
+    let spinner = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed}  {msg}") {
+        spinner.set_style(style);
+    }
+    spinner
+}
+
+/// Shows a spinner on standard error, if that is a terminal.
+pub(crate) fn show(spinner: &ProgressBar) {
+    spinner.set_draw_target(output::progress_target());
 }
 
 /// How long a command may take without a bar.

@@ -4,15 +4,40 @@
 mod here;
 
 use std::process::ExitCode;
+use std::sync::Once;
+use std::time::Instant;
 
 use anyhow::Context;
 use dimmer_host::interrupt::Interrupt;
 use dimmer_report::validate;
 use dimmer_validate::loops;
-use dimmer_validate::{Paper, Recreated, ValidateError};
+use dimmer_validate::{Follower, Paper, Recreated, ValidateError};
+use indicatif::ProgressBar;
 
 use crate::output::{self, Output};
-use crate::{args, bad_input};
+use crate::{args, bad_input, progress};
+
+/// Shows which experiment is carried out, once the first seconds are over, until the user ends it.
+struct Followed<'a> {
+    interrupt: &'a Interrupt,
+    spinner: ProgressBar,
+    shown: Once,
+    begun: Instant,
+}
+
+impl Follower for Followed<'_> {
+    fn stops(&self) -> bool {
+        if self.begun.elapsed() > progress::SHOWN_AFTER {
+            self.shown.call_once(|| progress::show(&self.spinner));
+            self.spinner.tick();
+        }
+        self.interrupt.is_set()
+    }
+
+    fn begins(&self, experiment: &str) {
+        self.spinner.set_message(experiment.to_owned());
+    }
+}
 
 pub(crate) fn run(arguments: &args::Validate) -> anyhow::Result<ExitCode> {
     if arguments.here {
@@ -27,11 +52,18 @@ pub(crate) fn run(arguments: &args::Validate) -> anyhow::Result<ExitCode> {
     };
     let interrupt = Interrupt::install().context("cannot handle signals")?;
     let has_loops = papers.contains(&Paper::Library);
-    let recreated = papers.into_iter().map(|paper| paper.recreate(&|| interrupt.is_set()));
+    let followed = Followed {
+        interrupt: &interrupt,
+        spinner: progress::spinner(),
+        shown: Once::new(),
+        begun: Instant::now(),
+    };
+    let recreated = papers.into_iter().map(|paper| paper.recreate(&followed));
     let recreated: Vec<Recreated> =
         recreated.collect::<Result<_, ValidateError>>().map_err(bad_input)?;
-    let loops = if has_loops { loops::compare(&|| interrupt.is_set()) } else { Ok(Vec::new()) };
+    let loops = if has_loops { loops::compare(&followed) } else { Ok(Vec::new()) };
     let loops = loops.map_err(bad_input)?;
+    followed.spinner.finish_and_clear();
     let to_standard = [&json, &markdown].into_iter().flatten().any(Output::is_standard);
     if !to_standard {
         let screen = output::screen();

@@ -27,7 +27,7 @@ struct Change {
 }
 
 /// Carries out the experiments of missed `rows` again, each time with one thing changed that is
-/// supposed to be the cause. Without those that `inputs` stop.
+/// supposed to be the cause; without those after which the follower stops.
 ///
 /// # Errors
 /// If the model lacks what an experiment needs.
@@ -46,11 +46,12 @@ pub(crate) fn test(
         if !ids.iter().any(|id| is_missed(id)) {
             continue;
         }
+        inputs.follower.begins(what);
         let mut inputs = inputs.clone();
         change(&mut inputs);
         let named = |error| ValidateError::Sim { experiment: what, error };
         let rows = rows(&inputs).map_err(named)?;
-        if (inputs.stops)() {
+        if inputs.follower.stops() {
             break;
         }
         let rows = rows.into_iter().filter(|row| ids.contains(&row.id) && is_missed(row.id));

@@ -7,6 +7,7 @@ use dimmer_processor::model::{Bin, Model};
 use dimmer_processor::units::Nanos;
 use dimmer_sim::{Costs, SimError};
 
+use crate::Follower;
 use crate::server::Load;
 
 /// Number of runs of an experiment whose result depends on chance, with one seed each.
@@ -29,13 +30,13 @@ pub(crate) struct Inputs<'a> {
     pub(crate) keeps_core: Option<Nanos>,
     /// A change to all workloads of paper 001's server.
     pub(crate) edit: fn(Load) -> Load,
-    /// Whether the experiment is to end now.
-    pub(crate) stops: &'a (dyn Fn() -> bool + Sync),
+    /// Says when the experiment is to end.
+    pub(crate) follower: &'a dyn Follower,
 }
 
 impl<'a> Inputs<'a> {
     /// The inputs as they are known, for this processor.
-    pub(crate) fn new(model: Model, stops: &'a (dyn Fn() -> bool + Sync)) -> Self {
+    pub(crate) fn new(model: Model, follower: &'a dyn Follower) -> Self {
         Self {
             model,
             costs: Costs::default(),
@@ -52,7 +53,7 @@ impl<'a> Inputs<'a> {
             },
             keeps_core: None,
             edit: |load| load,
-            stops,
+            follower,
         }
     }
 

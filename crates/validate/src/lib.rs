@@ -36,6 +36,21 @@ pub enum Paper {
     Library,
 }
 
+/// Follows work that takes seconds to minutes. A function that only says when to end is one.
+pub trait Follower: Sync {
+    /// Whether the work is to end now. Called all the time.
+    fn stops(&self) -> bool;
+
+    /// The work goes on with this experiment.
+    fn begins(&self, _experiment: &str) {}
+}
+
+impl<F: Fn() -> bool + Sync> Follower for F {
+    fn stops(&self) -> bool {
+        self()
+    }
+}
+
 /// A result that is not recreated, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Left {
@@ -60,16 +75,15 @@ impl Paper {
         }
     }
 
-    /// Recreates all results of the paper that can be recreated. Takes a second, or some twenty
-    /// seconds if the policy server is at work.
+    /// Recreates all results of the paper that can be recreated. Takes seconds, or some minutes
+    /// if the policy server is at work.
     ///
-    /// * `stops`: called all the time; when it returns true, only the complete experiments are
-    ///   returned.
+    /// * `follower`: if it stops the work, only the complete experiments are returned.
     ///
     /// # Errors
     /// If the model lacks what an experiment needs.
-    pub fn recreate(self, stops: &(dyn Fn() -> bool + Sync)) -> Result<Recreated, ValidateError> {
-        let inputs = Inputs::new(i9_7940x()?, stops);
+    pub fn recreate(self, follower: &dyn Follower) -> Result<Recreated, ValidateError> {
+        let inputs = Inputs::new(i9_7940x()?, follower);
         let experiments = match self {
             Self::Avxfreq => thesis::EXPERIMENTS.to_vec(),
             Self::Library => [sieve::EXPERIMENTS, policy_server::EXPERIMENTS].concat(),
@@ -82,12 +96,13 @@ impl Paper {
             experiments: experiments.len(),
         };
         for experiment in experiments {
-            if stops() {
+            if follower.stops() {
                 break;
             }
+            follower.begins(experiment.name);
             let named = |error| ValidateError::Sim { experiment: experiment.name, error };
             let rows = (experiment.rows)(&inputs).map_err(named)?;
-            if stops() {
+            if follower.stops() {
                 break;
             }
             recreated.rows.extend(rows);

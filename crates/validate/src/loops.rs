@@ -10,7 +10,7 @@ use dimmer_sim::{Moment, Moving};
 
 use crate::inputs::Inputs;
 use crate::server::{Load, Plan, Run, Vectors, Way};
-use crate::{ValidateError, i9_7940x};
+use crate::{Follower, ValidateError, i9_7940x};
 
 /// A workload under all loops.
 #[derive(Clone, Debug, PartialEq)]
@@ -69,18 +69,18 @@ fn loads() -> [Workload; WORKLOADS] {
 
 /// Runs the workloads on the model of the i9-7940X. Takes some ten seconds.
 ///
-/// * `stops`: called before each workload; if it returns true, only the complete workloads are
-///   returned.
+/// * `follower`: if it stops the work, only the complete workloads are returned.
 ///
 /// # Errors
 /// If the model lacks what a workload needs.
-pub fn compare(stops: &(dyn Fn() -> bool + Sync)) -> Result<Vec<Compared>, ValidateError> {
-    let inputs = Inputs::new(i9_7940x()?, stops);
+pub fn compare(follower: &dyn Follower) -> Result<Vec<Compared>, ValidateError> {
+    let inputs = Inputs::new(i9_7940x()?, follower);
     let mut compared = Vec::new();
     for Workload { name, load, clients, seconds, one } in loads() {
-        if stops() {
+        if follower.stops() {
             break;
         }
+        follower.begins(name);
         let run = |load: &Load, way: Way| {
             let named = |error| ValidateError::Sim { experiment: name, error };
             Plan::new(way, seconds).run(load, &inputs, 1).map_err(named)

@@ -158,7 +158,7 @@ impl Plan {
             settings.cores += 1;
         }
         let (outcome, course) =
-            scenario.run_on(&model, settings, Course::default(), &|_| (inputs.stops)())?;
+            scenario.run_on(&model, settings, Course::default(), &|_| inputs.follower.stops())?;
         Ok(Run { outcome, course, seconds: self.seconds })
     }
 }
