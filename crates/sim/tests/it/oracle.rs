@@ -9,7 +9,7 @@ use crate::drawn::{Code, Draws, Length, Step, Thread, Work, certain, shipped};
 use dimmer_processor::class::InstructionClass;
 
 /// Scenarios for each of three models; `DIMMER_SIM_SCENARIOS` sets another number.
-const SCENARIOS: u64 = 60;
+const SCENARIOS: u64 = 1000;
 
 fn settings(model: &Model, work: &Work, governor: Governor, costs: Costs) -> Settings {
     let settings = work.scenario().settings(model, governor, Moving::None, 7).unwrap();
