@@ -48,6 +48,7 @@ pub(crate) fn test(
         }
         inputs.follower.begins(what);
         let mut inputs = inputs.clone();
+        inputs.seeds = 1;
         change(&mut inputs);
         let named = |error| ValidateError::Sim { experiment: what, error };
         let rows = rows(&inputs).map_err(named)?;

@@ -10,9 +10,6 @@ use dimmer_sim::{Costs, SimError};
 use crate::Follower;
 use crate::server::Load;
 
-/// Number of runs of an experiment whose result depends on chance, with one seed each.
-const SEEDS: u64 = 3;
-
 /// What experiments take as given. A [`Cause`](crate::Cause) is tested by changing some of it.
 #[derive(Clone)]
 pub(crate) struct Inputs<'a> {
@@ -30,6 +27,8 @@ pub(crate) struct Inputs<'a> {
     pub(crate) keeps_core: Option<Nanos>,
     /// A change to all workloads of paper 001's server.
     pub(crate) edit: fn(Load) -> Load,
+    /// How often paper 001's experiments run, each time with another seed.
+    pub(crate) seeds: u64,
     /// Says when the experiment is to end.
     pub(crate) follower: &'a dyn Follower,
 }
@@ -53,6 +52,7 @@ impl<'a> Inputs<'a> {
             },
             keeps_core: None,
             edit: |load| load,
+            seeds: 3,
             follower,
         }
     }
@@ -70,10 +70,11 @@ impl<'a> Inputs<'a> {
 
     /// The results of this run with each of the seeds, all at the same time.
     pub(crate) fn each_seed<T: Send>(
+        &self,
         run: impl Fn(u64) -> Result<T, SimError> + Sync,
     ) -> Result<Vec<T>, SimError> {
         thread::scope(|scope| {
-            let runs: Vec<_> = (1..=SEEDS)
+            let runs: Vec<_> = (1..=self.seeds)
                 .map(|seed| {
                     scope.spawn({
                         let run = &run;

@@ -83,7 +83,7 @@ pub(crate) fn sieve(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
     const BURST: &str = "    { run = \"burst\", instructions = 65_536 },\n";
     const SIEVE: &str = "    { run = \"sieve\", instructions = 6_131_000 },\n";
     let hand_over_ns = Some(inputs.hand_over_ns);
-    let runs = Inputs::each_seed(|seed| {
+    let runs = inputs.each_seed(|seed| {
         let time = |load: &Load, mechanism| {
             let plan = Plan { hand_over_ns, ..Plan::new(Way::As(mechanism), 4) };
             Ok::<f64, SimError>(1.0 / plan.run(load, inputs, seed)?.served())
@@ -136,7 +136,7 @@ fn utilisation(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
             .replacing("threads_per_core = 2", "threads_per_core = 1")
             .replacing("smt_share = 0.6", "smt_share = 1.0")
             .on(cores);
-        let used = Inputs::each_seed(|seed| {
+        let used = inputs.each_seed(|seed| {
             let served = |mechanism| {
                 let plan = Plan { hand_over_ns: Some(2.0), ..Plan::new(Way::As(mechanism), 1) };
                 Ok::<f64, SimError>(plan.run(&load, inputs, seed)?.served())
@@ -159,7 +159,7 @@ struct Served {
 /// NGINX under SSE, AVX2 and AVX-512: figures 6.2 and 6.3.
 pub(crate) fn nginx(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
     let exciter = inputs.thresholds.exciter.ns() / 1_000_000_000;
-    let runs = Inputs::each_seed(|seed| {
+    let runs = inputs.each_seed(|seed| {
         let served = |vectors| {
             let load = Load::nginx(vectors);
             let without = Plan::new(Way::As(Moving::None), STEADY).run(&load, inputs, seed)?;
@@ -246,10 +246,9 @@ pub(crate) fn nginx(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
 pub(crate) fn x264(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
     let exciter = inputs.thresholds.exciter.ns() / 1_000_000_000;
     let plan = Plan::new(Way::Paper(inputs.thresholds), LENGTH);
-    let alone = Inputs::each_seed(|seed| plan.run(&Load::encoder(), inputs, seed))?;
-    let beside = |vectors| {
-        Inputs::each_seed(|seed| plan.run(&Load::both(vectors, LENGTH / 2), inputs, seed))
-    };
+    let alone = inputs.each_seed(|seed| plan.run(&Load::encoder(), inputs, seed))?;
+    let beside =
+        |vectors| inputs.each_seed(|seed| plan.run(&Load::both(vectors, LENGTH / 2), inputs, seed));
     let (wide, scalar) = (beside(Vectors::Avx512)?, beside(Vectors::Sse)?);
     let ended = |run: &Run| {
         let finished = run.outcome.threads.last().and_then(|thread| thread.finished);
@@ -301,7 +300,7 @@ pub(crate) fn cores(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
     const CORES: [u32; 4] = [4, 6, 8, 10];
     // Of each number of cores: what the server gains, what it gains with an extra core, and the
     // throughput of a core with the server.
-    let runs = Inputs::each_seed(|seed| {
+    let runs = inputs.each_seed(|seed| {
         CORES
             .iter()
             .map(|&cores| {
@@ -356,7 +355,7 @@ pub(crate) fn studies(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
         [(100, 100), (200, 400), (800, 800), (200, 100), (800, 100), (100, 400), (100, 800)];
     let load = Load::nginx(Vectors::Avx512).on(4);
     // Of each pair: the throughput, and how often the policy changes sides.
-    let runs = Inputs::each_seed(|seed| {
+    let runs = inputs.each_seed(|seed| {
         TRIED
             .iter()
             .map(|&(seconds, window_ms)| {
