@@ -1,13 +1,16 @@
 //! Scenarios as written in the file, and the checks that refuse some.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::Upper;
 use serde::Deserialize;
 
+use super::steps::{Names, Numbered, StepDocument, Steps};
 use super::{Scenario, Thread};
-use crate::{Arrivals, Extent, Moment, Picos, Segment, Step};
+use crate::program::Distribution;
+use crate::{Arrivals, Moment, Picos, Segment};
 
 /// Instructions per cycle: from far below what any code has to more than any core retires.
 const PER_CYCLE: (f64, f64) = (1e-6, 64.0);
@@ -15,21 +18,19 @@ const PER_CYCLE: (f64, f64) = (1e-6, 64.0);
 /// Maximum time for which memory stalls an instruction (ns): a second.
 const MOST_MEMORY_NS: f64 = 1e9;
 
-/// Maximum number of instructions of a step: minutes of them.
-const MOST_INSTRUCTIONS: f64 = 1e12;
-
 /// Maximum number of steps of all threads together, as far as the file determines it: they take
 /// some minutes to simulate.
 const MOST_STEPS: f64 = 1e9;
 
+/// Maximum number of steps as written, those of each thread counted: a thousand threads of a
+/// thousand steps. The output has a line for each.
+const MOST_WRITTEN: usize = 1_000_000;
+
 /// Maximum number of times that a thread repeats its steps.
 const MOST_TIMES: u64 = 1_000_000_000;
 
-/// No core has a shorter cycle (ns), see `docs/model.md`.
-const SHORTEST_CYCLE_NS: f64 = 0.01;
-
 /// Maximum length of a step (µs): a day.
-const LONGEST_US: f64 = 8.64e10;
+pub(super) const LONGEST_US: f64 = 8.64e10;
 
 /// Maximum number of cores of a machine.
 const MOST_CORES: u32 = 4096;
@@ -41,7 +42,7 @@ const MOST_CACHED_KIB: u64 = 1 << 20;
 const MOST_THREADS: usize = 65_536;
 
 /// Locks have numbers below this.
-const LOCKS: usize = 65_536;
+pub(super) const LOCKS: usize = 65_536;
 
 /// The version of the format.
 const SCHEMA: &str = "dimmer/scenario/1";
@@ -67,7 +68,11 @@ pub(super) struct Document {
     end_us: Option<f64>,
     #[serde(default)]
     hand_over_us: Option<f64>,
+    #[serde(default)]
     code: Vec<Code>,
+    #[serde(default)]
+    distribution: Vec<DistributionDocument>,
+    #[serde(default)]
     thread: Vec<ThreadDocument>,
 }
 
@@ -87,6 +92,15 @@ struct Code {
     dirty_upper: bool,
     #[serde(default)]
     memory_ns: f64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DistributionDocument {
+    name: String,
+    quantiles: Vec<Vec<f64>>,
+    #[serde(default)]
+    correlation: f64,
 }
 
 #[derive(Debug, Deserialize)]
@@ -119,20 +133,6 @@ enum Requests {
     Closed,
     Even,
     Random,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct StepDocument {
-    run: Option<String>,
-    us: Option<f64>,
-    instructions: Option<f64>,
-    sleep_us: Option<f64>,
-    lock: Option<i64>,
-    unlock: Option<i64>,
-    pstate: Option<String>,
-    enter: Option<String>,
-    leave: Option<String>,
 }
 
 const fn one() -> i64 {
@@ -170,25 +170,39 @@ impl Document {
         let end = self.end_us.map(|us| span(us, "`end_us`")).transpose()?;
         let end = end.map(|end| Moment::START + end);
         let hand_over = self.hand_over_us.map(|us| span(us, "`hand_over_us`")).transpose()?;
-        let (mut pstates, mut regions) = (Vec::new(), Vec::new());
+        let mut distributions = BTreeMap::new();
+        for one in &self.distribution {
+            if distributions.insert(one.name.clone(), Arc::new(one.check()?)).is_some() {
+                return Err(format!("distribution `{}` stands twice", one.name));
+            }
+        }
+        let (pstates, regions) = (Numbered::default(), Numbered::default());
+        let mut names = Names { code, distributions, pstates, regions };
         let mut threads = Vec::new();
-        let mut steps = 0.0;
-        let mut programs = Vec::new();
+        let (mut steps, mut written) = (0.0, 0);
+        let mut programs = Numbered::default();
         for thread in self.thread {
             let program = thread.program.clone().unwrap_or_else(|| thread.name.clone());
-            let program = (place(&mut programs, program.clone()) as u64, program);
+            let program = (programs.number(&program) as u64, program);
             let count = thread.count;
             let count = count.map(|count| within("count", count, 1, MOST_THREADS));
             let count =
                 count.transpose().map_err(|error| format!("thread `{}`: {error}", thread.name))?;
-            let names = Names { code: &code, pstates: &mut pstates, regions: &mut regions };
-            let mut thread = thread.check(names, cpus, end.is_some())?;
+            let mut thread = thread.check(&mut names, cpus, end.is_some())?;
+            let Thread { name, .. } = &thread;
+            written += thread.steps.written * count.unwrap_or(1);
+            if written > MOST_WRITTEN {
+                return Err(format!(
+                    "thread `{name}`: with it, the threads have {written} steps as written, \
+                     expected at most {MOST_WRITTEN}"
+                ));
+            }
             steps += thread.steps_taken(end) * count.unwrap_or(1) as f64;
             if steps > MOST_STEPS {
-                let Thread { name, .. } = &thread;
                 return Err(format!(
-                    "thread `{name}`: with it, the threads take {steps:.0} steps, expected at most {MOST_STEPS}: with less in `times`, \
-                     `count` or `end_us`, or with longer steps or `every_us`"
+                    "thread `{name}`: with it, the threads take up to {steps:.3e} steps, expected \
+                     at most {MOST_STEPS}: with less in `times`, `repeat`, `count` or `end_us`, \
+                     or with longer steps or `every_us`"
                 ));
             }
             thread.program = program;
@@ -207,11 +221,27 @@ impl Document {
             smt_share,
             idle_states: self.idle_states,
             pstate: self.pstate,
-            pstates,
+            pstates: names.pstates.names,
             end,
             hand_over_ns: hand_over.map(Picos::ns),
             threads,
         })
+    }
+}
+
+impl DistributionDocument {
+    fn check(&self) -> Result<Distribution, String> {
+        let pairs = self.quantiles.iter().map(|pair| match pair.as_slice() {
+            [probability, value] => Ok((*probability, *value)),
+            other => {
+                let count = other.len();
+                Err(format!("`quantiles` has {count} numbers in a pair, expected [share, value]"))
+            }
+        });
+        let distribution = pairs
+            .collect::<Result<Vec<_>, _>>()
+            .and_then(|pairs| Distribution::new(&pairs, self.correlation));
+        distribution.map_err(|error| format!("distribution `{}`: {error}", self.name))
     }
 }
 
@@ -243,7 +273,7 @@ impl Code {
 }
 
 impl ThreadDocument {
-    fn check(self, mut names: Names<'_>, cpus: usize, has_end: bool) -> Result<Thread, String> {
+    fn check(self, names: &mut Names, cpus: usize, has_end: bool) -> Result<Thread, String> {
         let Self { name, cpu, cached_kib, begin_us, times, requests, every_us, steps, .. } = self;
         let begin = begin_us.map(|us| span(us, "`begin_us`")).transpose();
         let begin = begin.map_err(|error| format!("thread `{name}`: {error}"))?.unwrap_or_default();
@@ -281,22 +311,15 @@ impl ThreadDocument {
             }
             times => times.unwrap_or(1),
         };
-        let steps = steps.into_iter().enumerate().map(|(index, step)| {
-            let place = format!("thread `{name}`, step {}", index + 1);
-            step.check(&mut names, index).map_err(|error| format!("{place}: {error}"))
-        });
-        let steps: Vec<(Step, Option<String>)> = steps.collect::<Result<_, _>>()?;
-        let takes_time = |(step, _): &(Step, Option<String>)| match step {
-            Step::Sleep(span) => *span > Picos::ZERO,
-            Step::Run(_) => true,
-            _ => false,
-        };
-        if times > 1 && !steps.iter().any(takes_time) {
+        let steps = Steps::new(&steps, names);
+        let steps = Arc::new(steps.map_err(|error| format!("thread `{name}`{error}"))?);
+        if times > 1 && steps.effort.least() == 0.0 {
             return Err(format!(
-                "thread `{name}`: its steps recur, but none of them takes any time"
+                "thread `{name}`: its steps recur, but none of them takes any time for certain: \
+                 expected `run` or `sleep_us` above 0 in each branch, and not only in blocks that \
+                 may be repeated 0 times"
             ));
         }
-        are_paired(&steps).map_err(|error| format!("thread `{name}`: {error}"))?;
         Ok(Thread {
             name,
             program: (0, String::new()),
@@ -313,23 +336,15 @@ impl ThreadDocument {
 impl Thread {
     /// The maximum number of steps, at the highest clock that a model may have.
     fn steps_taken(&self, end: Option<Moment>) -> f64 {
-        let step = |(step, _): &(Step, Option<String>)| match step {
-            Step::Sleep(span) => span.as_f64(),
-            Step::Run(segment) => match segment.extent {
-                Extent::Time(span) => span.as_f64(),
-                Extent::Instructions(n) => {
-                    n * (SHORTEST_CYCLE_NS / segment.ipc + segment.memory_ns) * 1000.0
-                }
-            },
-            _ => 0.0,
-        };
-        let round = match self.requests {
-            Some(Arrivals::Open { every, .. }) => every.as_f64(),
-            _ => self.steps.iter().map(step).sum(),
-        };
         let left = end.map(|end| (end - self.begin).as_f64());
-        let rounds = left.map_or(f64::INFINITY, |left| (left / round).ceil());
-        rounds.min(self.times as f64) * self.steps.len() as f64
+        let times = self.times as f64;
+        let rounds = match (self.requests, left) {
+            (Some(Arrivals::Open { every, .. }), Some(left)) => {
+                times.min((left / every.as_f64()).ceil())
+            }
+            _ => times,
+        };
+        self.steps.effort.most_steps(rounds, left)
     }
 
     /// N copies, numbered from 1. If the first has a CPU, each is on the CPU after that of the one
@@ -352,86 +367,8 @@ impl Thread {
     }
 }
 
-impl StepDocument {
-    fn check(
-        self,
-        names: &mut Names<'_>,
-        counter: usize,
-    ) -> Result<(Step, Option<String>), String> {
-        let Names { code, pstates, regions } = names;
-        const ACCEPTED: &str = "{ run = CODE, us = N }, { run = CODE, instructions = N }, { sleep_us = N }, { lock = N }, { unlock = N }, { pstate = NAME }, { enter = REGION } or { leave = REGION }";
-        let Self { run, us, instructions, sleep_us, lock, unlock, pstate, enter, leave } = self;
-        if run.is_none() && (us.is_some() || instructions.is_some()) {
-            return Err(format!("expected {ACCEPTED}"));
-        }
-        let step = match (run, sleep_us, lock, unlock, pstate, enter, leave) {
-            (Some(run), None, None, None, None, None, None) => {
-                let names = || code.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-                let segment = code.get(&run);
-                let segment = segment
-                    .ok_or_else(|| format!("no code `{run}`, expected one of {}", names()))?;
-                let extent = match (us, instructions) {
-                    (Some(us), None) => Extent::Time(span(us, "`us`")?),
-                    (None, Some(n)) if (1.0..=MOST_INSTRUCTIONS).contains(&n) => {
-                        Extent::Instructions(n)
-                    }
-                    (None, Some(n)) => {
-                        return Err(format!(
-                            "`instructions` is {n}, expected 1 to {MOST_INSTRUCTIONS}"
-                        ));
-                    }
-                    _ => return Err("expected either `us` or `instructions`".to_owned()),
-                };
-                return Ok((Step::Run(Segment { extent, counter, ..*segment }), Some(run)));
-            }
-            (None, Some(us), None, None, None, None, None) => Step::Sleep(span(us, "`sleep_us`")?),
-            (None, None, Some(lock), None, None, None, None) => {
-                Step::Lock(within("lock", lock, 0, LOCKS - 1)?)
-            }
-            (None, None, None, Some(lock), None, None, None) => {
-                Step::Unlock(within("unlock", lock, 0, LOCKS - 1)?)
-            }
-            (None, None, None, None, Some(name), None, None) => Step::Ask(place(pstates, name)),
-            (None, None, None, None, None, Some(name), None) => Step::Enter(place(regions, name)),
-            (None, None, None, None, None, None, Some(name)) => Step::Leave(place(regions, name)),
-            _ => return Err(format!("expected {ACCEPTED}")),
-        };
-        Ok((step, None))
-    }
-}
-
-/// Names that steps may use: of code, and of P-states and regions, which are added as they come.
-struct Names<'a> {
-    code: &'a BTreeMap<String, Segment>,
-    pstates: &'a mut Vec<String>,
-    regions: &'a mut Vec<String>,
-}
-
-/// The index of a name in the list; a new name is appended.
-fn place(known: &mut Vec<String>, name: String) -> usize {
-    known.iter().position(|known| *known == name).unwrap_or_else(|| {
-        known.push(name);
-        known.len() - 1
-    })
-}
-
-/// Checks that steps leave the regions that they enter, the last one first.
-fn are_paired(steps: &[(Step, Option<String>)]) -> Result<(), String> {
-    const EXPECTED: &str =
-        "expected a `leave` for each `enter` of the same steps, of the region entered last first";
-    let mut within = Vec::new();
-    for (step, _) in steps {
-        match step {
-            Step::Enter(region) => within.push(region),
-            Step::Leave(region) if within.pop() != Some(region) => return Err(EXPECTED.to_owned()),
-            _ => {}
-        }
-    }
-    within.is_empty().then_some(()).ok_or_else(|| EXPECTED.to_owned())
-}
-
 /// A whole number in its range, ends included.
-fn within<T>(key: &str, found: i64, low: T, high: T) -> Result<T, String>
+pub(super) fn within<T>(key: &str, found: i64, low: T, high: T) -> Result<T, String>
 where
     T: TryFrom<i64> + PartialOrd + std::fmt::Display,
 {
@@ -440,7 +377,7 @@ where
 }
 
 /// A span of microseconds.
-fn span(us: f64, key: &str) -> Result<Picos, String> {
+pub(super) fn span(us: f64, key: &str) -> Result<Picos, String> {
     let span = Picos::rounded(us * 1e6);
     if span > Picos::ZERO && us <= LONGEST_US {
         Ok(span)
