@@ -406,6 +406,7 @@ impl<O: Observer> Machine<O> {
                     }
                 }
                 Step::Unlock(lock) => self.unlock(thread, lock)?,
+                Step::Skip => {}
                 Step::Ask(wish) => self.ask(core, wish)?,
                 Step::Call(call) => self.call(core, call),
                 Step::Served(came) => {

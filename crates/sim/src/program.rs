@@ -1,13 +1,19 @@
 //! What threads do: steps, segments of code, and scripts.
 
+mod distribution;
+mod script;
+
 use std::fmt;
 
-use dimmer_policy::license::{Chance as _, Demand};
+use dimmer_policy::license::Demand;
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::Upper;
 use dimmer_processor::units::LicenseLevel;
 
-use crate::{Governor, Moment, Picos, Random};
+pub(crate) use self::distribution::Distribution;
+pub use self::script::Script;
+pub(crate) use self::script::{Operation, Passes};
+use crate::{Moment, Picos, Random};
 
 /// A stretch of code of one kind.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -69,6 +75,9 @@ pub enum Step {
     Ask(usize),
     /// A request that arrived at this moment is done: its latency is counted.
     Served(Moment),
+    /// Nothing: the program is not yet at its next step, but has already passed many ends of
+    /// blocks and extents of 0. So no call of [`Program::next`] takes long.
+    Skip,
     /// It has finished.
     End,
 }
@@ -122,129 +131,4 @@ impl Segment {
     pub fn demand(&self) -> Demand {
         Demand { class: self.class, upper: self.upper, per_cycle: self.ipc * self.share }
     }
-}
-
-/// Steps in order, repeated a number of times.
-#[derive(Clone, Debug)]
-pub struct Script {
-    /// The steps, each with the license level that its code asks for.
-    steps: Vec<(Step, LicenseLevel)>,
-    /// How many rounds are still to start.
-    times: u64,
-    next: usize,
-    /// Whether it calls the governor before code that asks for another level.
-    calls: bool,
-    told: Option<LicenseLevel>,
-    /// How requests arrive, if each round is a request.
-    requests: Option<Arrivals>,
-    /// When the request in service arrived, if there is one.
-    came: Option<Moment>,
-    /// When the next request arrives, in an open loop.
-    arrives: Moment,
-    /// When the script starts.
-    begin: Moment,
-}
-
-impl Script {
-    /// A script of these steps, once.
-    pub fn once(steps: impl IntoIterator<Item = Step>) -> Self {
-        let steps = steps.into_iter().map(|step| (step, LicenseLevel::new(0)));
-        Self::new(steps.collect(), 1)
-    }
-
-    /// A script of these steps, repeated `times` times; each step comes with the level that its
-    /// code asks for.
-    #[must_use]
-    pub fn new(steps: Vec<(Step, LicenseLevel)>, times: u64) -> Self {
-        let times = if steps.is_empty() { 0 } else { times };
-        let (requests, came) = (None, None);
-        Self {
-            steps,
-            times,
-            next: 0,
-            calls: false,
-            told: None,
-            requests,
-            came,
-            arrives: Moment::START,
-            begin: Moment::START,
-        }
-    }
-
-    /// The same script where each round is a request whose latency is counted.
-    #[must_use]
-    pub fn serving(self, requests: Arrivals) -> Self {
-        Self { requests: Some(requests), ..self }
-    }
-
-    /// The same script, from this moment on; its first request, if it serves any, arrives then.
-    #[must_use]
-    pub fn from(self, begin: Moment) -> Self {
-        Self { begin, arrives: begin, ..self }
-    }
-
-    /// Takes the next request. `Ok`: its arrival; `Err`: how long to sleep until it arrives.
-    fn arrival(
-        &mut self,
-        now: Moment,
-        arrivals: Arrivals,
-        chance: &mut Random,
-    ) -> Result<Moment, Picos> {
-        let Arrivals::Open { every, is_random } = arrivals else { return Ok(now) };
-        if now < self.arrives {
-            return Err(self.arrives - now);
-        }
-        let came = self.arrives;
-        let span = if is_random { exponential(every, chance) } else { every };
-        self.arrives = came + span;
-        Ok(came)
-    }
-
-    /// The same script under a governor. If the program decides, it calls the governor before code
-    /// that asks for another level than the code before (paper 000 §4.2).
-    #[must_use]
-    pub fn under(self, governor: Governor) -> Self {
-        Self { calls: governor == Governor::User, ..self }
-    }
-}
-
-impl Program for Script {
-    fn next(&mut self, now: Moment, chance: &mut Random) -> Step {
-        if now < self.begin {
-            return Step::Sleep(self.begin - now);
-        }
-        if self.next == self.steps.len() {
-            if let Some(came) = self.came.take() {
-                return Step::Served(came);
-            }
-            self.next = 0;
-            self.times = self.times.saturating_sub(1);
-        }
-        if let Some(arrivals) = self.requests.filter(|_| self.next == 0 && self.times > 0)
-            && self.came.is_none()
-        {
-            match self.arrival(now, arrivals, chance) {
-                Ok(came) => self.came = Some(came),
-                Err(span) => return Step::Sleep(span),
-            }
-        }
-        let Some((step, level)) = self.steps.get(self.next).filter(|_| self.times > 0) else {
-            return Step::End;
-        };
-        if self.calls && matches!(step, Step::Run(_)) && self.told != Some(*level) {
-            self.told = Some(*level);
-            return Step::Call(License::Set(*level));
-        }
-        self.next += 1;
-        *step
-    }
-
-    fn copy(&self) -> Box<dyn Program> {
-        Box::new(self.clone())
-    }
-}
-
-/// A random span with this mean (ps), exponentially distributed.
-fn exponential(mean: Picos, chance: &mut Random) -> Picos {
-    Picos::rounded(-(1.0 - chance.uniform()).ln() * mean.as_f64())
 }

@@ -5,15 +5,11 @@
 
 mod assumed;
 mod document;
+mod effort;
+mod include;
 mod oracle;
 mod outcome;
-/// The key whose value starts where `text` ends.
-fn key_before(text: &str) -> Option<&str> {
-    let before = text.trim_end().strip_suffix('=')?.trim_end();
-    let is_part = |character: char| character.is_ascii_alphanumeric() || character == '_';
-    let start = before.rfind(|character| !is_part(character)).map_or(0, |at| at + 1);
-    before.get(start..).filter(|key| !key.is_empty())
-}
+mod steps;
 
 #[cfg(test)]
 mod extremes;
@@ -21,14 +17,15 @@ mod extremes;
 mod tests;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use dimmer_policy::license::hardware::Rules;
 use dimmer_processor::model::Model;
-use dimmer_processor::text::line_of;
 use dimmer_processor::units::LicenseLevel;
 
-use self::document::Document;
+use self::include::Files;
 pub use self::outcome::{Latencies, Outcome, PhaseOutcome, ThreadOutcome};
+use self::steps::Steps;
 
 use crate::machine::pstate;
 use crate::{
@@ -71,8 +68,8 @@ struct Thread {
     begin: Moment,
     times: u64,
     requests: Option<Arrivals>,
-    /// The steps, each with the name of its code if it runs any.
-    steps: Vec<(Step, Option<String>)>,
+    /// The same for all threads of one `[[thread]]`.
+    steps: Arc<Steps>,
 }
 
 /// A file that is not a valid scenario.
@@ -86,20 +83,25 @@ pub struct ScenarioError {
 }
 
 impl Scenario {
-    /// Reads a scenario; `path` is for messages.
+    /// Reads a scenario of one file; `path` is for messages.
     ///
     /// # Errors
-    /// The first thing that is wrong, with its place and the accepted values.
+    /// The first thing that is wrong, with its place and the accepted values; `include` is.
     pub fn parse(path: &Path, text: &str) -> Result<Self, ScenarioError> {
-        let refused = |message: String| ScenarioError { path: path.to_owned(), message };
-        let document: Document = toml::from_str(text).map_err(|error| {
-            let start = error.span().and_then(|span| text.get(..span.start));
-            let line = start.map(|start| format!("line {}: ", line_of(text, start.len())));
-            let key = start.and_then(key_before).map(|key| format!("`{key}`: "));
-            let place = line.into_iter().chain(key).collect::<String>();
-            refused(format!("{place}{}", error.message().replace('\n', " ")))
-        })?;
-        document.check().map_err(refused)
+        Self::parse_with(path, text, &|_| Err("no other file is read here".to_owned()))
+    }
+
+    /// Reads a scenario, and the files that it includes. `read` returns the text of a file, whose
+    /// path is that of the including file's directory with the written name, or why there is none.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with its file, its place there and the accepted values.
+    pub fn parse_with(
+        path: &Path,
+        text: &str,
+        read: &dyn Fn(&Path) -> Result<String, String>,
+    ) -> Result<Self, ScenarioError> {
+        Files::new(read).part(path, text)?.scenario(path)
     }
 
     /// A machine with the scenario's threads, and its latest end.
@@ -157,18 +159,27 @@ impl Scenario {
         let rules = Rules::new(model)?;
         let pstates = self.pstates.iter().map(|name| pstate(model, name));
         let pstates: Vec<usize> = pstates.collect::<Result<_, _>>()?;
+        let of_model = |step: &Step| match step {
+            Step::Run(segment) => (*step, rules.level_of(&segment.demand())),
+            Step::Ask(name) => {
+                let place = pstates.get(*name).copied().unwrap_or(*name);
+                (Step::Ask(place), LicenseLevel::new(0))
+            }
+            step => (*step, LicenseLevel::new(0)),
+        };
+        let mut last: Option<(&Arc<Steps>, Script)> = None;
         for thread in &self.threads {
-            let level = |step: &Step| match step {
-                Step::Run(segment) => rules.level_of(&segment.demand()),
-                _ => LicenseLevel::new(0),
+            let Thread { steps, .. } = thread;
+            let script = match last {
+                Some((of, script)) if Arc::ptr_eq(of, steps) => script,
+                _ => {
+                    let operations = steps.operations.iter();
+                    let operations = operations.map(|operation| operation.with(of_model)).collect();
+                    Script::of(operations, Arc::clone(&steps.distributions), thread.times)
+                }
             };
-            let of_model = |step: &Step| match step {
-                Step::Ask(name) => pstates.get(*name).map_or(*step, |place| Step::Ask(*place)),
-                step => *step,
-            };
-            let steps = thread.steps.iter();
-            let steps = steps.map(|(step, _)| (of_model(step), level(step))).collect();
-            let script = Script::new(steps, thread.times).under(governor).from(thread.begin);
+            last = Some((steps, script.clone()));
+            let script = script.under(governor).from(thread.begin);
             let script = match thread.requests {
                 Some(requests) => script.serving(requests),
                 None => script,

@@ -123,7 +123,7 @@ impl<O: Observer> Machine<O> {
                         turn = None;
                     }
                     Step::Lock(_) | Step::Unlock(_) | Step::Call(_) | Step::Ask(_) => {}
-                    Step::Served(_) | Step::Enter(_) | Step::Leave(_) => {}
+                    Step::Served(_) | Step::Enter(_) | Step::Leave(_) | Step::Skip => {}
                 }
                 continue;
             };
@@ -222,7 +222,7 @@ impl<O: Observer> Machine<O> {
                 Step::Unlock(of) if of == lock => return Some(now),
                 Step::End => return None,
                 Step::Lock(_) | Step::Unlock(_) | Step::Call(_) | Step::Ask(_) => {}
-                Step::Served(_) | Step::Enter(_) | Step::Leave(_) => {}
+                Step::Served(_) | Step::Enter(_) | Step::Leave(_) | Step::Skip => {}
             }
         }
         None

@@ -61,9 +61,9 @@ impl Scenario {
 
     /// The code of all threads.
     fn segments(&self) -> impl Iterator<Item = Segment> {
-        let steps = self.threads.iter().flat_map(|thread| &thread.steps);
-        steps.filter_map(|(step, _)| match step {
-            Step::Run(segment) => Some(*segment),
+        let operations = self.threads.iter().flat_map(|thread| thread.steps.operations.iter());
+        operations.filter_map(|operation| match operation.step() {
+            Some(Step::Run(segment)) => Some(*segment),
             _ => None,
         })
     }

@@ -132,6 +132,10 @@ memory_ns = 0.05
 name = "burst"
 class = "heavy-512"
 per_cycle = 2.0
+[[distribution]]
+name = "some"
+quantiles = [[0, 2], [0.5, 2], [1, 40]]
+correlation = 0.5
 [[thread]]
 name = "first"
 count = 2
@@ -147,6 +151,13 @@ steps = [
     { run = "burst", instructions = 10_000 },
     { leave = "r" },
     { sleep_us = 50 },
+    { repeat = 3, steps = [
+        { choose = [
+            { share = 0.5, steps = [{ run = "burst", us = "some" }] },
+            { share = 0.5, steps = [{ run = "burst", instructions = "some" }, { sleep_us = "some" }] },
+        ] },
+    ] },
+    { repeat = "some", steps = [{ sleep_us = 1 }] },
 ]
 [[thread]]
 name = "second"
@@ -364,6 +375,10 @@ fn no_number_of_the_documents_is_left_out() {
         "trials",
         "always",
         "domain",
+        "choose",
+        "distribution",
+        "quantiles",
+        "include",
     ];
     check(include_str!("../../../../docs/scenario.md"), SCENARIO, &words);
 }

@@ -34,7 +34,7 @@ pub struct ThreadOutcome {
     pub program: String,
     /// When it finished (ps); `None` if the scenario ended before.
     pub finished: Option<Moment>,
-    /// Its steps that run code, in order.
+    /// Its steps that run code, in the order of the file; those of blocks, too.
     pub phases: Vec<PhaseOutcome>,
     /// Calls of marked regions, if anything decides about them; `moved` counts those of them
     /// that ran on dedicated cores.
@@ -130,10 +130,10 @@ impl Outcome {
         is_partial: bool,
     ) -> Self {
         let threads = threads.iter().zip(machine.threads()).map(|(thread, totals)| {
-            let phases = thread.steps.iter().enumerate().filter_map(|(index, (_, run))| {
-                let instructions = totals.instructions.get(index).copied().unwrap_or(0.0);
-                let time = totals.time.get(index).copied().unwrap_or_default();
-                Some(PhaseOutcome { code: run.clone()?, instructions, time })
+            let phases = thread.steps.runs.iter().map(|(counter, code)| {
+                let instructions = totals.instructions.get(*counter).copied().unwrap_or(0.0);
+                let time = totals.time.get(*counter).copied().unwrap_or_default();
+                PhaseOutcome { code: code.clone(), instructions, time }
             });
             ThreadOutcome {
                 name: thread.name.clone(),

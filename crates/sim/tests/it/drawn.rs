@@ -62,10 +62,70 @@ pub(crate) enum Length {
     Instructions(f64),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Step {
     Run { code: usize, length: Length },
     Sleep { us: f64 },
+    Repeat { passes: usize, steps: Vec<Step> },
+}
+
+impl Step {
+    /// These steps, with each step in the place of which `change` puts others, also in blocks.
+    pub(crate) fn changed(steps: &[Self], change: &impl Fn(&Self) -> Vec<Self>) -> Vec<Self> {
+        let one = |step: &Self| match step {
+            Self::Repeat { passes, steps } => {
+                vec![Self::Repeat { passes: *passes, steps: Self::changed(steps, change) }]
+            }
+            step => change(step),
+        };
+        steps.iter().flat_map(one).collect()
+    }
+
+    /// These steps without those that are blocks, but with what is in these, in order.
+    pub(crate) fn single(steps: &[Self]) -> Vec<&Self> {
+        fn one(step: &Step) -> Vec<&Step> {
+            match step {
+                Step::Repeat { steps, .. } => Step::single(steps),
+                step => vec![step],
+            }
+        }
+        steps.iter().flat_map(one).collect()
+    }
+
+    /// What a round of these steps is, with blocks written out: numbers of the steps of
+    /// [`Step::single`].
+    pub(crate) fn written_out(steps: &[Self]) -> Vec<usize> {
+        let mut first = 0;
+        let one = |step: &Self| {
+            let (passes, numbers, count) = match step {
+                Self::Repeat { passes, steps } => {
+                    (*passes, Self::written_out(steps), Self::single(steps).len())
+                }
+                _ => (1, vec![0], 1),
+            };
+            let start = first;
+            first += count;
+            vec![numbers; passes].concat().into_iter().map(move |number| start + number)
+        };
+        steps.iter().flat_map(one).collect()
+    }
+
+    fn toml(&self, text: &mut String) {
+        _ = match self {
+            Self::Sleep { us } => writeln!(text, "  {{ sleep_us = {us:?} }},"),
+            Self::Run { code, length: Length::Us(us) } => {
+                writeln!(text, "  {{ run = \"{code}\", us = {us:?} }},")
+            }
+            Self::Run { code, length: Length::Instructions(n) } => {
+                writeln!(text, "  {{ run = \"{code}\", instructions = {n:?} }},")
+            }
+            Self::Repeat { passes, steps } => {
+                _ = writeln!(text, "  {{ repeat = {passes}, steps = [");
+                steps.iter().for_each(|step| step.toml(text));
+                writeln!(text, "  ] }},")
+            }
+        };
+    }
 }
 
 /// A thread that stays on a core of its own.
@@ -128,7 +188,7 @@ impl Work {
         let cores = 1 + draws.below(4);
         let thread = |core: usize, draws: &mut Draws| {
             let count = 2 + draws.below(6);
-            let steps: Vec<Step> = (0..count)
+            let mut steps: Vec<Step> = (0..count)
                 .map(|_| match draws.below(8) {
                     0 => Step::Sleep { us: draws.size(1.0, 10_000.0) },
                     1 | 2 => Step::Run { code: 0, length: Length::Us(draws.size(1.0, 10_000.0)) },
@@ -143,6 +203,16 @@ impl Work {
                     }
                 })
                 .collect();
+            // The last ones become a block, of which the last ones become a block.
+            for most in [4, 6] {
+                if draws.is(0.3) {
+                    let block =
+                        steps.split_off(1 + draws.below(steps.len() - 1).min(steps.len() - 2));
+                    steps.push(Step::Repeat { passes: draws.below(most), steps: block });
+                    let after = draws.below(2);
+                    steps.extend((0..after).map(|_| Step::Sleep { us: draws.size(1.0, 1000.0) }));
+                }
+            }
             Thread {
                 core,
                 begin_us: if draws.is(0.5) { 0.001 } else { draws.size(1.0, 500.0) },
@@ -182,17 +252,7 @@ impl Work {
                 "[[thread]]\nname = \"on {core}\"\ncpu = {core}\nbegin_us = {begin_us:?}\n\
                  times = {times}\nsteps = ["
             );
-            for step in steps {
-                _ = match step {
-                    Step::Sleep { us } => writeln!(text, "  {{ sleep_us = {us:?} }},"),
-                    Step::Run { code, length: Length::Us(us) } => {
-                        writeln!(text, "  {{ run = \"{code}\", us = {us:?} }},")
-                    }
-                    Step::Run { code, length: Length::Instructions(n) } => {
-                        writeln!(text, "  {{ run = \"{code}\", instructions = {n:?} }},")
-                    }
-                };
-            }
+            steps.iter().for_each(|step| step.toml(&mut text));
             text.push_str("]\n");
         }
         text

@@ -112,12 +112,13 @@ fn twice_the_time_at_half_the_clock_is_the_same() {
         stretched.codes.iter_mut().for_each(|code| code.memory_ns *= 2.0);
         for thread in &mut stretched.threads {
             thread.begin_us *= 2.0;
-            for step in &mut thread.steps {
-                match step {
-                    Step::Sleep { us } | Step::Run { length: Length::Us(us), .. } => *us *= 2.0,
-                    Step::Run { .. } => {}
+            thread.steps = Step::changed(&thread.steps, &|step| {
+                let mut step = step.clone();
+                if let Step::Sleep { us } | Step::Run { length: Length::Us(us), .. } = &mut step {
+                    *us *= 2.0;
                 }
-            }
+                vec![step]
+            });
         }
         same(number, &hardware(model, work), &hardware(&slow, &stretched), 2.0);
     });
@@ -175,18 +176,17 @@ fn a_step_in_two_parts_is_the_same_step() {
     each(|number, model, work| {
         let mut split = work.clone();
         for thread in &mut split.threads {
-            let halves = thread.steps.iter().flat_map(|step| match *step {
+            thread.steps = Step::changed(&thread.steps, &|step| match *step {
                 Step::Run { code, length: Length::Us(us) } => {
                     let half = Step::Run { code, length: Length::Us(us / 2.0) };
-                    vec![half, half]
+                    vec![half.clone(), half]
                 }
                 Step::Run { code, length: Length::Instructions(n) } if n >= 2.0 => {
                     let part = |n| Step::Run { code, length: Length::Instructions(n) };
                     vec![part((n / 2.0).floor()), part(n - (n / 2.0).floor())]
                 }
-                step => vec![step],
+                _ => vec![step.clone()],
             });
-            thread.steps = halves.collect();
         }
         let ends = |done: Done| -> Done {
             let sum = |phases: Vec<(f64, f64)>| {
@@ -196,6 +196,25 @@ fn a_step_in_two_parts_is_the_same_step() {
             done.into_iter().map(|(ended, phases)| (ended, sum(phases))).collect()
         };
         same(number, &ends(hardware(model, work)), &ends(hardware(model, &split)), 1.0);
+    });
+}
+
+/// Under all governors but the predictive one, which learns each step as written by itself.
+#[test]
+fn a_block_is_the_same_as_its_steps_written_out() {
+    each(|number, model, work| {
+        let mut without = work.clone();
+        for thread in &mut without.threads {
+            let single = Step::single(&thread.steps);
+            let round = Step::written_out(&thread.steps).into_iter();
+            thread.steps = round.map(|number| single[number].clone()).collect();
+        }
+        for governor in Governor::ALL.into_iter().filter(|one| *one != Governor::Predictive) {
+            let run = |work: &Work| simulate(model, work, governor, 1);
+            let (blocks, without) = (run(work), run(&without));
+            assert_eq!(blocks.cores, without.cores, "scenario {number}, {}", governor.name());
+            assert_eq!(blocks.segments, without.segments);
+        }
     });
 }
 
@@ -218,8 +237,9 @@ fn less_light_code_holds_a_level_no_longer() {
     };
     let run = |code, us| Step::Run { code, length: Length::Us(us) };
     let whole = at_l2(&[run(2, 10_000.0)]);
-    assert_eq!(at_l2(&[run(2, 1.0), run(0, 99.0)].repeat(100)), whole);
-    assert_eq!(at_l2(&[run(2, 50.0), run(3, 50.0)].repeat(100)), whole);
+    let repeated = |steps| [Step::Repeat { passes: 100, steps }];
+    assert_eq!(at_l2(&repeated(vec![run(2, 1.0), run(0, 99.0)])), whole);
+    assert_eq!(at_l2(&repeated(vec![run(2, 50.0), run(3, 50.0)])), whole);
     assert_eq!(at_l2(&[run(0, 10_000.0)]), whole);
 }
 
@@ -236,10 +256,10 @@ fn packages_share_nothing() {
         both.codes.extend(&beside.codes);
         both.threads.extend(beside.threads.iter().map(|thread| {
             let moved = |step: &Step| match *step {
-                Step::Run { code, length } => Step::Run { code: code + codes, length },
-                step => step,
+                Step::Run { code, length } => vec![Step::Run { code: code + codes, length }],
+                _ => vec![step.clone()],
             };
-            let steps = thread.steps.iter().map(moved).collect();
+            let steps = Step::changed(&thread.steps, &moved);
             Thread { core: thread.core + 4, steps, ..thread.clone() }
         }));
         let beside = Work { cores: 4, end_us: None, ..beside };

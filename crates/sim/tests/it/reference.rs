@@ -35,7 +35,7 @@ pub(crate) struct CoreResult {
 /// What a thread did.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ThreadResult {
-    /// Instructions and time of each step.
+    /// Instructions and time of each step, of blocks each of theirs.
     pub(crate) steps: Vec<(f64, f64)>,
     pub(crate) finished_ns: Option<f64>,
 }
@@ -109,9 +109,13 @@ enum At {
 }
 
 #[derive(Debug)]
-struct Thread {
+struct Thread<'a> {
     core: usize,
     at: At,
+    /// Its steps that are no blocks, in the order of the file.
+    steps: Vec<&'a Step>,
+    /// The steps of a round, with blocks written out, as indices of `steps`.
+    round: Vec<usize>,
     next: usize,
     rounds: u64,
 }
@@ -124,7 +128,7 @@ pub(crate) struct Simulator<'a> {
     rules: Vec<Rule>,
     cores: Vec<Core>,
     slots: Vec<Slots>,
-    threads: Vec<Thread>,
+    threads: Vec<Thread<'a>>,
     now: f64,
     result: Result,
 }
@@ -158,15 +162,17 @@ impl<'a> Simulator<'a> {
             burst_ended: None,
             bursts_since: 0.0,
         };
-        let thread = |thread: &crate::drawn::Thread| Thread {
+        let thread = |thread: &'a crate::drawn::Thread| Thread {
             core: thread.core,
             at: At::Asleep { until_ns: thread.begin_us * 1000.0 },
+            steps: Step::single(&thread.steps),
+            round: Step::written_out(&thread.steps),
             next: 0,
             rounds: thread.times,
         };
         let empty = CoreResult { level_ns: vec![0.0; levels], ..CoreResult::default() };
         let of_thread = |thread: &crate::drawn::Thread| ThreadResult {
-            steps: vec![(0.0, 0.0); thread.steps.len()],
+            steps: vec![(0.0, 0.0); Step::single(&thread.steps).len()],
             finished_ns: None,
         };
         let mut simulator = Self {
@@ -231,9 +237,8 @@ impl<'a> Simulator<'a> {
                 At::Runs { left, until_ns, .. } if left > 0.5 && !self.is_due(until_ns) => return,
                 _ => {}
             }
-            let steps = &self.work.threads[index].steps;
             let thread = &mut self.threads[index];
-            if thread.next == steps.len() {
+            if thread.next == thread.round.len() {
                 (thread.next, thread.rounds) = (0, thread.rounds - 1);
             }
             if thread.rounds == 0 {
@@ -241,9 +246,9 @@ impl<'a> Simulator<'a> {
                 self.result.threads[index].finished_ns = Some(self.now);
                 return;
             }
-            let step = thread.next;
+            let step = thread.round[thread.next];
             thread.next += 1;
-            thread.at = match steps[step] {
+            thread.at = match *thread.steps[step] {
                 Step::Sleep { us } => At::Asleep { until_ns: self.now + us * 1000.0 },
                 Step::Run { length: Length::Us(us), .. } => {
                     At::Runs { step, left: f64::INFINITY, until_ns: self.now + us * 1000.0 }
@@ -251,6 +256,7 @@ impl<'a> Simulator<'a> {
                 Step::Run { length: Length::Instructions(left), .. } => {
                     At::Runs { step, left, until_ns: f64::INFINITY }
                 }
+                Step::Repeat { .. } => unreachable!("blocks are written out"),
             };
         }
     }
@@ -475,9 +481,9 @@ impl<'a> Simulator<'a> {
     }
 
     fn code(&self, thread: usize, step: usize) -> Code {
-        match self.work.threads[thread].steps[step] {
-            Step::Run { code, .. } => self.work.codes[code],
-            Step::Sleep { .. } => unreachable!("no code runs in it"),
+        match self.threads[thread].steps[step] {
+            Step::Run { code, .. } => self.work.codes[*code],
+            _ => unreachable!("no code runs in it"),
         }
     }
 
