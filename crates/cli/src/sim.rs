@@ -51,8 +51,8 @@ pub(crate) fn run(arguments: &args::SimRun) -> anyhow::Result<ExitCode> {
 
 /// Reads a scenario, and the model that it runs on.
 pub(crate) fn read(path: &Path, model: Option<&str>) -> anyhow::Result<(Scenario, Model)> {
-    let text = input::text(path);
-    let scenario = Scenario::parse(path, &text.map_err(|error| bad_input(format!("{error:#}")))?);
+    let text = |path: &Path| input::text(path).map_err(|error| format!("{error:#}"));
+    let scenario = Scenario::parse_with(path, &text(path).map_err(bad_input)?, &text);
     let scenario = scenario.map_err(bad_input)?;
     let model = model::read(model.unwrap_or(&scenario.model))?;
     Ok((scenario, model))

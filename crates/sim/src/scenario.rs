@@ -6,6 +6,7 @@
 mod assumed;
 mod document;
 mod effort;
+mod include;
 mod oracle;
 mod outcome;
 mod steps;
@@ -20,10 +21,9 @@ use std::sync::Arc;
 
 use dimmer_policy::license::hardware::Rules;
 use dimmer_processor::model::Model;
-use dimmer_processor::text::line_of;
 use dimmer_processor::units::LicenseLevel;
 
-use self::document::Document;
+use self::include::Files;
 pub use self::outcome::{Latencies, Outcome, PhaseOutcome, ThreadOutcome};
 use self::steps::Steps;
 
@@ -83,20 +83,25 @@ pub struct ScenarioError {
 }
 
 impl Scenario {
-    /// Reads a scenario; `path` is for messages.
+    /// Reads a scenario of one file; `path` is for messages.
     ///
     /// # Errors
-    /// The first thing that is wrong, with its place and the accepted values.
+    /// The first thing that is wrong, with its place and the accepted values; `include` is.
     pub fn parse(path: &Path, text: &str) -> Result<Self, ScenarioError> {
-        let refused = |message: String| ScenarioError { path: path.to_owned(), message };
-        let document: Document = toml::from_str(text).map_err(|error| {
-            let start = error.span().and_then(|span| text.get(..span.start));
-            let line = start.map(|start| format!("line {}: ", line_of(text, start.len())));
-            let key = start.and_then(key_before).map(|key| format!("`{key}`: "));
-            let place = line.into_iter().chain(key).collect::<String>();
-            refused(format!("{place}{}", error.message().replace('\n', " ")))
-        })?;
-        document.check().map_err(refused)
+        Self::parse_with(path, text, &|_| Err("no other file is read here".to_owned()))
+    }
+
+    /// Reads a scenario, and the files that it includes. `read` returns the text of a file, whose
+    /// path is that of the including file's directory with the written name, or why there is none.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with its file, its place there and the accepted values.
+    pub fn parse_with(
+        path: &Path,
+        text: &str,
+        read: &dyn Fn(&Path) -> Result<String, String>,
+    ) -> Result<Self, ScenarioError> {
+        Files::new(read).part(path, text)?.scenario(path)
     }
 
     /// A machine with the scenario's threads, and its latest end.
@@ -245,12 +250,4 @@ impl Scenario {
     pub fn end(&self) -> Option<Moment> {
         self.end
     }
-}
-
-/// The key whose value starts where `text` ends.
-fn key_before(text: &str) -> Option<&str> {
-    let before = text.trim_end().strip_suffix('=')?.trim_end();
-    let is_part = |character: char| character.is_ascii_alphanumeric() || character == '_';
-    let start = before.rfind(|character| !is_part(character)).map_or(0, |at| at + 1);
-    before.get(start..).filter(|key| !key.is_empty())
 }

@@ -90,6 +90,17 @@ fn what_is_no_file_or_too_long_is_refused_at_once() {
     of_kind("/dev/zero", "a character device|no regular file");
     of_kind(directory.path().to_str().unwrap(), "a directory|no regular file");
     of_kind(&long, "is longer than");
+    // The same for what a scenario includes.
+    let including = path("including.toml");
+    for (name, is) in [("fifo", "a FIFO"), ("/dev/zero", "a character device"), ("long", "longer")]
+    {
+        std::fs::write(&including, format!("include = [\"{name}\"]\n")).unwrap();
+        let output = dimmer(directory.path(), &["sim", "run", &including]);
+        let message = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{message}");
+        let place = format!("{including}: line 1: `include`: \"{name}\"");
+        assert!(message.contains(&place) && message.contains(is), "{message}");
+    }
 }
 
 #[test]

@@ -377,6 +377,7 @@ fn no_number_of_the_documents_is_left_out() {
         "choose",
         "distribution",
         "quantiles",
+        "include",
     ];
     check(include_str!("../../../../docs/scenario.md"), SCENARIO, &words);
 }

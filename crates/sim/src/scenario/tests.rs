@@ -56,7 +56,7 @@ fn whatever_is_wrong_is_told_with_its_place() {
         "core = 2",
         "s.toml: line 6: unknown field `core`, expected one of `schema`",
     );
-    check("cores = 2", "cores = -1", "s.toml: `cores` is -1, expected 1 to 4096");
+    check("cores = 2", "cores = -1", "s.toml: line 6: `cores` is -1, expected 1 to 4096");
     check("cores = 2", "cores = 0", "`cores` is 0, expected 1 to 4096");
     check(
         "{ lock = 0 }",
@@ -74,7 +74,11 @@ fn whatever_is_wrong_is_told_with_its_place() {
     check("cpu = 1", "cpu = 2", "thread `t`: `cpu` is 2, expected 0 to 1");
     check("cpu = 1", "count = 0", "thread `t`: `count` is 0, expected 1 to 65536");
     check("cpu = 1", "count = 65_537", "thread `t`: `count` is 65537, expected 1 to 65536");
-    check("cpu = 1", "count = -1", "s.toml: thread `t`: `count` is -1, expected 1 to 65536");
+    check(
+        "cpu = 1",
+        "count = -1",
+        "s.toml: line 11: thread `t`: `count` is -1, expected 1 to 65536",
+    );
     check("cpu = 1", "cpu = 1\ncount = 2", "`count` is 2 from `cpu` 1 on, but CPUs are 0 to 1");
     let second = "count = 65_536\nsteps = [{ sleep_us = 1 }]\n[[thread]]\nname = \"t\"\ncpu = 1";
     check("cpu = 1", second, "65537 threads or more, expected at most 65536");
