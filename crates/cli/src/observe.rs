@@ -1,6 +1,7 @@
 //! `dimmer observe`: runs a program with hooks in it, and reports what they observed.
 
 mod known;
+mod scenario;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -40,16 +41,20 @@ pub(crate) fn run(
 ) -> anyhow::Result<ExitCode> {
     let json = arguments.json.open()?;
     let page = arguments.page.open()?;
+    let to_scenario = arguments.scenario.as_deref().map(Output::open).transpose()?;
     let begun = SystemTime::now();
     let machine = Machine::read(&Root::live(), &Cpuid::instruction());
     let model = crate::model::choose(arguments.model.name(), &machine)?;
     let classes = classes(arguments, model.as_ref().map(|(model, _)| model), &machine);
     let wanted: Vec<Wanted> = arguments.function.iter().map(|text| Wanted::parse(text)).collect();
+    let requests: Vec<Wanted> = arguments.request.iter().map(|text| Wanted::parse(text)).collect();
     let options = Options {
         command: &arguments.command,
         classes: &classes,
         functions: &wanted,
         after: arguments.duration.duration,
+        is_traced: arguments.scenario.is_some(),
+        requests: &requests,
     };
     let (seen, via) = match (arguments.process.pid, arguments.via) {
         (Some(_), Some(Via::Hooks)) => {
@@ -83,7 +88,7 @@ pub(crate) fn run(
     // Measuring takes some 30 ms, and only functions that were called can be moved.
     let is_called = seen.observed.threads.iter().any(|thread| !thread.functions.is_empty());
     let hand_off = if is_called { handoff::round_trip(root).unwrap_or_default() } else { None };
-    let report = Report::new(&Run {
+    let run = Run {
         command: &seen.command,
         is_counted: via == Via::Uprobes,
         hand_off,
@@ -97,7 +102,10 @@ pub(crate) fn run(
         machine: &machine,
         functions: &arguments.function,
         model: model.as_ref().map(|(model, from)| (model, from.as_str())),
-    });
+    };
+    let report = Report::new(&run);
+    let scenario =
+        to_scenario.map(|to| scenario::write(to, arguments, &run, seen.in_kernel, begun));
     if let Some(page) = page {
         let description = crate::probe::description(&machine, begun);
         page.write(&report.page(&description)?)?;
@@ -111,6 +119,8 @@ pub(crate) fn run(
             }
         }
     }
+    // The report is there whether there is a scenario or not.
+    scenario.transpose()?;
     Ok(seen.status.map_or(ExitCode::SUCCESS, exit::of_program))
 }
 

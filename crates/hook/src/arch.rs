@@ -19,6 +19,7 @@
 //!   at home, [`crate::LeafCall::make`] on the worker.
 //! - `registers`: `Form` says how the processor's state is stored, or why it cannot be.
 //! - `empty`: functions that do nothing, for measuring hooks.
+//! - `CHAIN_CYCLES`: how long the chain takes that measures the clock next to timed calls.
 //! - `ticks`: a counter that runs at one rate on all processors and that programs can read.
 //! - `copy`, `word_of_thread`: without calls into code that may be hooked or not executable.
 //!

@@ -37,7 +37,9 @@ pub use ledger::{
 pub use mover::{Mover, SIGNALS_ARE_RIGHT, cut_migration_short};
 pub use objects::{Loaded, Objects};
 pub use overhead::Overhead;
-pub use plan::{Counts, PlannedEntry, is_own_ground, keep_plan, kept_counts, needed, prepare_plan};
+pub use plan::{
+    Counts, PlannedEntry, add_to_plan, is_own_ground, keep_plan, kept_counts, needed, prepare_plan,
+};
 pub use process::only_count;
 pub use slots::{expect_process, expect_thread, forget_thread, is_restricted, restrict};
 pub use trial::{OWN_FILE, Round, Trip};
@@ -62,6 +64,9 @@ pub const MOVE: &str = "DIMMER_HOOK_MOVE";
 pub fn ticks() -> u64 {
     arch::ticks()
 }
+
+/// Cycles of the chain of multiplications that measures the clock next to some timed calls.
+pub const CHAIN_CYCLES: u32 = arch::CHAIN_CYCLES;
 
 /// Pairs of calls that are timed in a second of a thread's life. A timed call takes some 60 ns more
 /// if everything lies in caches. It takes 0.3 to 0.5 us more in an encoder, which needs its caches

@@ -103,6 +103,22 @@ pub fn keep_plan(file: &Path, mut entries: Vec<PlannedEntry>, directory: &Path) 
     replace(&kept, &Plan { runtime, counts: Counts::default(), entries }.write())
 }
 
+/// Adds entries to the plan that `directory` has for a file, or keeps a plan of these alone.
+///
+/// # Errors
+/// As [`keep_plan`].
+pub fn add_to_plan(file: &Path, entries: &[PlannedEntry], directory: &Path) -> io::Result<()> {
+    let kept = kept_at(file, directory)?;
+    let Some(mut plan) = read(&kept).ok().and_then(|text| Plan::read(&text)) else {
+        return keep_plan(file, entries.to_vec(), directory);
+    };
+    let is_new = |one: &&PlannedEntry| plan.entries.iter().all(|own| own.address != one.address);
+    let new: Vec<PlannedEntry> = entries.iter().filter(is_new).copied().collect();
+    plan.entries.extend(new);
+    plan.entries.sort_unstable_by_key(|entry| entry.address);
+    replace(&kept, &plan.write())
+}
+
 /// The counts of the plan that `directory` has for a file; `None` if it has no plan.
 #[must_use]
 pub fn kept_counts(file: &Path, directory: &Path) -> Option<Counts> {
@@ -310,6 +326,17 @@ mod tests {
         };
         assert_eq!(kept_counts(own, directory.path()), Some(expected));
         assert!(expected.hookable > 0, "{expected:?}");
+    }
+
+    #[test]
+    fn entries_are_added_to_a_plan_once() {
+        let own = Path::new("/proc/self/exe");
+        let directory = tempfile::tempdir().unwrap();
+        let entry = |address| PlannedEntry::new(address, 5);
+        let kept = || Plan::of(own, &BTreeSet::new(), Some(directory.path())).unwrap().entries;
+        add_to_plan(own, &[entry(0x2000)], directory.path()).unwrap();
+        add_to_plan(own, &[entry(0x2000), entry(0x1000)], directory.path()).unwrap();
+        assert_eq!(kept(), [entry(0x1000), entry(0x2000)]);
     }
 
     #[test]

@@ -69,6 +69,15 @@ pub fn time_of_ended_children() -> Duration {
     time_of(libc::RUSAGE_CHILDREN)
 }
 
+/// The part of [`time_of_ended_children`] that the kernel used.
+///
+/// # Cost
+/// One system call.
+#[must_use]
+pub fn kernel_time_of_ended_children() -> Duration {
+    times_of(libc::RUSAGE_CHILDREN).1
+}
+
 /// CPU time of this process, including kernel time on its behalf.
 ///
 /// # Cost
@@ -93,6 +102,12 @@ pub fn written(root: &Root) -> Option<u64> {
 }
 
 fn time_of(whom: libc::c_int) -> Duration {
+    let (user, kernel) = times_of(whom);
+    user + kernel
+}
+
+/// CPU time in programs, and in the kernel on their behalf.
+fn times_of(whom: libc::c_int) -> (Duration, Duration) {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: getrusage writes one `rusage` into `usage`, which has room and outlives the call.
     let _ = unsafe { libc::getrusage(whom, usage.as_mut_ptr()) };
@@ -102,5 +117,5 @@ fn time_of(whom: libc::c_int) -> Duration {
         let seconds = Duration::from_secs(u64::try_from(value.tv_sec).unwrap_or_default());
         seconds + Duration::from_micros(u64::try_from(value.tv_usec).unwrap_or_default())
     };
-    time(usage.ru_utime) + time(usage.ru_stime)
+    (time(usage.ru_utime), time(usage.ru_stime))
 }

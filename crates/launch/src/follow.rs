@@ -3,7 +3,7 @@
 
 use std::os::fd::OwnedFd;
 use std::process::{Child, ExitStatus};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use dimmer_host::relay::Relay;
 use dimmer_observe::INTERVAL;
@@ -13,7 +13,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use crate::LaunchError;
 
 /// Waits until the program ends, or sends it SIGTERM at the deadline. Meanwhile calls `look` every
-/// [`INTERVAL`]. Passes signals for this process on to the program.
+/// `interval`. Passes signals for this process on to the program.
 ///
 /// # Errors
 /// [`LaunchError::Wait`].
@@ -21,6 +21,7 @@ pub(crate) fn follow(
     child: &mut Child,
     deadline: Option<Instant>,
     relay: &Relay,
+    interval: Duration,
     mut look: impl FnMut(),
 ) -> Result<ExitStatus, LaunchError> {
     let mut is_told = false;
@@ -40,7 +41,7 @@ pub(crate) fn follow(
                 let _ = kill_process(process, Signal::TERM);
             }
         }
-        wait(end.as_ref());
+        wait_for(end.as_ref(), interval);
     }
 }
 
@@ -52,11 +53,16 @@ pub(crate) fn end_of(process: u32) -> Option<OwnedFd> {
 
 /// Waits for [`INTERVAL`], or until the process ends; returns whether it has ended.
 pub(crate) fn wait(end: Option<&OwnedFd>) -> bool {
+    wait_for(end, INTERVAL)
+}
+
+/// Waits for `interval`, or until the process ends; returns whether it has ended.
+fn wait_for(end: Option<&OwnedFd>, interval: Duration) -> bool {
     let Some(end) = end else {
-        std::thread::sleep(INTERVAL);
+        std::thread::sleep(interval);
         return false;
     };
-    let longest = Timespec::try_from(INTERVAL).ok();
+    let longest = Timespec::try_from(interval).ok();
     // A signal also ends the wait; the caller then checks for it.
     poll(&mut [PollFd::new(end, PollFlags::IN)], longest.as_ref()).is_ok_and(|ended| ended > 0)
 }

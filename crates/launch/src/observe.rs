@@ -3,6 +3,7 @@
 mod plans;
 mod uprobes;
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
@@ -10,11 +11,11 @@ use std::time::{Duration, Instant};
 
 use dimmer_host::relay::Relay;
 use dimmer_host::usage;
-use dimmer_observe::{Observed, Observer};
+use dimmer_observe::{FunctionPlace, INTERVAL, Observed, Observer, TRACE_INTERVAL};
 use dimmer_processor::class::InstructionClass;
 
 use crate::follow::follow;
-use crate::named::{self, Wanted};
+use crate::named::{self, Plans, Wanted};
 use crate::program::{self, Program};
 use crate::{LaunchError, cache, preload};
 
@@ -31,6 +32,10 @@ pub struct Options<'a> {
     pub functions: &'a [Wanted],
     /// After this time the program is ended.
     pub after: Option<Duration>,
+    /// Whether all threads are traced, by timing all their calls.
+    pub is_traced: bool,
+    /// Functions whose calls start requests, if threads are traced.
+    pub requests: &'a [Wanted],
 }
 
 impl Options<'_> {
@@ -49,6 +54,8 @@ pub struct Seen {
     pub status: Option<ExitStatus>,
     /// CPU time of the program and its children.
     pub on_cpu: Duration,
+    /// The part of it that the kernel used; zero if the program was not started here.
+    pub in_kernel: Duration,
     /// What its hooks or counters have counted.
     pub observed: Observed,
     /// Where plans for its files are that contain the number of functions of the classes.
@@ -66,34 +73,69 @@ pub fn start(options: &Options<'_>) -> Result<Seen, LaunchError> {
     let mut observer = Observer::new();
     let mut command = Command::new(&program.file);
     command.args(&words[1..]);
+    let requests = requests(&program, options.requests)?;
     // Named functions have their own plans. For files that are loaded later there is no class to
     // make a plan for.
     let named = (!functions.is_empty()).then(|| named::plans(&program, functions)).transpose()?;
-    let plans = if named.is_none() { cache::plans(classes) } else { None };
-    if let Ok(observer) = &observer {
-        let environment = match &named {
-            Some(plans) => observer.environment(&[], Some(plans.directory.path())),
-            None => observer.environment(classes, plans.as_deref()),
+    // Plans for classes are kept for the next run, unless functions that start requests are added.
+    let plans = if named.is_none() && requests.is_none() { cache::plans(classes) } else { None };
+    if let Ok(observer) = &mut observer {
+        let environment = match (&named, &requests) {
+            (Some(plans), _) => observer.environment(&[], Some(plans.directory.path())),
+            (None, Some(plans)) => observer.environment(classes, Some(plans.directory.path())),
+            (None, None) => observer.environment(classes, plans.as_deref()),
         };
         if named.is_none() {
             plans::prepare(&program, classes, &environment);
+        }
+        if options.is_traced {
+            observer.trace(requests.as_ref().map(places).unwrap_or_default());
+        }
+        if let Some(requests) = &requests {
+            let directory = named.as_ref().unwrap_or(requests).directory.path();
+            for one in &requests.functions {
+                dimmer_hook::add_to_plan(&one.file, &one.entries, directory)
+                    .map_err(LaunchError::Plan)?;
+            }
         }
         command.envs(environment);
         preload::preload(&mut command)?;
     }
     let begun = Instant::now();
-    let before = usage::time_of_ended_children();
+    let before = (usage::time_of_ended_children(), usage::kernel_time_of_ended_children());
+    let interval = if options.is_traced { TRACE_INTERVAL } else { INTERVAL };
     let relay = Relay::begin().map_err(LaunchError::Signals)?;
     let mut child = program.spawn(&mut command, &relay)?;
     let look = || observer.iter_mut().for_each(Observer::look);
-    let status = follow(&mut child, options.deadline(), &relay, look)?;
+    let status = follow(&mut child, options.deadline(), &relay, interval, look)?;
     drop(relay);
-    let on_cpu = usage::time_of_ended_children().saturating_sub(before);
+    let on_cpu = usage::time_of_ended_children().saturating_sub(before.0);
+    let in_kernel = usage::kernel_time_of_ended_children().saturating_sub(before.1);
     let observed = match observer {
         Ok(observer) => observer.finish(),
         Err(why) => {
             Observed::nothing(begun.elapsed(), format!("The program ran unobserved: {why}."))
         }
     };
-    Ok(Seen { command: program::shown(words), status: Some(status), on_cpu, observed, plans })
+    let command = program::shown(words);
+    Ok(Seen { command, status: Some(status), on_cpu, in_kernel, observed, plans })
+}
+
+/// Where these functions of a program are, in a place for plans that has no plan yet. `None` if
+/// there are none.
+fn requests(program: &Program, wanted: &[Wanted]) -> Result<Option<Plans>, LaunchError> {
+    if wanted.is_empty() {
+        return Ok(None);
+    }
+    let (functions, _) = named::find(program, wanted)?;
+    Plans::write(std::iter::empty(), functions).map(Some)
+}
+
+/// The entries of planned functions.
+fn places(plans: &Plans) -> BTreeSet<FunctionPlace> {
+    let places = plans.functions.iter().flat_map(|one| {
+        let place = |address| FunctionPlace { file: one.file.clone(), address };
+        one.entries.iter().map(move |entry| place(entry.address))
+    });
+    places.collect()
 }

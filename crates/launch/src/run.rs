@@ -7,6 +7,7 @@ use dimmer_host::exclusion::{ByCpusets, Exclusion};
 use dimmer_host::relay::Relay;
 use dimmer_host::root::Root;
 use dimmer_narrow::Width;
+use dimmer_observe::INTERVAL;
 use dimmer_processor::units::CpuId;
 
 use crate::LaunchError;
@@ -82,7 +83,7 @@ pub fn run(
     let before = Spent::read();
     let mut child = program.spawn(&mut command, &relay)?;
     let look = || mechanisms.iter_mut().for_each(|mechanism| mechanism.look(notes));
-    let status = follow(&mut child, None, &relay, look)?;
+    let status = follow(&mut child, None, &relay, INTERVAL, look)?;
     let not_given_back = others.and_then(|mut others| give_back(others.as_mut(), notes).err());
     drop(relay);
     let end = End { status, spent: Spent::read().since(before) };

@@ -8,15 +8,21 @@
 #![forbid(unsafe_code)]
 
 mod attached;
+mod distribution;
 mod observer;
+mod pattern;
 mod place;
 mod seen;
 mod tally;
 mod times;
+mod trace;
 
 pub use attached::{Attached, MOST_COUNTERS, ProbePoint};
+pub use distribution::{Distribution, Values};
 pub use observer::{INTERVAL, Observer};
+pub use pattern::{BURST_ENDS_NS, Pattern, Requests};
 pub use place::{KEPT_OFF, NoPlace, Place, places, remove_left_behind};
 pub use seen::{FunctionPlace, Observed, ThreadSeen};
 pub use tally::{Clocks, Tally};
 pub use times::Times;
+pub use trace::{Event, TRACE_INTERVAL, ThreadTrace};

@@ -19,7 +19,7 @@ use rustix::process::{Resource, getrlimit};
 use crate::place::{NoPlace, Place, places, remove_left_behind};
 use crate::seen::{FunctionPlace, MOST_FUNCTIONS, Observed};
 use crate::tally::Tally;
-use followed::{Followed, Rate, Real};
+use followed::{Followed, Rate, Real, Tracing};
 
 /// Interval at which [`Observer::look`] must be called, so that rings of records do not fill up.
 pub const INTERVAL: Duration = Duration::from_millis(20);
@@ -54,6 +54,7 @@ pub struct Observer {
     room: usize,
     /// Whether ledgers are currently forbidden to grow.
     is_limited: bool,
+    tracing: Option<Tracing>,
 }
 
 impl Observer {
@@ -74,7 +75,15 @@ impl Observer {
             used_cores: 0,
             room: MOST_FUNCTIONS,
             is_limited: false,
+            tracing: None,
         })
+    }
+
+    /// Makes the observer trace all threads: their calls are all timed, which takes some 60 ns
+    /// each. Calls of these functions start requests, and count as nothing else. Look every
+    /// [`crate::TRACE_INTERVAL`] then.
+    pub fn trace(&mut self, requests: BTreeSet<FunctionPlace>) {
+        self.tracing = Some(Tracing::new(requests));
     }
 
     /// The environment that a program needs, besides the library to preload, so that its functions
@@ -111,7 +120,7 @@ impl Observer {
         let (mut over, mut real) = (Vec::new(), Real::default());
         for (path, followed) in &mut self.ledgers {
             followed.order(self.used_cores, until, &self.moved, &mut real);
-            let seen = followed.look(rate, &mut self.room);
+            let seen = followed.look(rate, &mut self.room, self.tracing.as_mut());
             let is_abandoned = seen == Some(false) && followed.is_abandoned();
             if seen.is_none() || is_abandoned {
                 over.push(path.clone());
@@ -120,7 +129,7 @@ impl Observer {
         for path in over {
             let Some(mut followed) = self.ledgers.remove(&path) else { continue };
             // Reads what was written between the last look and the end.
-            followed.look(rate, &mut self.room);
+            followed.look(rate, &mut self.room, self.tracing.as_mut());
             followed.fold(&mut self.ended, rate, &mut self.room, &mut real);
             let _ = std::fs::remove_file(&path);
         }

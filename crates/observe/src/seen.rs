@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::tally::{Clocks, Tally};
+use crate::trace::ThreadTrace;
 
 /// Maximum number of threads kept apart. All others are summed up in one entry.
 const MOST_THREADS: usize = 1024;
@@ -38,6 +39,8 @@ pub struct Observed {
     pub threads_left_out: usize,
     /// What was not seen, and why: ledgers that could not be made or read.
     pub unreadable: Vec<String>,
+    /// Traces of threads, if the observer traced them.
+    pub traces: Vec<ThreadTrace>,
     /// Number of functions in [`Self::threads`], counted for each thread.
     pub(crate) kept: usize,
 }
@@ -106,6 +109,13 @@ impl Observed {
         known.extend(hooked.take(room));
     }
 
+    /// Adds a thread's trace, unless nothing was traced.
+    pub(crate) fn add_trace(&mut self, trace: ThreadTrace) {
+        if !trace.events.is_empty() {
+            self.traces.push(trace);
+        }
+    }
+
     /// Adds a thread's calls.
     pub(crate) fn add_thread(&mut self, seen: ThreadSeen) {
         let kept = self.kept + seen.functions.len();
@@ -137,6 +147,7 @@ impl Observed {
         for (file, entries) in &mut self.hooked {
             *entries = entries.iter().map(|entry| begin(file, *entry)).collect();
         }
+        self.traces.iter_mut().for_each(|trace| trace.gather(&begin));
         for thread in &mut self.threads {
             let mut gathered: BTreeMap<FunctionPlace, Tally> = BTreeMap::new();
             for (entry, tally) in std::mem::take(&mut thread.functions) {

@@ -2,6 +2,7 @@
 
 mod losses;
 mod page;
+pub mod scenario;
 mod text;
 
 use std::collections::{BTreeMap, BTreeSet};

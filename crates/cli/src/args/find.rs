@@ -211,6 +211,7 @@ error, or to the file of -o.
 Examples:
   dimmer observe -- openssl speed -seconds 2 -evp chacha20-poly1305
   dimmer observe --duration 10s --json=served.json -- nginx -g 'daemon off;'
+  dimmer observe --scenario x264.toml -- x264 --threads 1 -o out.264 clip.y4m
   sudo dimmer observe -p 1234 --duration 10s
   sudo dimmer observe --via uprobes -- ./static-server")]
 pub(crate) struct Observe {
@@ -242,6 +243,16 @@ pub(crate) struct Observe {
 
     #[command(flatten)]
     pub(crate) json: Json,
+
+    /// Writes what the program did as a scenario, which `dimmer sim` simulates. All calls are timed
+    /// for it, which takes some 60 ns each.
+    #[arg(long, value_name = "FILE.toml", conflicts_with_all = ["pid", "via"])]
+    pub(crate) scenario: Option<PathBuf>,
+
+    /// Each call of this function starts a request of the scenario, which ends where the thread
+    /// starts the next one. Named as for `--function`.
+    #[arg(long, value_name = "NAME", requires = "scenario")]
+    pub(crate) request: Option<String>,
 
     /// The program and its arguments.
     #[arg(value_name = "COMMAND", required_unless_present = "pid", last = true)]

@@ -17,6 +17,7 @@ mod predict;
 mod restore;
 mod run;
 mod scan;
+mod scenario;
 mod server;
 mod signals;
 mod trace;

@@ -29,7 +29,7 @@ impl Observe for Victims {
 }
 
 /// Runs `dimmer observe`, after building the library that it preloads.
-fn observe(home: &Path, arguments: &[&str]) -> Output {
+pub(crate) fn observe(home: &Path, arguments: &[&str]) -> Output {
     victims::library();
     let mut command = command(home, &[]);
     command.env("HOME", home).env_remove("XDG_CACHE_HOME").env_remove("XDG_STATE_HOME");

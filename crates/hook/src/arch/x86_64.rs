@@ -15,6 +15,8 @@ pub(crate) mod thread_block;
 
 use std::arch::asm;
 
+pub(crate) use swap::CHAIN_CYCLES;
+
 /// The time-stamp counter.
 pub(crate) fn ticks() -> u64 {
     // SAFETY: every x86-64 processor has the counter, and Linux lets programs read it unless they

@@ -12,7 +12,7 @@ use dimmer_host::process::{self, Thread};
 use dimmer_host::relay::Relay;
 use dimmer_host::root::Root;
 use dimmer_host::{libraries, program as files, usage};
-use dimmer_observe::{Attached, FunctionPlace, MOST_COUNTERS, ProbePoint};
+use dimmer_observe::{Attached, FunctionPlace, INTERVAL, MOST_COUNTERS, ProbePoint};
 use dimmer_processor::class::InstructionClass;
 use dimmer_scan::Code;
 
@@ -59,7 +59,8 @@ pub fn attach(
     };
     let on_cpu = on_cpu.iter().map(since).sum();
     let command = vec![format!("process {process}")];
-    Ok(Seen { command, status: None, on_cpu, observed: attached.finish(), plans: None })
+    let observed = attached.finish();
+    Ok(Seen { command, status: None, on_cpu, in_kernel: Duration::ZERO, observed, plans: None })
 }
 
 /// Starts a program and counts calls in it and its children until it ends.
@@ -78,17 +79,19 @@ pub fn start(root: &Root, options: &Options<'_>) -> Result<Seen, LaunchError> {
     command.args(&words[1..]);
     let refused = |why| LaunchError::CannotRun { file: program.file.clone(), why };
     let before = usage::time_of_ended_children();
+    let in_kernel = usage::kernel_time_of_ended_children();
     let relay = Relay::begin().map_err(LaunchError::Signals)?;
     relay.prepare(&mut command);
     let held = Held::start(command).map_err(refused)?;
     let mut attached = Attached::new(root, held.process(), points)?;
     let mut child = held.let_go().map_err(refused)?;
-    let status = follow(&mut child, options.deadline(), &relay, || attached.look())?;
+    let status = follow(&mut child, options.deadline(), &relay, INTERVAL, || attached.look())?;
     drop(relay);
     let on_cpu = usage::time_of_ended_children().saturating_sub(before);
     let observed = attached.finish();
     let command = program::shown(words);
-    Ok(Seen { command, status: Some(status), on_cpu, observed, plans: None })
+    let in_kernel = usage::kernel_time_of_ended_children().saturating_sub(in_kernel);
+    Ok(Seen { command, status: Some(status), on_cpu, in_kernel, observed, plans: None })
 }
 
 /// Checks that this number of counters is possible.

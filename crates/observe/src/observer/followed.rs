@@ -9,6 +9,7 @@ use dimmer_hook::{Head, Ledger, Look, OWN_FILE, Object, SiteEntry, Thread};
 use super::INTERVAL;
 use crate::seen::{FunctionPlace, Observed, ThreadSeen};
 use crate::tally::{Tally, ThreadTally};
+use crate::trace::{MOST_TRACED, Recorder};
 
 /// Largest plausible increase of a counter between two looks. A counter with a larger one was
 /// restarted.
@@ -53,6 +54,8 @@ pub(super) struct Followed {
     /// Memory that it takes (bytes), with the numbers of functions and slots for which that was
     /// measured.
     memory: (u64, usize, usize),
+    /// The numbers of functions whose calls start requests.
+    requests: BTreeSet<usize>,
 }
 
 /// Real paths of files, with all links resolved, by the names that the loader used: one file has
@@ -71,6 +74,21 @@ impl Real {
     }
 }
 
+/// What the observer traces.
+#[derive(Debug)]
+pub(super) struct Tracing {
+    /// Functions whose calls start requests.
+    requests: BTreeSet<FunctionPlace>,
+    /// Number of further calls and samples that are kept.
+    room: usize,
+}
+
+impl Tracing {
+    pub(super) fn new(requests: BTreeSet<FunctionPlace>) -> Self {
+        Self { requests, room: MOST_TRACED }
+    }
+}
+
 #[derive(Debug, Default)]
 struct FollowedThread {
     tally: ThreadTally,
@@ -82,6 +100,7 @@ struct FollowedThread {
     process: u32,
     thread: u32,
     moved: u64,
+    recorder: Option<Recorder>,
 }
 
 impl Followed {
@@ -95,6 +114,7 @@ impl Followed {
             moved: BTreeSet::new(),
             used_cores: None,
             memory: (0, 0, 0),
+            requests: BTreeSet::new(),
         })
     }
 
@@ -148,9 +168,19 @@ impl Followed {
 
     /// Reads what is new, and returns whether there was anything; `None` if the file is no longer a
     /// ledger. `room` is the number of further functions of threads for which there is room.
-    pub(super) fn look(&mut self, rate: Rate, room: &mut usize) -> Option<bool> {
+    pub(super) fn look(
+        &mut self,
+        rate: Rate,
+        room: &mut usize,
+        mut tracing: Option<&mut Tracing>,
+    ) -> Option<bool> {
         self.head = self.ledger.head()?;
         let (sites, slots) = (self.head.sites(), self.head.slots());
+        if self.memory.1 != sites
+            && let Some(tracing) = &tracing
+        {
+            self.requests = self.requests(&tracing.requests);
+        }
         if (self.memory.1, self.memory.2) != (sites, slots) {
             self.memory = (self.ledger.memory(), sites, slots);
         }
@@ -163,17 +193,29 @@ impl Followed {
             thread.look(sites, &mut look);
             let own = self.threads.entry(number).or_default();
             (own.process, own.thread, own.moved) = (look.process(), look.tid(), look.moved());
+            let before = own.tally.calls();
             is_changed |= own.count(&look, room);
+            let requests = &self.requests;
             thread.drain_seen(&look, |call| {
                 let is_known = |site| own.tally.functions.contains_key(&site);
                 let is_possible = call.end - call.begin <= longest;
                 if is_possible && is_known(call.site) && is_known(call.ended_in) {
-                    own.tally.add(call, overhead, rate.ns_per_tick());
+                    let is_request = requests.contains(&call.site);
+                    if !is_request {
+                        own.tally.add(call, overhead, rate.ns_per_tick());
+                    }
+                    if let Some(tracing) = &mut tracing {
+                        let recorder = own.recorder.get_or_insert_default();
+                        recorder.add(call, is_request, &mut tracing.room);
+                    }
                 }
                 is_changed = true;
             });
             own.tally.settle();
-            own.set_period(&thread);
+            match &mut tracing {
+                Some(tracing) => own.trace(&thread, before, &mut tracing.room),
+                None => own.set_period(&thread),
+            }
         }
         Some(is_changed)
     }
@@ -219,8 +261,18 @@ impl Followed {
         }
         let overhead = head.overhead();
         for seen in self.threads.into_values() {
+            if let Some(recorder) = seen.recorder {
+                let ids = (seen.process, seen.thread);
+                let place = |site| places.get(site).cloned().flatten();
+                let trace = recorder.finish(ids, place, overhead, rate.ns_per_tick());
+                observed.add_trace(trace);
+            }
             let mut functions: BTreeMap<FunctionPlace, Tally> = BTreeMap::new();
+            let is_request = |site: &usize| self.requests.contains(site);
             for (site, tally) in seen.tally.functions {
+                if is_request(&site) {
+                    continue;
+                }
                 // A file that is loaded several times has separate sites each time.
                 if let Some(Some(place)) = places.get(site) {
                     functions.entry(place.clone()).or_default().merge(&tally);
@@ -249,6 +301,19 @@ impl Followed {
         }
         observed.threads_left_out =
             observed.threads_left_out.saturating_add(head.threads_left_out());
+    }
+
+    /// The numbers of these functions.
+    fn requests(&self, requests: &BTreeSet<FunctionPlace>) -> BTreeSet<usize> {
+        if requests.is_empty() {
+            return BTreeSet::new();
+        }
+        let places = self.places(&self.objects(&mut Real::default()));
+        let is_one = |place: &Option<FunctionPlace>| {
+            place.as_ref().is_some_and(|one| requests.contains(one))
+        };
+        let numbered = places.iter().enumerate().filter(|(_, place)| is_one(place));
+        numbered.map(|(number, _)| number).collect()
     }
 
     /// The hooked files, by number.
@@ -289,6 +354,19 @@ impl FollowedThread {
             self.tally.count(site, more.into());
         }
         is_changed
+    }
+
+    /// Has all of the thread's calls timed, and reads what the kernel has counted of it. It had
+    /// made `before` calls at the look before.
+    fn trace(&mut self, thread: &Thread<'_>, before: u64, room: &mut usize) {
+        if self.period != 1 {
+            thread.set_period(1);
+            self.period = 1;
+        }
+        let counted = self.tally.calls().saturating_sub(before);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.look((self.process, self.thread), counted, room);
+        }
     }
 
     /// Sets how many of the thread's calls are timed, according to its rate of calls.

@@ -225,7 +225,7 @@ pub(crate) fn words(outlook: &Outlook, report: &Report) -> (String, Option<Strin
     }
 }
 
-fn processes(number: usize) -> String {
+pub(super) fn processes(number: usize) -> String {
     if number == 1 { "1 process".to_owned() } else { format!("{} processes", length(number)) }
 }
 

@@ -59,6 +59,9 @@ const CLOCK_EVERY: usize = 64;
 /// (`dimmer_probe` measures that). Together they take 0.3 us.
 const CHAIN: usize = 320;
 
+/// Cycles that the chain takes.
+pub(crate) const CHAIN_CYCLES: u32 = CHAIN as u32 * 3;
+
 /// Multiplications in each turn of the loop.
 const CHAIN_TURN: usize = 4;
 
