@@ -9,7 +9,7 @@ use dimmer_processor::units::Nanos;
 use dimmer_sim::{Moment, Moving};
 
 use crate::inputs::Inputs;
-use crate::server::{Load, Plan, Run, Vectors, Way};
+use crate::server::{Load, Plan, Run, Vectors, WORKERS, Way};
 use crate::{Follower, ValidateError, i9_7940x};
 
 /// A workload under all loops.
@@ -58,11 +58,11 @@ fn loads() -> [Workload; WORKLOADS] {
     let both = Load::both(Vectors::Avx512, 10);
     let one = Some((both.clone().without_encoders_marks(), "nginx alone"));
     [
-        alone("nginx, AVX-512", Load::nginx(Vectors::Avx512), 16, 45),
-        alone("nginx, AVX2", Load::nginx(Vectors::Avx2), 16, 25),
-        alone("nginx, SSE", Load::nginx(Vectors::Sse), 16, 25),
+        alone("nginx, AVX-512", Load::nginx(Vectors::Avx512), WORKERS, 45),
+        alone("nginx, AVX2", Load::nginx(Vectors::Avx2), WORKERS, 25),
+        alone("nginx, SSE", Load::nginx(Vectors::Sse), WORKERS, 25),
         alone("x264", Load::encoder(), 1, 25),
-        Workload { one, ..alone("nginx, AVX-512, and x264 for a while", both, 17, 30) },
+        Workload { one, ..alone("nginx, AVX-512, and x264 for a while", both, WORKERS + 1, 30) },
         alone("a server that changes its habits", Load::habits(), 4, 40),
     ]
 }

@@ -6,7 +6,7 @@ use dimmer_sim::{Moving, SimError};
 
 use crate::inputs::Inputs;
 use crate::row::{Draft, words};
-use crate::server::{Load, Plan, Run, SECOND, Vectors, Way};
+use crate::server::{Load, Plan, Run, SECOND, Vectors, WORKERS, Way};
 use crate::{Class, Experiment, Left, Row};
 
 /// The results that are not recreated.
@@ -131,11 +131,7 @@ fn utilisation(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
     );
     for (name, cores) in [("of 2", 2_u32), ("of 4", 4), ("of 8", 8)] {
         // Workers do hardly anything in their marked routine.
-        let load = Load::nginx(Vectors::Sse)
-            .replacing("81_800", "20")
-            .replacing("threads_per_core = 2", "threads_per_core = 1")
-            .replacing("smt_share = 0.6", "smt_share = 1.0")
-            .on(cores);
+        let load = Load::idle_routine(cores);
         let used = inputs.each_seed(|seed| {
             let served = |mechanism| {
                 let plan = Plan { hand_over_ns: Some(2.0), ..Plan::new(Way::As(mechanism), 1) };
@@ -176,7 +172,7 @@ pub(crate) fn nginx(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
     let left = |[sse, _, wide]: &[Served; 3]| less(wide.with.a_second(), sse.without);
     let moved_in_all =
         |run: &Run| -> u64 { run.outcome.threads.iter().map(|thread| thread.moved).sum() };
-    let share = |run: &Run, from, to| run.moved_share(16, from, to);
+    let share = |run: &Run, from, to| run.moved_share(WORKERS, from, to);
     // From one firing of the exciter to the next, less some windows.
     let (second, third) = (exciter + exciter / 20, 2 * exciter + exciter / 10);
     Ok(vec![
@@ -220,7 +216,7 @@ pub(crate) fn nginx(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
             answers(&runs, |[.., wide]| format!(
                 "{}, {}, {}",
                 yes(share(&wide.with, 1, 2) > 0.9),
-                yes(wide.with.changes(16, false) == 2),
+                yes(wide.with.changes(WORKERS, false) == 2),
                 yes(share(&wide.with, 1, LENGTH) > 0.8)
             )),
             "that it moves at once, and leaves when the exciter fires, is put in: the loop's first threshold, and the strength of its exciter. That it comes back is predicted",
@@ -277,8 +273,8 @@ pub(crate) fn x264(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
             answers(&wide, |run| {
                 format!(
                     "{}, {}",
-                    yes(run.moved_share(17, 2, ended(run)) > 0.5),
-                    yes(run.moved_share(16, ended(run) + 2, LENGTH) > 0.5)
+                    yes(run.moved_share(WORKERS + 1, 2, ended(run)) > 0.5),
+                    yes(run.moved_share(WORKERS, ended(run) + 2, LENGTH) > 0.5)
                 )
             }),
             "leaving gives back a core, but takes from x264 the one that it has to itself while it is moved; it shares one with two of nginx's \
@@ -290,7 +286,9 @@ pub(crate) fn x264(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
             "Fig. 6.5c",
             "nginx with SSE and x264: most clients moved while x264 runs",
             "yes",
-            answers(&scalar, |run| yes(run.moved_share(17, 2, ended(run)) > 0.5).to_owned()),
+            answers(&scalar, |run| {
+                yes(run.moved_share(WORKERS + 1, 2, ended(run)) > 0.5).to_owned()
+            }),
             "most clients are nginx's: x264's levels count as theirs where they follow it on a core, the paper's false positives",
         ),
     ])

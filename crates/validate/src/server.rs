@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use dimmer_policy::server::loops::{Chosen, thresholds};
-use dimmer_sim::scenario::{Outcome, Scenario};
+use dimmer_sim::scenario::{Outcome, Scenario, ScenarioError};
 use dimmer_sim::{Course, Decider, Governor, Moment, Moving, Picos, SimError};
 
 use crate::inputs::Inputs;
@@ -27,76 +27,149 @@ pub(crate) enum Vectors {
 }
 
 impl Vectors {
-    /// Class, and instructions per record. AVX2 takes 1.8 times as long as AVX-512 (measured with
-    /// OpenSSL's ChaCha20-Poly1305, see `policy::ways`). SSE takes twice as long as AVX2, because
-    /// its registers are half as wide; that is a guess.
-    const fn code(self) -> (&'static str, &'static str) {
+    /// The scenario of nginx with them.
+    const fn file(self) -> &'static str {
         match self {
-            Self::Avx512 => ("heavy-512", "22_700"),
-            Self::Avx2 => ("heavy-256", "40_900"),
-            Self::Sse => ("heavy-128", "81_800"),
+            Self::Avx512 => "nginx-avx512.toml",
+            Self::Avx2 => "nginx-avx2.toml",
+            Self::Sse => "nginx-sse.toml",
         }
     }
 }
 
-/// A workload.
+/// The files of `scenarios/` from which workloads are made.
+const FILES: [(&str, &str); 7] = [
+    ("nginx-brotli.toml", include_str!("../../../scenarios/nginx-brotli.toml")),
+    ("nginx-avx512.toml", include_str!("../../../scenarios/nginx-avx512.toml")),
+    ("nginx-avx2.toml", include_str!("../../../scenarios/nginx-avx2.toml")),
+    ("nginx-sse.toml", include_str!("../../../scenarios/nginx-sse.toml")),
+    ("video-encoder.toml", include_str!("../../../scenarios/video-encoder.toml")),
+    ("primesieve-moved.toml", include_str!("../../../scenarios/primesieve-moved.toml")),
+    ("changing-habits.toml", include_str!("../../../scenarios/changing-habits.toml")),
+];
+
+/// Number of workers of nginx.
+pub(crate) const WORKERS: usize = 16;
+
+/// A workload: the files that it includes, and what is its own.
 #[derive(Clone, Debug)]
-pub(crate) struct Load(String);
+pub(crate) struct Load {
+    files: Vec<&'static str>,
+    own: String,
+    cores: Option<u32>,
+    /// What is replaced in the files.
+    replaced: Vec<(&'static str, String)>,
+}
 
 impl Load {
-    /// The web server.
-    pub(crate) fn nginx(vectors: Vectors) -> Self {
-        Self(include_str!("../../../scenarios/nginx-avx512.toml").to_owned()).with(vectors)
+    fn of(files: &[&'static str]) -> Self {
+        Self { files: files.to_vec(), own: String::new(), cores: None, replaced: Vec::new() }
     }
 
-    /// Removes the video encoder's marks: its calls stay.
-    pub(crate) fn without_encoders_marks(self) -> Self {
-        let mark = |verb: &str| format!("    {{ {verb} = \"macroblock_analyse\" }},\n");
-        self.replacing(&mark("enter"), "").replacing(&mark("leave"), "")
+    /// The web server.
+    pub(crate) fn nginx(vectors: Vectors) -> Self {
+        Self::of(&[vectors.file()])
+    }
+
+    /// Workers on this many cores that hardly do anything in their marked routine.
+    pub(crate) fn idle_routine(cores: u32) -> Self {
+        let own = format!(
+            "name = \"workers\"
+source = \"made up\"
+model = \"i9-7940x\"
+end_us = 1_000_000
+hand_over_us = 0.002
+code = [{{ name = \"scalar\", class = \"scalar\", per_cycle = 1.0 }}]
+[[thread]]
+name = \"worker\"
+count = {}
+times = 0
+requests = \"closed\"
+steps = [
+    {{ run = \"scalar\", instructions = 1_000_000 }},
+    {{ enter = \"routine\" }},
+    {{ run = \"scalar\", instructions = 20 }},
+    {{ leave = \"routine\" }},
+]
+",
+            2 * cores
+        );
+        Self { cores: Some(cores), own, ..Self::of(&[]) }
     }
 
     /// One thread of the video encoder.
     pub(crate) fn encoder() -> Self {
-        Self(include_str!("../../../scenarios/video-encoder.toml").to_owned())
+        Self::of(&["video-encoder.toml"])
     }
 
     /// The web server and the encoder, the encoder for about so many seconds.
     pub(crate) fn both(vectors: Vectors, seconds: u64) -> Self {
         // A macroblock takes some 50 µs, more beside others.
         let times = format!("times = {}\n", seconds * 10_000);
-        Self(include_str!("../../../scenarios/nginx-and-video-encoder.toml").to_owned())
-            .with(vectors)
-            .replacing("times = 100_000\n", &times)
+        let both = Self::of(&[vectors.file(), "video-encoder.toml"]);
+        Self { own: SHARED.to_owned(), ..both }.replacing(
+            "times = 0\nrequests = \"closed\"\nsteps = [\n    { enter = \"macroblock_analyse\"",
+            &format!(
+                "{times}requests = \"closed\"\nsteps = [\n    {{ enter = \"macroblock_analyse\""
+            ),
+        )
+    }
+
+    /// Removes the video encoder's marks: its calls stay.
+    pub(crate) fn without_encoders_marks(self) -> Self {
+        self.replacing("    { enter = \"macroblock_analyse\" },\n", "")
+            .replacing("    { leave = \"macroblock_analyse\" },\n", "")
     }
 
     /// The sieve with its bursts.
     pub(crate) fn sieve() -> Self {
-        Self(include_str!("../../../scenarios/primesieve-moved.toml").to_owned())
+        Self::of(&["primesieve-moved.toml"])
     }
 
     /// The server whose workers change their habits.
     pub(crate) fn habits() -> Self {
-        Self(include_str!("../../../scenarios/changing-habits.toml").to_owned())
+        Self::of(&["changing-habits.toml"])
     }
 
-    /// Replaces the routine that encrypts, which is 512-bit code in the file.
-    fn with(self, vectors: Vectors) -> Self {
-        let (class, instructions) = vectors.code();
-        let code = |class: &str| format!("name = \"encrypt\"\nclass = \"{class}\"");
-        self.replacing(&code("heavy-512"), &code(class)).replacing("22_700", instructions)
-    }
-
-    /// Replaces `this` by `by`.
-    pub(crate) fn replacing(self, this: &str, by: &str) -> Self {
-        Self(self.0.replace(this, by))
+    /// Replaces `this` by `by` in all files.
+    pub(crate) fn replacing(mut self, this: &'static str, by: &str) -> Self {
+        self.replaced.push((this, by.to_owned()));
+        self
     }
 
     /// With `cores` cores, and two workers each.
     pub(crate) fn on(self, cores: u32) -> Self {
-        self.replacing("cores = 8\n", &format!("cores = {cores}\n"))
-            .replacing("count = 8\n", &format!("count = {cores}\n"))
+        let workers = format!("count = {}\n", 2 * cores);
+        Self { cores: Some(cores), ..self }.replacing("count = 16\n", &workers)
+    }
+
+    /// The scenario.
+    fn scenario(&self) -> Result<Scenario, ScenarioError> {
+        let quoted: Vec<String> = self.files.iter().map(|file| format!("\"{file}\"")).collect();
+        let cores = self.cores.map_or(String::new(), |cores| format!("cores = {cores}\n"));
+        let text = format!(
+            "schema = \"dimmer/scenario/1\"\ninclude = [{}]\n{cores}{}",
+            quoted.join(", "),
+            self.own
+        );
+        let read = |path: &Path| {
+            let found = FILES.iter().find(|(name, _)| Path::new(name) == path);
+            let (_, text) = found.ok_or_else(|| "no such scenario".to_owned())?;
+            let replaced = self.replaced.iter();
+            Ok(replaced.fold((*text).to_owned(), |text, (this, by)| text.replace(this, by)))
+        };
+        Scenario::parse_with(Path::new("workload.toml"), &text, &read)
     }
 }
+
+/// The keys that differ between the web server and the encoder: those of the server.
+const SHARED: &str = "name = \"nginx and x264\"
+source = \"paper 001 §6.2.2, figure 6.5\"
+model = \"i9-7940x\"
+cores = 8
+end_us = 20_000_000
+hand_over_us = 6.0
+";
 
 /// What decides, and with which constants.
 #[derive(Clone, Debug)]
@@ -135,7 +208,7 @@ impl Plan {
     pub(crate) fn run(&self, load: &Load, inputs: &Inputs<'_>, seed: u64) -> Result<Run, SimError> {
         let model = inputs.all_busy();
         let load = (inputs.edit)(load.clone());
-        let scenario = Scenario::parse(Path::new("scenario"), &load.0)?;
+        let scenario = load.scenario()?;
         let scenario = scenario.until(Moment::START + self.seconds * SECOND);
         let mechanism = match self.way {
             Way::As(mechanism) => mechanism,

@@ -73,6 +73,32 @@ impl Distribution {
         self.others.last().map_or(self.first.1, |last| last.1)
     }
 
+    /// The mean of what is drawn.
+    pub(crate) fn mean(&self) -> f64 {
+        self.mean_up_to(f64::INFINITY)
+    }
+
+    /// The mean of what is drawn, where a value above that at 0.9 counts as that: rare great values
+    /// may not come for long.
+    pub(crate) fn usual(&self) -> f64 {
+        self.mean_up_to(self.quantile(0.9))
+    }
+
+    /// The mean, where a greater value than `most` counts as `most`.
+    fn mean_up_to(&self, most: f64) -> f64 {
+        let mut before = self.first;
+        let parts = self.others.iter().map(|&(at, value)| {
+            let (from, low) = std::mem::replace(&mut before, (at, value));
+            let whole = at - from;
+            if value <= most {
+                return whole * (low + value) / 2.0;
+            }
+            let below = ((most - low) / (value - low)).max(0.0);
+            whole * (below * (low.min(most) + most) / 2.0 + (1.0 - below) * most)
+        });
+        parts.sum()
+    }
+
     /// Draws a value. `last` is the normally distributed number of the draw before, if there was
     /// one; it is replaced by that of this draw. Without correlation it is not used.
     pub(crate) fn draw(&self, last: &mut Option<f64>, chance: &mut impl Chance) -> f64 {
@@ -122,6 +148,16 @@ mod tests {
         let distribution = Distribution::new(&QUANTILES, correlation).unwrap();
         let (mut last, mut chance) = (None, Random::new(7));
         (0..count).map(|_| distribution.draw(&mut last, &mut chance)).collect()
+    }
+
+    #[test]
+    fn means_are_those_of_the_quantiles() {
+        let distribution = Distribution::new(&QUANTILES, 0.0).unwrap();
+        // 0.25 at 5 on average, 0.25 at 10, 0.4 at 30, and 0.1 at 525, or at 50.
+        assert!((distribution.mean() - 68.25).abs() < 1e-9, "{}", distribution.mean());
+        assert!((distribution.usual() - 20.75).abs() < 1e-9, "{}", distribution.usual());
+        let one = Distribution::new(&[(0.0, 7.0), (1.0, 7.0)], 0.0).unwrap();
+        assert_eq!([one.least(), one.mean(), one.usual()], [7.0; 3]);
     }
 
     #[test]

@@ -522,7 +522,7 @@ impl ThreadDocument {
 }
 
 impl Thread {
-    /// The maximum number of steps, at the highest clock that a model may have.
+    /// The number of steps that it usually takes, at the highest clock that a model may have.
     fn steps_taken(&self, end: Option<Moment>) -> f64 {
         let left = end.map(|end| (end - self.begin).as_f64());
         let times = self.times as f64;
@@ -532,7 +532,7 @@ impl Thread {
             }
             _ => times,
         };
-        self.steps.effort.most_steps(rounds, left)
+        self.steps.effort.steps(rounds, left)
     }
 
     /// N copies, numbered from 1. If the first has a CPU, each is on the CPU after that of the one

@@ -235,9 +235,9 @@ impl Writer<'_> {
         depth: usize,
     ) -> Result<Effort, StepError> {
         let start = self.operations.len() + 1;
-        let (passes, (least, most)) = match passes {
+        let (passes, least, mean) = match passes {
             Amount::Number(number) if is_count(*number) => {
-                (Passes::Fixed(nearest(*number)), (*number, *number))
+                (Passes::Fixed(nearest(*number)), *number, *number)
             }
             Amount::Number(number) => {
                 return Err(format!(
@@ -248,7 +248,7 @@ impl Writer<'_> {
             }
             Amount::Drawn(name) => {
                 let (from, drawn) = self.distribution("repeat", name, MOST_PASSES)?;
-                (Passes::Drawn(from), (drawn.least().round(), drawn.most().round()))
+                (Passes::Drawn(from), drawn.least().round(), drawn.mean())
             }
         };
         if steps.is_empty() {
@@ -259,7 +259,7 @@ impl Writer<'_> {
         self.operations.push(Operation::Again { start });
         let after = self.operations.len();
         self.operations[start - 1] = Operation::Repeat { passes, after };
-        Ok(Effort::Repeat { least, most, each })
+        Ok(Effort::Repeat { least, mean, each })
     }
 
     fn choose(&mut self, branches: &[Branch], depth: usize) -> Result<Effort, StepError> {
@@ -288,7 +288,7 @@ impl Writer<'_> {
             starts.push((below / total, self.operations.len()));
             let effort = self.sequence(&branch.steps, depth + 1);
             let within = |error: StepError| error.within(&format!(", branch {}", index + 1));
-            efforts.push(effort.map_err(within)?);
+            efforts.push((branch.share / total, effort.map_err(within)?));
             jumps.push(self.operations.len());
             self.operations.push(Operation::Jump(0));
         }
@@ -352,7 +352,7 @@ impl Writer<'_> {
             _ => return Err(format!("expected {ACCEPTED}")),
         };
         self.operations.push(Operation::Take(step, LicenseLevel::new(0)));
-        Ok(Effort::Step { least: 0.0 })
+        Ok(Effort::Step { least: 0.0, usual: 0.0 })
     }
 
     /// Writes a step of a number of microseconds.
@@ -363,28 +363,29 @@ impl Writer<'_> {
         step: impl Fn(Picos) -> Step,
     ) -> Result<Effort, String> {
         let level = LicenseLevel::new(0);
-        let (operation, least) = match us {
+        let (operation, least, usual) = match us {
             Amount::Number(us) => {
                 let span = span(*us, &format!("`{key}`"))?;
-                (Operation::Take(step(span), level), span)
+                (Operation::Take(step(span), level), span, span)
             }
             Amount::Drawn(name) => {
                 let (from, drawn) = self.distribution(key, name, LONGEST_US)?;
-                let least = Picos::rounded(drawn.least() * 1e6);
-                (Operation::Draw { step: step(Picos::ZERO), level, from }, least)
+                let [least, usual] =
+                    [drawn.least(), drawn.usual()].map(|us| Picos::rounded(us * 1e6));
+                (Operation::Draw { step: step(Picos::ZERO), level, from }, least, usual)
             }
         };
         self.operations.push(operation);
-        Ok(Effort::Step { least: least.as_f64() })
+        Ok(Effort::Step { least: least.as_f64(), usual: usual.as_f64() })
     }
 
     /// Writes a step of a number of instructions of this code.
     fn counted(&mut self, number: &Amount, segment: Segment) -> Result<Effort, String> {
         let level = LicenseLevel::new(0);
         let step = |number| Step::Run(Segment { extent: Extent::Instructions(number), ..segment });
-        let (operation, least) = match number {
+        let (operation, least, usual) = match number {
             Amount::Number(number) if (1.0..=MOST_INSTRUCTIONS).contains(number) => {
-                (Operation::Take(step(*number), level), *number)
+                (Operation::Take(step(*number), level), *number, *number)
             }
             Amount::Number(number) => {
                 return Err(format!(
@@ -394,12 +395,12 @@ impl Writer<'_> {
             Amount::Drawn(name) => {
                 let (from, drawn) = self.distribution("instructions", name, MOST_INSTRUCTIONS)?;
                 let least = if drawn.least() < 1.0 { 0.0 } else { drawn.least() };
-                (Operation::Draw { step: step(0.0), level, from }, least)
+                (Operation::Draw { step: step(0.0), level, from }, least, drawn.usual())
             }
         };
         self.operations.push(operation);
-        let each_ns = SHORTEST_CYCLE_NS / segment.ipc + segment.memory_ns;
-        Ok(Effort::Step { least: least * each_ns * 1000.0 })
+        let each_ps = (SHORTEST_CYCLE_NS / segment.ipc + segment.memory_ns) * 1000.0;
+        Ok(Effort::Step { least: least * each_ps, usual: usual * each_ps })
     }
 
     /// A distribution whose values are at most `most`, and the script's number of it.
