@@ -54,11 +54,14 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
 /// How long the server's loop is at work in an experiment (s): "five minutes" (§6.2.1).
 const LENGTH: u64 = 300;
 
+/// How long it is at work with each number of cores (s): the exciter fires once.
+const WITH_CORES: u64 = 120;
+
+/// How long it is at work with x264 (s): the exciter fires once.
+const WITH_X264: u64 = 160;
+
 /// How long a run is in which nothing changes but requests (s).
 const STEADY: u64 = 20;
-
-/// The reason of rows that depend on the guessed contents of a request.
-const GUESSED: &str = "no source says what a request is made up of: in the scenario the share of encryption is recollected from the post that the paper recreates, and the length of a page is a guess";
 
 fn yes(is: bool) -> &'static str {
     if is { "yes" } else { "no" }
@@ -179,23 +182,21 @@ pub(crate) fn nginx(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
         Draft::new("R001-11", Class::Predicted, "Fig. 6.2, §6.3", "throughput that 512-bit code loses against SSE", "%")
             .value("without the server", 17.0, each(&runs, loses))
             .value("with it", 8.5, each(&runs, left))
-            .row(GUESSED),
+            .row("depends on how long a page takes, which the paper does not say: with half of it, the loss without the server is as in the paper (below)"),
         words(
             "R001-11b", Class::Predicted,
             "§6.3",
             "the server takes away more than half of it, though a core of eight is dedicated",
             "yes",
             answers(&runs, |run| yes(left(run) < loses(run) / 2.0).to_owned()),
-            "what is left with the server is as in the paper; without it, 512-bit code loses less here. Bursts are placed at the end of a page, and what that leaves of the \
-             lower clock to the next page depends on how long a page takes, which is guessed",
+            "a core of eight is more than 512-bit code loses here, so moving all calls gains nothing, and the loop follows chance",
         ),
         Draft::new("R001-12", Class::Predicted, "Fig. 6.2", "AVX2: what the server changes", "%")
             .value("", 0.0, each(&runs, |[_, avx2, _]| -less(avx2.with.a_second(), avx2.without)))
-            .row("the loop moves calls until its exciter fires, as the paper's does (R001-16), and a core is missing meanwhile: 512-bit code loses more than that core, 256-bit code less",
+            .row("the core that is dedicated is missing for a part of the time (R001-16)",
             ),
-        Draft::new("R001-13", Class::SeenAgain, "Fig. 6.2", "SSE: calls that are moved, and throughput lost", "")
+        Draft::new("R001-13", Class::SeenAgain, "Fig. 6.2", "SSE: calls that are moved", "")
             .value("calls", 0.0, each(&runs, |[sse, ..]| moved_in_all(&sse.with) as f64))
-            .value("lost %", 0.0, each(&runs, |[sse, ..]| less(sse.with.a_second(), sse.without)))
             .row("no time at a level, so nothing moves; the cost of reports to the server is not simulated"),
         Draft::new(
             "R001-14", Class::Predicted,
@@ -206,7 +207,7 @@ pub(crate) fn nginx(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
         .value("", 1.0, each(&runs, |run| {
             spread(run.each_ref().map(|one| one.with.a_second())) / spread(run.each_ref().map(|one| one.without))
         }))
-        .at_most("smaller in the paper's figure, without numbers; see R001-12"),
+        .at_most("smaller in the paper's figure, without numbers; with pages of half the length it is here, too (below)"),
         words(
             "R001-15",
             Class::Mixed,
@@ -219,7 +220,7 @@ pub(crate) fn nginx(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
                 yes(wide.with.changes(WORKERS, false) == 2),
                 yes(share(&wide.with, 1, LENGTH) > 0.8)
             )),
-            "that it moves at once, and leaves when the exciter fires, is put in: the loop's first threshold, and the strength of its exciter. That it comes back is predicted",
+            "that it moves at once is put in: the loop's first threshold. As moving gains nothing here (R001-11b), the loop follows chance",
         ),
         words(
             "R001-16",
@@ -233,7 +234,7 @@ pub(crate) fn nginx(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
                 let never = sse.with.course.0.iter().all(|(_, served)| served.moved == 0);
                 format!("{}, {}", is_moved.join(", "), if never { "never" } else { "some" })
             }),
-            "leaving AVX2 loses here, as the core stays dedicated for 10 s after it was used last (a guess: the paper does not say when it goes back), so the loop turns back at once. With the core given back at once it stays left, as in the paper until the next exciter, but then for good, as it gains a core",
+            "a core is missing while few calls are moved, and the loop leaves for good what loses by it. By their number of multiplications (R000-08), few records ask for L1 at all",
         ),
     ])
 }
@@ -241,14 +242,15 @@ pub(crate) fn nginx(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
 /// x264 alone and beside NGINX: figures 6.4 and 6.5.
 pub(crate) fn x264(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
     let exciter = inputs.thresholds.exciter.ns() / 1_000_000_000;
-    let plan = Plan::new(Way::Paper(inputs.thresholds), LENGTH);
+    let plan = Plan::new(Way::Paper(inputs.thresholds), WITH_X264);
     let alone = inputs.each_seed(|seed| plan.run(&Load::encoder(), inputs, seed))?;
-    let beside =
-        |vectors| inputs.each_seed(|seed| plan.run(&Load::both(vectors, LENGTH / 2), inputs, seed));
+    let beside = |vectors| {
+        inputs.each_seed(|seed| plan.run(&Load::both(vectors, WITH_X264 / 2), inputs, seed))
+    };
     let (wide, scalar) = (beside(Vectors::Avx512)?, beside(Vectors::Sse)?);
     let ended = |run: &Run| {
         let finished = run.outcome.threads.last().and_then(|thread| thread.finished);
-        finished.map_or(LENGTH / 2, |at| at.since_start().times(SECOND))
+        finished.map_or(WITH_X264 / 2, |at| at.since_start().times(SECOND))
     };
     Ok(vec![
         words(
@@ -259,7 +261,7 @@ pub(crate) fn x264(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
             "no, no",
             answers(&alone, |run| {
                 let share = |to| yes(run.moved_share(1, 2, to) > 0.5);
-                format!("{}, {}", share(exciter), share(LENGTH))
+                format!("{}, {}", share(exciter), share(WITH_X264))
             }),
             "moving a macroblock's analysis takes longer than it gives back. The simulated loop finds that out when its exciter fires, and leaves from then on; until then it stays where \
              it began. The paper's metric varies more, which makes its loop explore before",
@@ -274,11 +276,10 @@ pub(crate) fn x264(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
                 format!(
                     "{}, {}",
                     yes(run.moved_share(WORKERS + 1, 2, ended(run)) > 0.5),
-                    yes(run.moved_share(WORKERS, ended(run) + 2, LENGTH) > 0.5)
+                    yes(run.moved_share(WORKERS, ended(run) + 2, WITH_X264) > 0.5)
                 )
             }),
-            "leaving gives back a core, but takes from x264 the one that it has to itself while it is moved; it shares one with two of nginx's \
-             workers otherwise: the advantage in scheduling of which §6.3 speaks, on the other side",
+            "moving gains nothing here (R001-11b), so the loop follows chance",
         ),
         words(
             "R001-18b",
@@ -289,7 +290,7 @@ pub(crate) fn x264(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
             answers(&scalar, |run| {
                 yes(run.moved_share(WORKERS + 1, 2, ended(run)) > 0.5).to_owned()
             }),
-            "most clients are nginx's: x264's levels count as theirs where they follow it on a core, the paper's false positives",
+            "the scalar workers of nginx have no time at a level; the paper's count what x264 leaves on their core",
         ),
     ])
 }
@@ -309,8 +310,12 @@ pub(crate) fn cores(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
                 };
                 let stock = served(Way::As(Moving::None), STEADY, false)?;
                 let paper = || Way::Paper(inputs.thresholds);
-                let with = served(paper(), LENGTH, false)?;
-                Ok([with / stock, served(paper(), LENGTH, true)? / stock, with / f64::from(cores)])
+                let with = served(paper(), WITH_CORES, false)?;
+                Ok([
+                    with / stock,
+                    served(paper(), WITH_CORES, true)? / stock,
+                    with / f64::from(cores),
+                ])
             })
             .collect::<Result<Vec<[f64; 3]>, SimError>>()
     })?;
@@ -330,7 +335,7 @@ pub(crate) fn cores(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
                     yes(gains.iter().all(|gain| gain[1] > gain[0]))
                 )
             }),
-            "one core of four or six is more than is lost to 512-bit code here (R001-11); the paper does not say how many cores it began with",
+            "one core of four to ten is more than is lost to 512-bit code here (R001-11)",
         ),
         words(
             "R001-19b",
@@ -341,7 +346,7 @@ pub(crate) fn cores(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
             answers(&runs, |gains| {
                 yes(gains.windows(2).all(|two| two[1][2] < two[0][2])).to_owned()
             }),
-            "in the paper because the workload is not perfectly parallel; here it is, and the part that is dedicated falls with the number",
+            "in the paper because the workload is not perfectly parallel. Here it is, and the part that is dedicated falls with the number. A lock of 20 µs a request is not enough to change that (below)",
         ),
     ])
 }
@@ -381,7 +386,7 @@ pub(crate) fn studies(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
                 };
                 [[0, 1, 2], [0, 3, 4], [0, 5, 6]].map(rises).join(", ")
             }),
-            "on four cores and an extra one",
+            "on four cores and an extra one. The exciter costs nothing where moving hardly gains",
         ),
         words(
             "R001-20b",
