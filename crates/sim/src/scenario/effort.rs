@@ -88,8 +88,8 @@ impl Effort {
         }
     }
 
-    /// The number of steps in this number of rounds and in this time (ps): at most as many, if draws
-    /// and choices are as usual.
+    /// The number of steps in this number of rounds and in this time (ps): at most as many, if
+    /// draws and choices are as usual.
     ///
     /// At any price of time, no steps exceed what their own time costs by more than the surplus;
     /// so with all the time, their number is at most the surplus plus the price of the time. The
