@@ -57,13 +57,13 @@ const CLOCK_EVERY: usize = 64;
 
 /// Multiplications that measure the clock. Each waits for the one before it and takes three cycles
 /// (`dimmer_probe` measures that). Together they take 0.3 us.
-const CHAIN: usize = 320;
+const CHAIN: u32 = 320;
 
 /// Cycles that the chain takes.
-pub(crate) const CHAIN_CYCLES: u32 = CHAIN as u32 * 3;
+pub(crate) const CHAIN_CYCLES: u32 = CHAIN * 3;
 
 /// Multiplications in each turn of the loop.
-const CHAIN_TURN: usize = 4;
+const CHAIN_TURN: u32 = 4;
 
 const _: () = assert!(CHAIN.is_multiple_of(CHAIN_TURN));
 
