@@ -119,7 +119,7 @@ impl<'a> Written<'a> {
         let kinds = Kinds::new(traced.run);
         let mut alike: BTreeMap<(String, BTreeSet<usize>), Vec<&ThreadTrace>> = BTreeMap::new();
         for trace in &observed.traces {
-            let key = (name(trace), kinds.notable(trace));
+            let key = (name(trace, &observed.traces), kinds.notable(trace));
             alike.entry(key).or_default().push(trace);
         }
         let has_requests = traced.request.is_some();
@@ -188,10 +188,17 @@ impl<'a> Written<'a> {
     }
 }
 
-/// The thread's name without the number at its end.
-fn name(trace: &ThreadTrace) -> String {
+/// A name without the number at its end.
+fn stem(name: &str) -> &str {
     let is_number = |one: char| one.is_ascii_digit() || matches!(one, '-' | '_' | '#' | '/' | ' ');
-    let name = trace.name.trim_end_matches(is_number);
+    name.trim_end_matches(is_number)
+}
+
+/// The thread's name, without the number at its end if `all` have one that differs only in that.
+fn name(trace: &ThreadTrace, all: &[ThreadTrace]) -> String {
+    let (own, stem_of) = (trace.name.as_str(), stem(&trace.name));
+    let is_alike = |other: &ThreadTrace| other.name != own && stem(&other.name) == stem_of;
+    let name = if all.iter().any(is_alike) { stem_of } else { own };
     if name.is_empty() { "thread".to_owned() } else { name.to_owned() }
 }
 

@@ -55,7 +55,10 @@ impl Kinds {
             } else {
                 let name = found.and_then(|function| function.name.as_deref());
                 let library = place.file.file_name().unwrap_or_default().to_string_lossy();
-                name.map_or_else(|| format!("{library}:{:#x}", place.address), str::to_owned)
+                name.map_or_else(
+                    || format!("{library}:{:#x}", place.address),
+                    |name| dimmer_scan::title(Some(name), place.address),
+                )
             };
             let kind = (name, class);
             let number = kinds.all.iter().position(|one| *one == kind).unwrap_or_else(|| {

@@ -8,19 +8,21 @@ use super::Written;
 use super::text::{codes, quoted};
 
 /// Steps of all threads together.
-const MOST_STEPS: usize = 40_000;
+const MOST_STEPS: usize = 200_000;
+
+/// Parts of a longer trace, all over it, that are taken.
+const PARTS: usize = 20;
 
 pub(super) fn render(written: &Written<'_>) -> String {
     let threads: Vec<&ThreadTrace> =
         written.groups.iter().flat_map(|group| group.threads.iter().copied()).collect();
     let most = (MOST_STEPS / threads.len()).max(1);
     let mut of_threads = String::new();
-    let mut end_ns = f64::INFINITY;
+    let mut end_ns: f64 = 0.0;
     for (number, trace) in threads.iter().enumerate() {
         let mut steps = String::new();
         let mut all_ns = 0.0;
-        let from = first(trace, most);
-        for event in trace.events.iter().skip(from).take(most) {
+        for event in parts(&trace.events, most) {
             // Writing to a string cannot fail, here and below.
             match *event {
                 Event::Call { function, lasted_ns, .. } => {
@@ -48,7 +50,7 @@ pub(super) fn render(written: &Written<'_>) -> String {
             }
         }
         if !steps.is_empty() {
-            end_ns = end_ns.min(all_ns);
+            end_ns = end_ns.max(all_ns);
             let _ = write!(of_threads, "\n[[thread]]\nname = \"{number}\"\nsteps = [\n{steps}]\n");
         }
     }
@@ -61,7 +63,10 @@ pub(super) fn render(written: &Written<'_>) -> String {
     )
 }
 
-/// The first event of as many from the middle of the trace.
-fn first(trace: &ThreadTrace, most: usize) -> usize {
-    trace.events.len().saturating_sub(most) / 2
+/// At most this many events, in parts from all over the trace.
+fn parts(events: &[Event], most: usize) -> impl Iterator<Item = &Event> {
+    let part =
+        if events.len() > most { (events.len() / PARTS).max(1) } else { events.len().max(1) };
+    let taken = if events.len() > most { (most / PARTS).max(1) } else { part };
+    events.chunks(part).flat_map(move |part| part.iter().take(taken))
 }

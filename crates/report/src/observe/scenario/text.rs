@@ -163,6 +163,13 @@ fn head(written: &Written<'_>, check: Option<Check>, end_s: f64) -> String {
         written.cores(),
         number(end_s * 1e6),
     );
+    if let Some(hand_off) = &run.hand_off {
+        let _ = writeln!(
+            text,
+            "hand_over_us = {}    # To another core and back, at least: measured after the run.",
+            number(hand_off.median / 1000.0)
+        );
+    }
     text
 }
 
@@ -342,7 +349,7 @@ fn burst(distributions: &mut Distributions<'_>, pattern: &Pattern) -> (String, f
     let kinds = kinds.zip(pattern.shares()).filter(|((_, lasted), _)| !lasted.is_empty());
     let mut calls: Vec<(f64, String)> = Vec::new();
     for (((name, _), lasted), share) in kinds {
-        let lasted = distributions.of(&format!("a call of {name}"), Of::Code, lasted);
+        let lasted = distributions.of(name, Of::Code, lasted);
         let name = quoted(name);
         let steps = format!(
             "{{ enter = {name} }}, {{ run = {name}, instructions = {lasted} }}, {{ leave = {name} }}"
