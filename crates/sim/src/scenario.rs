@@ -55,6 +55,8 @@ pub struct Scenario {
     /// The cost of handing a region over and back (ns), if not taken from the model.
     hand_over_ns: Option<f64>,
     threads: Vec<Thread>,
+    /// The number of steps that all threads usually take, at a clock of 100 GHz.
+    usual_steps: f64,
 }
 
 #[derive(Clone, Debug)]
@@ -243,6 +245,13 @@ impl Scenario {
     #[must_use]
     pub fn until(self, end: Moment) -> Self {
         Self { end: Some(end), ..self }
+    }
+
+    /// The number of steps that all threads usually take until the end, at a clock of 100 GHz
+    /// (`docs/scenario.md`): at a real one, some thirty times less.
+    #[must_use]
+    pub fn usual_steps(&self) -> f64 {
+        self.usual_steps
     }
 
     /// The latest end, if the scenario does not end by itself.

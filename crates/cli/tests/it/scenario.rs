@@ -15,7 +15,7 @@ fn a_program_becomes_a_scenario_that_can_be_compared() {
         assert_eq!(stdout(&observed), "95322660\n");
         assert!(stderr(&observed).contains("Hooked: "), "{}", stderr(&observed));
         let text = std::fs::read_to_string(&file).unwrap();
-        let compared = dimmer(home, &["sim", "compare", &file]);
+        let compared = dimmer(home, &["sim", "compare", &file, "--repeat", "1"]);
         assert!(compared.status.success(), "{}{text}", stderr(&compared));
         text
     };

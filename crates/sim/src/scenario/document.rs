@@ -357,6 +357,7 @@ impl Part {
             pstates: gathered.names.pstates.names,
             end,
             hand_over_ns: of(&self.hand_over).map(Picos::ns),
+            usual_steps: gathered.steps,
             threads: gathered.threads,
         })
     }

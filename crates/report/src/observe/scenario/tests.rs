@@ -130,97 +130,97 @@ fn a_thread_with_two_functions_that_waits() {
         vec![trace("worker-1", events)],
         None,
         expect![[r##"
-        # Measured by `dimmer observe --scenario`: the calls of hooked functions of `/usr/bin/program a
-        # "file"`, the code between them, and waits.
-        #
-        # Measured, in this run:
-        # * durations of calls, gaps between them, calls of a burst, shares: all calls of 1 thread in 1
-        #   process were timed, less what timing adds. A gap of 50.0 µs or a wait ends a burst;
-        # * waits: the time that the kernel counted a thread off CPUs, in looks 2 ms apart. Which gap of a
-        #   look it belongs to is an estimate: the longest ones, as many as the kernel counted waits.
-        # Guesses:
-        # * `per_cycle = 1`: `instructions` are cycles at 2.00 GHz, the median clock next to calls, measured
-        #   by chains of multiplications. Cycles that wait for memory do not scale with the clock; they are
-        #   not separated (`memory_ns`);
-        # * `class` and `share`: all instructions of a call count as of the most demanding class that this
-        #   processor runs in the function, or in hooked ones that it calls. A processor with wider vectors
-        #   may take other functions;
-        # * draws depend on the one before of their distribution alone (`correlation`): phases of the
-        #   program are mixed.
-        #
-        # The program took 1.5 s of CPU time in 2.0 s, 10.0 % of it in the kernel, which counts as scalar
-        # code.
-        # Check, simulated on i9-7940x: above level L0, cores spend 25.0 % of their busy time with the
-        # recorded steps themselves, 24.1 % with this scenario.
+            # Measured by `dimmer observe --scenario`: the calls of hooked functions of `/usr/bin/program a
+            # "file"`, the code between them, and waits.
+            #
+            # Measured, in this run:
+            # * durations of calls, gaps between them, calls of a burst, shares: all calls of 1 thread in 1
+            #   process were timed, less what timing adds. A gap of 50.0 µs or a wait ends a burst;
+            # * waits: the time that the kernel counted a thread off CPUs, in looks 2 ms apart. Which gap of a
+            #   look it belongs to is an estimate: the longest ones, as many as the kernel counted waits.
+            # Guesses:
+            # * `per_cycle = 1`: `instructions` are cycles at 2.00 GHz, the median clock next to calls, measured
+            #   by chains of multiplications. Cycles that wait for memory do not scale with the clock; they are
+            #   not separated (`memory_ns`);
+            # * `class` and `share`: all instructions of a call count as of the most demanding class that this
+            #   processor runs in the function, or in hooked ones that it calls. A processor with wider vectors
+            #   may take other functions;
+            # * draws depend on the one before of their distribution alone (`correlation`): phases of the
+            #   program are mixed.
+            #
+            # The program took 1.5 s of CPU time in 2.0 s, 10.0 % of it in the kernel, which counts as scalar
+            # code.
+            # Check, simulated on i9-7940x: above level L0, cores spend 25.0 % of their busy time with the
+            # recorded steps themselves, 24.1 % with this scenario.
 
-        schema = "dimmer/scenario/1"
-        name = "program"
-        source = "dimmer observe of program, 2.0 s, Some Processor, Linux 6.18, 2026-11-25"
-        model = "i9-7940x"
-        cores = 2
-        end_us = 2_000_000
+            schema = "dimmer/scenario/1"
+            name = "program"
+            source = "dimmer observe of program, 2.0 s, Some Processor, Linux 6.18, 2026-11-25"
+            model = "i9-7940x"
+            cores = 2
+            end_us = 2_000_000
 
-        [[code]]
-        name = "scalar"
-        class = "scalar"
-        per_cycle = 1.0
+            [[code]]
+            name = "scalar"
+            class = "scalar"
+            per_cycle = 1.0
 
-        [[code]]
-        name = "narrow"
-        class = "light-128"
-        per_cycle = 1.0
+            [[code]]
+            name = "narrow"
+            class = "light-128"
+            per_cycle = 1.0
 
-        [[code]]
-        name = "wide"
-        class = "heavy-256"
-        per_cycle = 1.0
+            [[code]]
+            name = "wide"
+            class = "heavy-256"
+            per_cycle = 1.0
 
-        # Mean 2 099 ns, of 200 values. In instructions.
-        [[distribution]]
-        name = "worker: a call of narrow"
-        quantiles = [
-            [0, 4_000], [1, 4_400],
-        ]
-        correlation = 0.99
+            # Mean 2 099 ns, of 200 values. In instructions.
+            [[distribution]]
+            name = "worker-1: narrow"
+            quantiles = [
+                [0, 4_000], [1, 4_400],
+            ]
+            correlation = 0.99
 
-        # Mean 600 ns, of 400 values. In instructions.
-        [[distribution]]
-        name = "worker: within a burst"
-        quantiles = [
-            [0, 1_010], [0.5, 1_010], [0.55, 1_410], [1, 1_410],
-        ]
-        correlation = -0.99
+            # Mean 600 ns, of 400 values. In instructions.
+            [[distribution]]
+            name = "worker-1: within a burst"
+            quantiles = [
+                [0, 1_010], [0.5, 1_010], [0.55, 1_410], [1, 1_410],
+            ]
+            correlation = -0.99
 
-        # 1 thread: 7.4 % of the time on CPUs in calls; 25.0 % of the time waiting, 1.0 % with the CPU taken
-        # by others.
-        [[thread]]
-        name = "worker"
-        times = 0
-        steps = [
-            { repeat = 3, steps = [
+            # 1 thread: 7.4 % of the time on CPUs in calls; 25.0 % of the time waiting, 1.0 % with the CPU taken
+            # by others.
+            [[thread]]
+            name = "worker-1"
+            times = 0
+            steps = [
+                { repeat = 3, steps = [
+                    { choose = [
+                        { share = 0.333, steps = [
+                            { enter = "narrow" },
+                            { run = "narrow", instructions = "worker-1: narrow" },
+                            { leave = "narrow" },
+                        ] },
+                        { share = 0.667, steps = [
+                            { enter = "wide" },
+                            { run = "wide", instructions = 2_000 },
+                            { leave = "wide" },
+                        ] },
+                    ] },
+                    { run = "scalar", instructions = "worker-1: within a burst" },
+                ] },
                 { choose = [
-                    { share = 0.333, steps = [
-                        { enter = "narrow" },
-                        { run = "narrow", instructions = "worker: a call of narrow" },
-                        { leave = "narrow" },
-                    ] },
-                    { share = 0.667, steps = [
-                        { enter = "wide" },
-                        { run = "wide", instructions = 2_000 },
-                        { leave = "wide" },
+                    { share = 0.503, steps = [{ run = "scalar", instructions = 159_000 }] },
+                    { share = 0.497, steps = [
+                        { run = "scalar", instructions = 38_800 },
+                        { sleep_us = 300 },
                     ] },
                 ] },
-                { run = "scalar", instructions = "worker: within a burst" },
-            ] },
-            { choose = [
-                { share = 0.503, steps = [{ run = "scalar", instructions = 159_000 }] },
-                { share = 0.497, steps = [
-                    { run = "scalar", instructions = 38_800 },
-                    { sleep_us = 300 },
-                ] },
-            ] },
-        ]
-    "##]],
+            ]
+        "##]],
     );
 }
 
@@ -232,61 +232,61 @@ fn threads_that_do_alike_are_one_and_calls_without_an_end_a_number() {
         vec![thread(1), thread(2), thread(3)],
         None,
         expect![[r##"
-        # Measured by `dimmer observe --scenario`: the calls of hooked functions of `/usr/bin/program a
-        # "file"`, the code between them, and waits.
-        #
-        # Measured, in this run:
-        # * durations of calls, gaps between them, calls of a burst, shares: all calls of 3 threads in 1
-        #   process were timed, less what timing adds. A gap of 50.0 µs or a wait ends a burst;
-        # * waits: the time that the kernel counted a thread off CPUs, in looks 2 ms apart. Which gap of a
-        #   look it belongs to is an estimate: the longest ones, as many as the kernel counted waits.
-        # Guesses:
-        # * `per_cycle = 1`: `instructions` are cycles at 2.00 GHz, the median clock next to calls, measured
-        #   by chains of multiplications. Cycles that wait for memory do not scale with the clock; they are
-        #   not separated (`memory_ns`);
-        # * `class` and `share`: all instructions of a call count as of the most demanding class that this
-        #   processor runs in the function, or in hooked ones that it calls. A processor with wider vectors
-        #   may take other functions;
-        # * draws depend on the one before of their distribution alone (`correlation`): phases of the
-        #   program are mixed.
-        #
-        # The program took 1.5 s of CPU time in 2.0 s, 10.0 % of it in the kernel, which counts as scalar
-        # code.
-        # Check, simulated on i9-7940x: above level L0, cores spend 25.0 % of their busy time with the
-        # recorded steps themselves, 24.1 % with this scenario.
+            # Measured by `dimmer observe --scenario`: the calls of hooked functions of `/usr/bin/program a
+            # "file"`, the code between them, and waits.
+            #
+            # Measured, in this run:
+            # * durations of calls, gaps between them, calls of a burst, shares: all calls of 3 threads in 1
+            #   process were timed, less what timing adds. A gap of 50.0 µs or a wait ends a burst;
+            # * waits: the time that the kernel counted a thread off CPUs, in looks 2 ms apart. Which gap of a
+            #   look it belongs to is an estimate: the longest ones, as many as the kernel counted waits.
+            # Guesses:
+            # * `per_cycle = 1`: `instructions` are cycles at 2.00 GHz, the median clock next to calls, measured
+            #   by chains of multiplications. Cycles that wait for memory do not scale with the clock; they are
+            #   not separated (`memory_ns`);
+            # * `class` and `share`: all instructions of a call count as of the most demanding class that this
+            #   processor runs in the function, or in hooked ones that it calls. A processor with wider vectors
+            #   may take other functions;
+            # * draws depend on the one before of their distribution alone (`correlation`): phases of the
+            #   program are mixed.
+            #
+            # The program took 1.5 s of CPU time in 2.0 s, 10.0 % of it in the kernel, which counts as scalar
+            # code.
+            # Check, simulated on i9-7940x: above level L0, cores spend 25.0 % of their busy time with the
+            # recorded steps themselves, 24.1 % with this scenario.
 
-        schema = "dimmer/scenario/1"
-        name = "program"
-        source = "dimmer observe of program, 2.0 s, Some Processor, Linux 6.18, 2026-11-25"
-        model = "i9-7940x"
-        cores = 2
-        end_us = 62_500
+            schema = "dimmer/scenario/1"
+            name = "program"
+            source = "dimmer observe of program, 2.0 s, Some Processor, Linux 6.18, 2026-11-25"
+            model = "i9-7940x"
+            cores = 2
+            end_us = 7_810
 
-        [[code]]
-        name = "scalar"
-        class = "scalar"
-        per_cycle = 1.0
+            [[code]]
+            name = "scalar"
+            class = "scalar"
+            per_cycle = 1.0
 
-        [[code]]
-        name = "wide"
-        class = "heavy-256"
-        per_cycle = 1.0
+            [[code]]
+            name = "wide"
+            class = "heavy-256"
+            per_cycle = 1.0
 
-        # 3 threads: 62.7 % of the time on CPUs in calls; 25.0 % of the time waiting, 1.0 % with the CPU
-        # taken by others.
-        [[thread]]
-        name = "pool"
-        count = 3
-        times = 0
-        steps = [
-            { repeat = 300, steps = [
-                { enter = "wide" },
-                { run = "wide", instructions = 100 },
-                { leave = "wide" },
-                { run = "scalar", instructions = 60 },
-            ] },
-        ]
-    "##]],
+            # 3 threads: 62.7 % of the time on CPUs in calls; 25.0 % of the time waiting, 1.0 % with the CPU
+            # taken by others.
+            [[thread]]
+            name = "pool"
+            count = 3
+            times = 0
+            steps = [
+                { repeat = 300, steps = [
+                    { enter = "wide" },
+                    { run = "wide", instructions = 100 },
+                    { leave = "wide" },
+                    { run = "scalar", instructions = 60 },
+                ] },
+            ]
+        "##]],
     );
 }
 

@@ -17,10 +17,11 @@ const WIDTH: usize = 100;
 const LONGEST_S: f64 = 5.0;
 
 /// The shortest (s).
-const SHORTEST_S: f64 = 1e-3;
+const SHORTEST_S: f64 = 0.01;
 
-/// Steps that its simulation takes at most: some seconds of simulating.
-const MOST_STEPS: f64 = 4e6;
+/// Steps that its simulation takes at most, at a clock of 100 GHz: at a real one, a tenth of a
+/// second of simulating. A comparison of governors has a few hundred runs.
+const MOST_STEPS: f64 = 3e7;
 
 /// The share of bursts from which waits, or gaps without a wait, are left out as too rare.
 const RARE: f64 = 0.002;
@@ -34,10 +35,14 @@ const SATURATED: f64 = 0.1;
 
 /// The scenario, simulated for as long as its steps allow.
 pub(super) fn render(written: &Written<'_>, check: Option<Check>) -> String {
-    let mut end_s = end_s(written);
+    let lasted = written.traced.run.observed.lasted.as_secs_f64();
+    let mut end_s = lasted.clamp(SHORTEST_S, LONGEST_S);
     let mut text = until(written, check, end_s);
-    // Few steps must be possible even if all draws are the shortest.
-    while Scenario::parse(Path::new("scenario"), &text).is_err() && end_s > SHORTEST_S {
+    let is_too_long = |text: &str| {
+        let scenario = Scenario::parse(Path::new("scenario"), text);
+        scenario.map_or(true, |scenario| scenario.usual_steps() > MOST_STEPS)
+    };
+    while is_too_long(&text) && end_s > SHORTEST_S {
         end_s /= 2.0;
         text = until(written, check, end_s);
     }
@@ -171,19 +176,6 @@ fn head(written: &Written<'_>, check: Option<Check>, end_s: f64) -> String {
         );
     }
     text
-}
-
-/// The time that the scenario simulates (s).
-fn end_s(written: &Written<'_>) -> f64 {
-    let lasted = written.traced.run.observed.lasted.as_secs_f64();
-    let steps = |group: &Group<'_>| {
-        let calls: f64 = group.pattern.lasted.iter().map(Values::times).sum();
-        // A call has its two marks, itself, and a gap.
-        4.0 * calls
-    };
-    let steps: f64 = written.groups.iter().map(steps).sum();
-    let most = lasted * MOST_STEPS / steps.max(1.0);
-    lasted.min(LONGEST_S).min(most).max(SHORTEST_S)
 }
 
 /// The code that the threads run.
