@@ -18,7 +18,7 @@ pub(crate) fn bar(steps: u64) -> ProgressBar {
     bar
 }
 
-/// What goes on where nobody knows for how long; hidden until [`show`].
+/// A mark of work whose length is not known, with a message; hidden until [`show`].
 pub(crate) fn spinner() -> ProgressBar {
     let spinner = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
     if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed}  {msg}") {

@@ -102,17 +102,12 @@ steps = [
         Self::of(&["video-encoder.toml"])
     }
 
-    /// The web server and the encoder, the encoder for about so many seconds.
+    /// The web server and the encoder; the encoder runs for about `seconds`.
     pub(crate) fn both(vectors: Vectors, seconds: u64) -> Self {
         // A macroblock takes some 50 µs, more beside others.
-        let times = format!("times = {}\n", seconds * 10_000);
+        let times = format!("name = \"encoder\"\ntimes = {}\n", seconds * 10_000);
         let both = Self::of(&[vectors.file(), "video-encoder.toml"]);
-        Self { own: SHARED.to_owned(), ..both }.replacing(
-            "times = 0\nrequests = \"closed\"\nsteps = [\n    { enter = \"macroblock_analyse\"",
-            &format!(
-                "{times}requests = \"closed\"\nsteps = [\n    {{ enter = \"macroblock_analyse\""
-            ),
-        )
+        Self { own: SHARED.to_owned(), ..both }.replacing("name = \"encoder\"\ntimes = 0\n", &times)
     }
 
     /// Removes the video encoder's marks: its calls stay.

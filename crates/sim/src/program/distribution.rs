@@ -1,6 +1,6 @@
 //! Distributions, of which programs draw numbers.
 
-use std::f64::consts::{SQRT_2, TAU};
+use std::f64::consts::SQRT_2;
 
 use dimmer_policy::license::Chance;
 
@@ -105,7 +105,7 @@ impl Distribution {
         if self.correlation == 0.0 {
             return self.quantile(chance.uniform());
         }
-        let new = normal(chance);
+        let new = chance.normal();
         let number = last.map_or(new, |last| {
             let rest = (1.0 - self.correlation * self.correlation).sqrt();
             self.correlation * last + rest * new
@@ -126,13 +126,6 @@ impl Distribution {
 /// The probability that a standard normal number is below this one, to some 1e-16.
 fn below(number: f64) -> f64 {
     0.5 * libm::erfc(-number / SQRT_2)
-}
-
-/// A standard normal number (Box and Muller, "A note on the generation of random normal deviates",
-/// 1958): of two uniform numbers, the first for the distance.
-fn normal(chance: &mut impl Chance) -> f64 {
-    let distance = (-2.0 * (1.0 - chance.uniform()).ln()).sqrt();
-    distance * (TAU * chance.uniform()).cos()
 }
 
 #[cfg(test)]
