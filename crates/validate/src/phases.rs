@@ -9,8 +9,8 @@ use dimmer_sim::{
 use crate::inputs::Inputs;
 use crate::modes::US;
 
-/// How much longer a phase is than requested, on average: the main thread sleeps, and Linux may
-/// extend a sleep by up to 50 µs (`PR_SET_TIMERSLACK`, prctl(2)).
+/// How much longer a phase is than requested, on average: the main thread sleeps, and Linux lets it
+/// sleep 50 µs longer if no other timer wakes the CPU (`PR_SET_TIMERSLACK`, prctl(2)).
 const SLACK: Picos = Picos::from_ps(50 * US.ps());
 
 /// Runs scalar code, heavy code, and scalar code again, for these durations (µs). Returns the

@@ -169,6 +169,11 @@ steps = [
             let found = FILES.iter().find(|(name, _)| Path::new(name) == path);
             let (_, text) = found.ok_or_else(|| "no such scenario".to_owned())?;
             let replaced = self.replaced.iter();
+            let is_there =
+                |(this, _): &(&str, String)| FILES.iter().any(|(_, text)| text.contains(this));
+            if let Some((this, _)) = replaced.clone().find(|one| !is_there(one)) {
+                return Err(format!("no scenario contains what is to be replaced: {this}"));
+            }
             Ok(replaced.fold((*text).to_owned(), |text, (this, by)| text.replace(this, by)))
         };
         Scenario::parse_with(Path::new("workload.toml"), &text, &read)

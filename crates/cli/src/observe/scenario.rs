@@ -67,9 +67,10 @@ fn above_lowest(text: &str, model: &Model) -> Option<f64> {
 }
 
 fn share_above(outcome: &Outcome) -> f64 {
-    let sum = |times: &mut dyn Iterator<Item = Picos>| times.map(Picos::ns).sum::<f64>();
-    let levels = outcome.cores.iter().flat_map(|core| core.level.iter().copied());
-    let above = outcome.cores.iter().flat_map(|core| core.level.iter().skip(1).copied());
-    let (all, above) = (sum(&mut levels.into_iter()), sum(&mut above.into_iter()));
+    let sum = |from: usize| {
+        let levels = outcome.cores.iter().flat_map(|core| core.level.iter().skip(from));
+        levels.copied().map(Picos::ns).sum::<f64>()
+    };
+    let (all, above) = (sum(0), sum(1));
     if all > 0.0 { above / all } else { 0.0 }
 }

@@ -1,8 +1,9 @@
 //! Writes a model as TOML that [`Model::parse`] reads back unchanged.
 
-use std::fmt::{Display, Write as _};
+use std::fmt::Write as _;
 
 use super::{Domain, Level, Model, Path, Rule, Sourced, Upper};
+use crate::text::quoted;
 use crate::units::LicenseLevel;
 
 impl Model {
@@ -213,20 +214,4 @@ fn name_of(level: LicenseLevel, levels: &[Level]) -> String {
     let index = usize::try_from(level.index()).ok();
     let level = index.and_then(|index| levels.get(index));
     quoted(&level.map_or("", |level| &level.name))
-}
-
-/// A text as TOML writes it, on one line.
-fn quoted(text: &impl Display) -> String {
-    let mut quoted = String::from("\"");
-    for character in text.to_string().chars() {
-        match character {
-            '"' | '\\' => quoted.extend(['\\', character]),
-            control if control.is_control() => {
-                let _ = write!(quoted, "\\u{:04x}", u32::from(control));
-            }
-            other => quoted.push(other),
-        }
-    }
-    quoted.push('"');
-    quoted
 }

@@ -3,9 +3,10 @@
 use std::fmt::Write as _;
 
 use dimmer_observe::{Event, ThreadTrace};
+use dimmer_processor::text::quoted;
 
 use super::Written;
-use super::text::{codes, quoted};
+use super::text::codes;
 
 /// Steps of all threads together.
 const MOST_STEPS: usize = 200_000;
@@ -54,7 +55,7 @@ pub(super) fn render(written: &Written<'_>) -> String {
             let _ = write!(of_threads, "\n[[thread]]\nname = \"{number}\"\nsteps = [\n{steps}]\n");
         }
     }
-    let (cores, model) = (written.cores(), quoted(written.traced.model));
+    let (cores, model) = (written.cores(), quoted(&written.traced.model));
     format!(
         "schema = \"dimmer/scenario/1\"\nname = \"recorded\"\nsource = \"recorded\"\nmodel = {model}\ncores = {cores}\n\
          end_us = {:.3}\n{}{of_threads}",

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use dimmer_observe::{BURST_ENDS_NS, Pattern, Values};
+use dimmer_processor::text::quoted;
 use dimmer_sim::scenario::Scenario;
 
 use super::{Check, Group, Written};
@@ -57,16 +58,6 @@ fn until(written: &Written<'_>, check: Option<Check>, end_s: f64) -> String {
     }
     text.push_str(&others(written));
     text
-}
-
-/// A TOML string.
-pub(super) fn quoted(text: &str) -> String {
-    let escape = |one: char| match one {
-        '"' | '\\' => format!("\\{one}"),
-        one if one.is_control() => "?".to_owned(),
-        one => one.to_string(),
-    };
-    format!("\"{}\"", text.chars().map(escape).collect::<String>())
 }
 
 /// A comment within the columns.
@@ -162,9 +153,9 @@ fn head(written: &Written<'_>, check: Option<Check>, end_s: f64) -> String {
     let _ = write!(
         text,
         "\nschema = \"dimmer/scenario/1\"\nname = {}\nsource = {}\nmodel = {}\ncores = {}\nend_us = {}\n",
-        quoted(program),
+        quoted(&program),
         quoted(&plain(&source)),
-        quoted(traced.model),
+        quoted(&traced.model),
         written.cores(),
         number(end_s * 1e6),
     );
@@ -454,15 +445,7 @@ fn number(value: f64) -> String {
     }
     let digits = value.log10().floor();
     let unit = 10_f64.powf(digits - 2.0);
-    let rounded = format!("{:.0}", (value / unit).round() * unit);
-    let mut grouped = String::new();
-    for (index, digit) in rounded.chars().enumerate() {
-        if index > 0 && (rounded.len() - index).is_multiple_of(3) {
-            grouped.push('_');
-        }
-        grouped.push(digit);
-    }
-    grouped
+    grouped((value / unit).round() * unit, 0).replace(SPACE, "_")
 }
 
 /// A number below 1000 with three digits.
