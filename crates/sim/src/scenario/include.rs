@@ -117,31 +117,26 @@ fn plain(path: &Path) -> PathBuf {
 
 /// What a file contains together with those that it includes. `place` is its `include`.
 fn merged(own: Part, included: &[Arc<Part>], place: &Place) -> Result<Part, ScenarioError> {
-    macro_rules! key {
-        ($name:literal, $field:ident) => {
-            key($name, own.$field, included.iter().map(|part| &part.$field), place)?
-        };
-    }
-    macro_rules! tables {
-        ($name:literal, $field:ident) => {
-            tables($name, own.$field, included.iter().map(|part| &part.$field), place)?
+    macro_rules! of {
+        ($merge:ident, $name:literal, $field:ident) => {
+            $merge($name, own.$field, included.iter().map(|part| &part.$field), place)?
         };
     }
     Ok(Part {
         schema: own.schema,
-        name: key!("name", name),
-        source: key!("source", source),
-        model: key!("model", model),
-        cores: key!("cores", cores),
-        threads_per_core: key!("threads_per_core", threads_per_core),
-        smt_share: key!("smt_share", smt_share),
-        idle_states: key!("idle_states", idle_states),
-        pstate: key!("pstate", pstate),
-        end: key!("end_us", end),
-        hand_over: key!("hand_over_us", hand_over),
-        code: tables!("code", code),
-        distributions: tables!("distribution", distributions),
-        threads: tables!("thread", threads),
+        name: of!(key, "name", name),
+        source: of!(key, "source", source),
+        model: of!(key, "model", model),
+        cores: of!(key, "cores", cores),
+        threads_per_core: of!(key, "threads_per_core", threads_per_core),
+        smt_share: of!(key, "smt_share", smt_share),
+        idle_states: of!(key, "idle_states", idle_states),
+        pstate: of!(key, "pstate", pstate),
+        end: of!(key, "end_us", end),
+        hand_over: of!(key, "hand_over_us", hand_over),
+        code: of!(tables, "code", code),
+        distributions: of!(tables, "distribution", distributions),
+        threads: of!(tables, "thread", threads),
     })
 }
 
