@@ -69,7 +69,8 @@ pub enum Step {
     Enter(usize),
     /// It leaves the region that it entered last; the number is that region's.
     Leave(usize),
-    /// It calls the governor; without effect under any other than [`Governor::User`](crate::Governor::User).
+    /// It calls the governor; without effect under any other than
+    /// [`Governor::User`](crate::Governor::User).
     Call(License),
     /// It requests a P-state for its core, given by its index in the model.
     Ask(usize),
