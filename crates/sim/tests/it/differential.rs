@@ -1,8 +1,8 @@
 //! The simulator against the one that was written from the documents alone.
 //!
-//! Of 10,000 scenarios one differs, number 2533: a core is granted its level less than a nanosecond
-//! before the end of a slot, and asks for the next one. The two round that to different
-//! nanoseconds, and so one of them is before the end of the slot, the other one after it.
+//! Of 10,000 scenarios none differs. One may where an event comes less than a nanosecond before
+//! another one on which it depends, as the two round times differently: a core that is granted its
+//! level just before the end of a slot, and asks for the next one.
 
 use dimmer_processor::model::Model;
 use dimmer_sim::Governor;
@@ -73,7 +73,7 @@ fn the_simulator_does_what_its_documents_say() {
     let mut differing = Vec::new();
     for number in 1..=scenarios {
         let mut draws = Draws::new(number);
-        let (model, work) = (draw_model(&mut draws), Work::draw(&mut draws));
+        let (model, work) = (draw_model(&mut draws), Work::draw_shared(&mut draws));
         let real = simulate(&model, &work, Governor::Hardware, 1);
         let found = differences(&work, &real, &Simulator::run(&model, &work));
         if !found.is_empty() {
@@ -91,7 +91,7 @@ fn a_simulator_that_does_something_else_is_found() {
     let (mut found, scenarios) = (0, 20);
     for number in 1..=scenarios {
         let mut draws = Draws::new(number);
-        let (model, work) = (draw_model(&mut draws), Work::draw(&mut draws));
+        let (model, work) = (draw_model(&mut draws), Work::draw_shared(&mut draws));
         let real = simulate(&model, &work, Governor::Hardware, 1);
         let mut other = model.clone();
         for rule in &mut other.rules {

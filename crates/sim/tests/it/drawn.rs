@@ -66,6 +66,8 @@ pub(crate) enum Length {
 pub(crate) enum Step {
     Run { code: usize, length: Length },
     Sleep { us: f64 },
+    Lock(usize),
+    Unlock(usize),
     Repeat { passes: usize, steps: Vec<Step> },
 }
 
@@ -110,9 +112,30 @@ impl Step {
         steps.iter().flat_map(one).collect()
     }
 
+    /// These steps, some of them with a lock held, also in blocks. Locks within locks have higher
+    /// numbers, so that no threads wait for each other.
+    fn locked(steps: &[Self], draws: &mut Draws, deep: usize) -> Vec<Self> {
+        let mut locked: Vec<Self> = steps.to_vec();
+        for step in &mut locked {
+            if let Self::Repeat { steps, .. } = step {
+                *steps = Self::locked(steps, draws, deep + 1);
+            }
+        }
+        if draws.is(0.7) {
+            let number = 2 * deep + draws.below(2);
+            let from = draws.below(locked.len());
+            let to = from + 1 + draws.below(locked.len() - from);
+            locked.insert(to, Self::Unlock(number));
+            locked.insert(from, Self::Lock(number));
+        }
+        locked
+    }
+
     fn toml(&self, text: &mut String) {
         _ = match self {
             Self::Sleep { us } => writeln!(text, "  {{ sleep_us = {us:?} }},"),
+            Self::Lock(number) => writeln!(text, "  {{ lock = {number} }},"),
+            Self::Unlock(number) => writeln!(text, "  {{ unlock = {number} }},"),
             Self::Run { code, length: Length::Us(us) } => {
                 writeln!(text, "  {{ run = \"{code}\", us = {us:?} }},")
             }
@@ -128,10 +151,10 @@ impl Step {
     }
 }
 
-/// A thread that stays on a core of its own.
+/// A thread that stays on a CPU of its own.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Thread {
-    pub(crate) core: usize,
+    pub(crate) cpu: usize,
     pub(crate) begin_us: f64,
     pub(crate) times: u64,
     pub(crate) steps: Vec<Step>,
@@ -141,6 +164,8 @@ pub(crate) struct Thread {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Work {
     pub(crate) cores: usize,
+    pub(crate) threads_per_core: usize,
+    pub(crate) smt_share: f64,
     pub(crate) codes: Vec<Code>,
     pub(crate) threads: Vec<Thread>,
     pub(crate) end_us: Option<f64>,
@@ -170,7 +195,48 @@ impl Code {
     }
 }
 
+impl Thread {
+    fn draw(draws: &mut Draws, cpu: usize, codes: usize) -> Self {
+        let count = 2 + draws.below(6);
+        let mut steps: Vec<Step> = (0..count)
+            .map(|_| match draws.below(8) {
+                0 => Step::Sleep { us: draws.size(1.0, 10_000.0) },
+                1 | 2 => Step::Run { code: 0, length: Length::Us(draws.size(1.0, 10_000.0)) },
+                kind => {
+                    let code = draws.below(codes);
+                    let length = if kind < 4 {
+                        Length::Us(draws.size(1.0, 1000.0))
+                    } else {
+                        Length::Instructions(draws.size(1.0, 1e6).round())
+                    };
+                    Step::Run { code, length }
+                }
+            })
+            .collect();
+        // The last ones become a block, of which the last ones become a block.
+        for most in [4, 6] {
+            if draws.is(0.3) {
+                let block = steps.split_off(1 + draws.below(steps.len() - 1).min(steps.len() - 2));
+                steps.push(Step::Repeat { passes: draws.below(most), steps: block });
+                let after = draws.below(2);
+                steps.extend((0..after).map(|_| Step::Sleep { us: draws.size(1.0, 1000.0) }));
+            }
+        }
+        Self {
+            cpu,
+            begin_us: if draws.is(0.5) { 0.001 } else { draws.size(1.0, 500.0) },
+            times: 1 + draws.below(20) as u64,
+            steps,
+        }
+    }
+}
+
 impl Work {
+    /// On cores of one CPU each, until all is done.
+    pub(crate) fn new(cores: usize, codes: Vec<Code>, threads: Vec<Thread>) -> Self {
+        Self { cores, threads_per_core: 1, smt_share: 1.0, codes, threads, end_us: None }
+    }
+
     /// A workload on up to four cores: bursts of some kinds of code, and gaps from a microsecond to
     /// ten milliseconds between them.
     pub(crate) fn draw(draws: &mut Draws) -> Self {
@@ -186,51 +252,46 @@ impl Work {
             codes.push(Code { per_cycle: 0.95 * code.per_cycle, ..code });
         }
         let cores = 1 + draws.below(4);
-        let thread = |core: usize, draws: &mut Draws| {
-            let count = 2 + draws.below(6);
-            let mut steps: Vec<Step> = (0..count)
-                .map(|_| match draws.below(8) {
-                    0 => Step::Sleep { us: draws.size(1.0, 10_000.0) },
-                    1 | 2 => Step::Run { code: 0, length: Length::Us(draws.size(1.0, 10_000.0)) },
-                    kind => {
-                        let code = draws.below(codes.len());
-                        let length = if kind < 4 {
-                            Length::Us(draws.size(1.0, 1000.0))
-                        } else {
-                            Length::Instructions(draws.size(1.0, 1e6).round())
-                        };
-                        Step::Run { code, length }
-                    }
-                })
-                .collect();
-            // The last ones become a block, of which the last ones become a block.
-            for most in [4, 6] {
-                if draws.is(0.3) {
-                    let block =
-                        steps.split_off(1 + draws.below(steps.len() - 1).min(steps.len() - 2));
-                    steps.push(Step::Repeat { passes: draws.below(most), steps: block });
-                    let after = draws.below(2);
-                    steps.extend((0..after).map(|_| Step::Sleep { us: draws.size(1.0, 1000.0) }));
-                }
-            }
-            Thread {
-                core,
-                begin_us: if draws.is(0.5) { 0.001 } else { draws.size(1.0, 500.0) },
-                times: 1 + draws.below(20) as u64,
-                steps,
-            }
-        };
-        let threads = (0..cores).map(|core| thread(core, draws)).collect();
+        let threads = (0..cores).map(|cpu| Thread::draw(draws, cpu, codes.len())).collect();
         let end_us = draws.is(0.3).then(|| draws.size(1000.0, 50_000.0));
-        Self { cores, codes, threads, end_us }
+        Self { end_us, ..Self::new(cores, codes, threads) }
+    }
+
+    /// The same with what ties threads to each other: several on a core, and locks.
+    pub(crate) fn draw_shared(draws: &mut Draws) -> Self {
+        let mut work = Self::draw(draws);
+        if draws.is(0.4) {
+            work.add_siblings(draws);
+        }
+        if draws.is(0.5) {
+            for thread in &mut work.threads {
+                thread.steps = Step::locked(&thread.steps, draws, 0);
+            }
+        }
+        work
+    }
+
+    /// Cores become ones of several CPUs, of which some have no thread.
+    fn add_siblings(&mut self, draws: &mut Draws) {
+        self.threads_per_core = 2 + draws.below(3);
+        self.smt_share = 0.3 + 0.7 * draws.share();
+        for thread in &mut self.threads {
+            thread.cpu *= self.threads_per_core;
+        }
+        for cpu in 0..self.cores * self.threads_per_core {
+            if !cpu.is_multiple_of(self.threads_per_core) && draws.is(0.7) {
+                self.threads.push(Thread::draw(draws, cpu, self.codes.len()));
+            }
+        }
     }
 
     /// The scenario as a file.
     pub(crate) fn toml(&self) -> String {
         let mut text = format!(
             "schema = \"dimmer/scenario/1\"\nname = \"drawn\"\nsource = \"drawn\"\n\
-             model = \"i9-7940x\"\ncores = {}\n",
-            self.cores
+             model = \"i9-7940x\"\ncores = {}\n\
+             threads_per_core = {}\nsmt_share = {:?}\n",
+            self.cores, self.threads_per_core, self.smt_share
         );
         if let Some(us) = self.end_us {
             _ = writeln!(text, "end_us = {us:?}");
@@ -246,10 +307,10 @@ impl Work {
             );
         }
         for thread in &self.threads {
-            let Thread { core, begin_us, times, steps } = thread;
+            let Thread { cpu, begin_us, times, steps } = thread;
             _ = writeln!(
                 text,
-                "[[thread]]\nname = \"on {core}\"\ncpu = {core}\nbegin_us = {begin_us:?}\n\
+                "[[thread]]\nname = \"on {cpu}\"\ncpu = {cpu}\nbegin_us = {begin_us:?}\n\
                  times = {times}\nsteps = ["
             );
             steps.iter().for_each(|step| step.toml(&mut text));
