@@ -64,11 +64,24 @@ pub(crate) enum Length {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Step {
-    Run { code: usize, length: Length },
-    Sleep { us: f64 },
+    Run {
+        code: usize,
+        length: Length,
+    },
+    Sleep {
+        us: f64,
+    },
     Lock(usize),
     Unlock(usize),
-    Repeat { passes: usize, steps: Vec<Step> },
+    Repeat {
+        passes: usize,
+        steps: Vec<Step>,
+    },
+    /// The shares are such that this branch is taken.
+    Choose {
+        taken: usize,
+        branches: Vec<Vec<Step>>,
+    },
 }
 
 impl Step {
@@ -77,6 +90,10 @@ impl Step {
         let one = |step: &Self| match step {
             Self::Repeat { passes, steps } => {
                 vec![Self::Repeat { passes: *passes, steps: Self::changed(steps, change) }]
+            }
+            Self::Choose { taken, branches } => {
+                let branches = branches.iter().map(|steps| Self::changed(steps, change));
+                vec![Self::Choose { taken: *taken, branches: branches.collect() }]
             }
             step => change(step),
         };
@@ -88,6 +105,9 @@ impl Step {
         fn one(step: &Step) -> Vec<&Step> {
             match step {
                 Step::Repeat { steps, .. } => Step::single(steps),
+                Step::Choose { branches, .. } => {
+                    branches.iter().flat_map(|steps| Step::single(steps)).collect()
+                }
                 step => vec![step],
             }
         }
@@ -99,14 +119,17 @@ impl Step {
     pub(crate) fn written_out(steps: &[Self]) -> Vec<usize> {
         let mut first = 0;
         let one = |step: &Self| {
-            let (passes, numbers, count) = match step {
-                Self::Repeat { passes, steps } => {
-                    (*passes, Self::written_out(steps), Self::single(steps).len())
+            let (passes, numbers) = match step {
+                Self::Repeat { passes, steps } => (*passes, Self::written_out(steps)),
+                Self::Choose { taken, branches } => {
+                    let before = Self::single(&branches[..*taken].concat()).len();
+                    let numbers = Self::written_out(&branches[*taken]).into_iter();
+                    (1, numbers.map(|number| before + number).collect())
                 }
-                _ => (1, vec![0], 1),
+                _ => (1, vec![0]),
             };
             let start = first;
-            first += count;
+            first += Self::single(std::slice::from_ref(step)).len();
             vec![numbers; passes].concat().into_iter().map(move |number| start + number)
         };
         steps.iter().flat_map(one).collect()
@@ -117,11 +140,17 @@ impl Step {
     fn locked(steps: &[Self], draws: &mut Draws, deep: usize) -> Vec<Self> {
         let mut locked: Vec<Self> = steps.to_vec();
         for step in &mut locked {
-            if let Self::Repeat { steps, .. } = step {
-                *steps = Self::locked(steps, draws, deep + 1);
+            match step {
+                Self::Repeat { steps, .. } => *steps = Self::locked(steps, draws, deep + 1),
+                Self::Choose { branches, .. } => {
+                    for steps in branches {
+                        *steps = Self::locked(steps, draws, deep + 1);
+                    }
+                }
+                _ => {}
             }
         }
-        if draws.is(0.7) {
+        if !locked.is_empty() && draws.is(0.7) {
             let number = 2 * deep + draws.below(2);
             let from = draws.below(locked.len());
             let to = from + 1 + draws.below(locked.len() - from);
@@ -131,20 +160,89 @@ impl Step {
         locked
     }
 
-    fn toml(&self, text: &mut String) {
+    /// Adds choices to these steps, also in blocks, and steps that are skipped: those of no time,
+    /// or of less than an instruction, that distributions have drawn.
+    fn with_chance(steps: &[Self], draws: &mut Draws, codes: usize) -> Vec<Self> {
+        let mut with: Vec<Self> = Vec::new();
+        for step in steps {
+            let step = match step {
+                Self::Repeat { passes, steps } => {
+                    let steps = Self::with_chance(steps, draws, codes);
+                    Self::Repeat { passes: *passes, steps }
+                }
+                step => step.clone(),
+            };
+            if draws.is(0.2) {
+                let code = draws.below(codes);
+                let length = Length::Us(draws.size(1.0, 1000.0));
+                let other = vec![Self::Run { code, length }];
+                let mut branches = vec![Vec::new(), other];
+                let taken = draws.below(3);
+                branches.insert(taken, vec![step]);
+                with.push(Self::Choose { taken, branches });
+            } else {
+                with.push(step);
+            }
+            if draws.is(0.2) {
+                let code = draws.below(codes);
+                with.push(match draws.below(4) {
+                    0 => Self::Sleep { us: 0.0 },
+                    1 => Self::Run { code, length: Length::Us(0.0) },
+                    2 => Self::Run { code, length: Length::Instructions(0.75) },
+                    _ => Self::Run { code, length: Length::Instructions(1.25) },
+                });
+            }
+        }
+        with
+    }
+
+    /// The values of these steps that a distribution can stand for.
+    fn values(steps: &[Self]) -> Vec<f64> {
+        let one = |step: &Self| match step {
+            Self::Sleep { us: value }
+            | Self::Run { length: Length::Us(value) | Length::Instructions(value), .. } => {
+                vec![*value]
+            }
+            Self::Lock(_) | Self::Unlock(_) => Vec::new(),
+            Self::Repeat { passes, steps } => [vec![*passes as f64], Self::values(steps)].concat(),
+            Self::Choose { branches, .. } => {
+                branches.iter().flat_map(|steps| Self::values(steps)).collect()
+            }
+        };
+        steps.iter().flat_map(one).collect()
+    }
+
+    /// `drawn`: the values in the place of which the name of a distribution stands.
+    fn toml(&self, drawn: &[f64], text: &mut String) {
+        let number = |value: f64| {
+            if drawn.contains(&value) { format!("\"{value:?}\"") } else { format!("{value:?}") }
+        };
         _ = match self {
-            Self::Sleep { us } => writeln!(text, "  {{ sleep_us = {us:?} }},"),
+            Self::Sleep { us } => writeln!(text, "  {{ sleep_us = {} }},", number(*us)),
             Self::Lock(number) => writeln!(text, "  {{ lock = {number} }},"),
             Self::Unlock(number) => writeln!(text, "  {{ unlock = {number} }},"),
             Self::Run { code, length: Length::Us(us) } => {
-                writeln!(text, "  {{ run = \"{code}\", us = {us:?} }},")
+                writeln!(text, "  {{ run = \"{code}\", us = {} }},", number(*us))
             }
             Self::Run { code, length: Length::Instructions(n) } => {
-                writeln!(text, "  {{ run = \"{code}\", instructions = {n:?} }},")
+                writeln!(text, "  {{ run = \"{code}\", instructions = {} }},", number(*n))
             }
             Self::Repeat { passes, steps } => {
+                let name = format!("\"about {passes}\"");
+                let is_drawn = drawn.contains(&(*passes as f64));
+                let passes = if is_drawn { name } else { passes.to_string() };
                 _ = writeln!(text, "  {{ repeat = {passes}, steps = [");
-                steps.iter().for_each(|step| step.toml(text));
+                steps.iter().for_each(|step| step.toml(drawn, text));
+                writeln!(text, "  ] }},")
+            }
+            Self::Choose { taken, branches } => {
+                text.push_str("  { choose = [\n");
+                for (index, steps) in branches.iter().enumerate() {
+                    let share = if index == *taken { 1e9 } else { 1e-9 };
+                    _ = writeln!(text, "  {{ share = {share:?}, steps = [");
+                    steps.iter().for_each(|step| step.toml(drawn, text));
+                    text.push_str("  ] },\n");
+                }
                 writeln!(text, "  ] }},")
             }
         };
@@ -169,6 +267,9 @@ pub(crate) struct Work {
     pub(crate) codes: Vec<Code>,
     pub(crate) threads: Vec<Thread>,
     pub(crate) end_us: Option<f64>,
+    /// Numbers of the steps that are drawn from distributions, which have no others, or none that
+    /// is not rounded to it.
+    pub(crate) drawn: Vec<f64>,
 }
 
 impl Code {
@@ -234,7 +335,8 @@ impl Thread {
 impl Work {
     /// On cores of one CPU each, until all is done.
     pub(crate) fn new(cores: usize, codes: Vec<Code>, threads: Vec<Thread>) -> Self {
-        Self { cores, threads_per_core: 1, smt_share: 1.0, codes, threads, end_us: None }
+        let drawn = Vec::new();
+        Self { cores, threads_per_core: 1, smt_share: 1.0, codes, threads, end_us: None, drawn }
     }
 
     /// A workload on up to four cores: bursts of some kinds of code, and gaps from a microsecond to
@@ -257,11 +359,15 @@ impl Work {
         Self { end_us, ..Self::new(cores, codes, threads) }
     }
 
-    /// The same with what ties threads to each other: several on a core, and locks.
-    pub(crate) fn draw_shared(draws: &mut Draws) -> Self {
+    /// The same with all that a scenario may have: several CPUs of a core, locks, choices and
+    /// distributions.
+    pub(crate) fn draw_all(draws: &mut Draws) -> Self {
         let mut work = Self::draw(draws);
         if draws.is(0.4) {
             work.add_siblings(draws);
+        }
+        if draws.is(0.3) {
+            work.add_chance(draws);
         }
         if draws.is(0.5) {
             for thread in &mut work.threads {
@@ -285,6 +391,22 @@ impl Work {
         }
     }
 
+    /// Adds choices and distributions, with one possible outcome.
+    fn add_chance(&mut self, draws: &mut Draws) {
+        for thread in &mut self.threads {
+            thread.steps = Step::with_chance(&thread.steps, draws, self.codes.len());
+            // A thread's steps must take time for certain, and some branches have none.
+            thread.steps.push(Step::Sleep { us: 1.0 });
+        }
+        let mut values: Vec<f64> =
+            self.threads.iter().flat_map(|thread| Step::values(&thread.steps)).collect();
+        values.sort_by(f64::total_cmp);
+        values.dedup();
+        // Steps cannot be skipped that have numbers.
+        values.retain(|value| *value < 1.0 || draws.is(0.3));
+        self.drawn = values;
+    }
+
     /// The scenario as a file.
     pub(crate) fn toml(&self) -> String {
         let mut text = format!(
@@ -306,6 +428,17 @@ impl Work {
                 class.name()
             );
         }
+        for value in &self.drawn {
+            _ = writeln!(
+                text,
+                "[[distribution]]\nname = \"{value:?}\"\n\
+                 quantiles = [[0, {value:?}], [1, {value:?}]]\n\
+                 [[distribution]]\nname = \"about {value}\"\ncorrelation = 0.5\n\
+                 quantiles = [[0, {:?}], [0.5, {value:?}], [1, {:?}]]",
+                (value - 0.4).max(0.0),
+                value + 0.4
+            );
+        }
         for thread in &self.threads {
             let Thread { cpu, begin_us, times, steps } = thread;
             _ = writeln!(
@@ -313,7 +446,7 @@ impl Work {
                 "[[thread]]\nname = \"on {cpu}\"\ncpu = {cpu}\nbegin_us = {begin_us:?}\n\
                  times = {times}\nsteps = ["
             );
-            steps.iter().for_each(|step| step.toml(&mut text));
+            steps.iter().for_each(|step| step.toml(&self.drawn, &mut text));
             text.push_str("]\n");
         }
         text

@@ -73,6 +73,8 @@ impl Simulator<'_> {
             let step = thread.round[thread.next];
             thread.next += 1;
             thread.at = match *thread.steps[step] {
+                Step::Sleep { us: 0.0 } | Step::Run { length: Length::Us(0.0), .. } => continue,
+                Step::Run { length: Length::Instructions(n), .. } if n < 1.0 => continue,
                 Step::Sleep { us } => At::Asleep { until_ns: self.now + us * 1000.0 },
                 Step::Run { length: Length::Us(us), .. } => {
                     At::Runs { step, left: f64::INFINITY, until_ns: self.now + us * 1000.0 }
@@ -99,7 +101,9 @@ impl Simulator<'_> {
                     }
                     continue;
                 }
-                Step::Repeat { .. } => unreachable!("blocks are written out"),
+                Step::Repeat { .. } | Step::Choose { .. } => {
+                    unreachable!("blocks are written out")
+                }
             };
         }
     }
