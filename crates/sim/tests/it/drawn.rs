@@ -64,9 +64,24 @@ pub(crate) enum Length {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Step {
-    Run { code: usize, length: Length },
-    Sleep { us: f64 },
-    Repeat { passes: usize, steps: Vec<Step> },
+    Run {
+        code: usize,
+        length: Length,
+    },
+    Sleep {
+        us: f64,
+    },
+    Lock(usize),
+    Unlock(usize),
+    Repeat {
+        passes: usize,
+        steps: Vec<Step>,
+    },
+    /// The shares are such that this branch is taken.
+    Choose {
+        taken: usize,
+        branches: Vec<Vec<Step>>,
+    },
 }
 
 impl Step {
@@ -75,6 +90,10 @@ impl Step {
         let one = |step: &Self| match step {
             Self::Repeat { passes, steps } => {
                 vec![Self::Repeat { passes: *passes, steps: Self::changed(steps, change) }]
+            }
+            Self::Choose { taken, branches } => {
+                let branches = branches.iter().map(|steps| Self::changed(steps, change));
+                vec![Self::Choose { taken: *taken, branches: branches.collect() }]
             }
             step => change(step),
         };
@@ -86,6 +105,9 @@ impl Step {
         fn one(step: &Step) -> Vec<&Step> {
             match step {
                 Step::Repeat { steps, .. } => Step::single(steps),
+                Step::Choose { branches, .. } => {
+                    branches.iter().flat_map(|steps| Step::single(steps)).collect()
+                }
                 step => vec![step],
             }
         }
@@ -97,41 +119,140 @@ impl Step {
     pub(crate) fn written_out(steps: &[Self]) -> Vec<usize> {
         let mut first = 0;
         let one = |step: &Self| {
-            let (passes, numbers, count) = match step {
-                Self::Repeat { passes, steps } => {
-                    (*passes, Self::written_out(steps), Self::single(steps).len())
+            let (passes, numbers) = match step {
+                Self::Repeat { passes, steps } => (*passes, Self::written_out(steps)),
+                Self::Choose { taken, branches } => {
+                    let before = Self::single(&branches[..*taken].concat()).len();
+                    let numbers = Self::written_out(&branches[*taken]).into_iter();
+                    (1, numbers.map(|number| before + number).collect())
                 }
-                _ => (1, vec![0], 1),
+                _ => (1, vec![0]),
             };
             let start = first;
-            first += count;
+            first += Self::single(std::slice::from_ref(step)).len();
             vec![numbers; passes].concat().into_iter().map(move |number| start + number)
         };
         steps.iter().flat_map(one).collect()
     }
 
-    fn toml(&self, text: &mut String) {
+    /// These steps, some of them with a lock held, also in blocks. Locks within locks have higher
+    /// numbers, so that no threads wait for each other.
+    fn locked(steps: &[Self], draws: &mut Draws, deep: usize) -> Vec<Self> {
+        let mut locked: Vec<Self> = steps.to_vec();
+        for step in &mut locked {
+            match step {
+                Self::Repeat { steps, .. } => *steps = Self::locked(steps, draws, deep + 1),
+                Self::Choose { branches, .. } => {
+                    for steps in branches {
+                        *steps = Self::locked(steps, draws, deep + 1);
+                    }
+                }
+                _ => {}
+            }
+        }
+        if !locked.is_empty() && draws.is(0.7) {
+            let number = 2 * deep + draws.below(2);
+            let from = draws.below(locked.len());
+            let to = from + 1 + draws.below(locked.len() - from);
+            locked.insert(to, Self::Unlock(number));
+            locked.insert(from, Self::Lock(number));
+        }
+        locked
+    }
+
+    /// Adds choices to these steps, also in blocks, and steps that are skipped: those of no time,
+    /// or of less than an instruction, that distributions have drawn.
+    fn with_chance(steps: &[Self], draws: &mut Draws, codes: usize) -> Vec<Self> {
+        let mut with: Vec<Self> = Vec::new();
+        for step in steps {
+            let step = match step {
+                Self::Repeat { passes, steps } => {
+                    let steps = Self::with_chance(steps, draws, codes);
+                    Self::Repeat { passes: *passes, steps }
+                }
+                step => step.clone(),
+            };
+            if draws.is(0.2) {
+                let code = draws.below(codes);
+                let length = Length::Us(draws.size(1.0, 1000.0));
+                let other = vec![Self::Run { code, length }];
+                let mut branches = vec![Vec::new(), other];
+                let taken = draws.below(3);
+                branches.insert(taken, vec![step]);
+                with.push(Self::Choose { taken, branches });
+            } else {
+                with.push(step);
+            }
+            if draws.is(0.2) {
+                let code = draws.below(codes);
+                with.push(match draws.below(4) {
+                    0 => Self::Sleep { us: 0.0 },
+                    1 => Self::Run { code, length: Length::Us(0.0) },
+                    2 => Self::Run { code, length: Length::Instructions(0.75) },
+                    _ => Self::Run { code, length: Length::Instructions(1.25) },
+                });
+            }
+        }
+        with
+    }
+
+    /// The values of these steps that a distribution can stand for.
+    fn values(steps: &[Self]) -> Vec<f64> {
+        let one = |step: &Self| match step {
+            Self::Sleep { us: value }
+            | Self::Run { length: Length::Us(value) | Length::Instructions(value), .. } => {
+                vec![*value]
+            }
+            Self::Lock(_) | Self::Unlock(_) => Vec::new(),
+            Self::Repeat { passes, steps } => [vec![*passes as f64], Self::values(steps)].concat(),
+            Self::Choose { branches, .. } => {
+                branches.iter().flat_map(|steps| Self::values(steps)).collect()
+            }
+        };
+        steps.iter().flat_map(one).collect()
+    }
+
+    /// `drawn`: the values in the place of which the name of a distribution stands.
+    fn toml(&self, drawn: &[f64], text: &mut String) {
+        let number = |value: f64| {
+            if drawn.contains(&value) { format!("\"{value:?}\"") } else { format!("{value:?}") }
+        };
         _ = match self {
-            Self::Sleep { us } => writeln!(text, "  {{ sleep_us = {us:?} }},"),
+            Self::Sleep { us } => writeln!(text, "  {{ sleep_us = {} }},", number(*us)),
+            Self::Lock(number) => writeln!(text, "  {{ lock = {number} }},"),
+            Self::Unlock(number) => writeln!(text, "  {{ unlock = {number} }},"),
             Self::Run { code, length: Length::Us(us) } => {
-                writeln!(text, "  {{ run = \"{code}\", us = {us:?} }},")
+                writeln!(text, "  {{ run = \"{code}\", us = {} }},", number(*us))
             }
             Self::Run { code, length: Length::Instructions(n) } => {
-                writeln!(text, "  {{ run = \"{code}\", instructions = {n:?} }},")
+                writeln!(text, "  {{ run = \"{code}\", instructions = {} }},", number(*n))
             }
             Self::Repeat { passes, steps } => {
+                let name = format!("\"about {passes}\"");
+                let is_drawn = drawn.contains(&(*passes as f64));
+                let passes = if is_drawn { name } else { passes.to_string() };
                 _ = writeln!(text, "  {{ repeat = {passes}, steps = [");
-                steps.iter().for_each(|step| step.toml(text));
+                steps.iter().for_each(|step| step.toml(drawn, text));
+                writeln!(text, "  ] }},")
+            }
+            Self::Choose { taken, branches } => {
+                text.push_str("  { choose = [\n");
+                for (index, steps) in branches.iter().enumerate() {
+                    let share = if index == *taken { 1e9 } else { 1e-9 };
+                    _ = writeln!(text, "  {{ share = {share:?}, steps = [");
+                    steps.iter().for_each(|step| step.toml(drawn, text));
+                    text.push_str("  ] },\n");
+                }
                 writeln!(text, "  ] }},")
             }
         };
     }
 }
 
-/// A thread that stays on a core of its own.
+/// A thread that stays on a CPU of its own.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Thread {
-    pub(crate) core: usize,
+    pub(crate) cpu: usize,
     pub(crate) begin_us: f64,
     pub(crate) times: u64,
     pub(crate) steps: Vec<Step>,
@@ -141,9 +262,14 @@ pub(crate) struct Thread {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Work {
     pub(crate) cores: usize,
+    pub(crate) threads_per_core: usize,
+    pub(crate) smt_share: f64,
     pub(crate) codes: Vec<Code>,
     pub(crate) threads: Vec<Thread>,
     pub(crate) end_us: Option<f64>,
+    /// Numbers of the steps that are drawn from distributions, which have no others, or none that
+    /// is not rounded to it.
+    pub(crate) drawn: Vec<f64>,
 }
 
 impl Code {
@@ -170,7 +296,49 @@ impl Code {
     }
 }
 
+impl Thread {
+    fn draw(draws: &mut Draws, cpu: usize, codes: usize) -> Self {
+        let count = 2 + draws.below(6);
+        let mut steps: Vec<Step> = (0..count)
+            .map(|_| match draws.below(8) {
+                0 => Step::Sleep { us: draws.size(1.0, 10_000.0) },
+                1 | 2 => Step::Run { code: 0, length: Length::Us(draws.size(1.0, 10_000.0)) },
+                kind => {
+                    let code = draws.below(codes);
+                    let length = if kind < 4 {
+                        Length::Us(draws.size(1.0, 1000.0))
+                    } else {
+                        Length::Instructions(draws.size(1.0, 1e6).round())
+                    };
+                    Step::Run { code, length }
+                }
+            })
+            .collect();
+        // The last ones become a block, of which the last ones become a block.
+        for most in [4, 6] {
+            if draws.is(0.3) {
+                let block = steps.split_off(1 + draws.below(steps.len() - 1).min(steps.len() - 2));
+                steps.push(Step::Repeat { passes: draws.below(most), steps: block });
+                let after = draws.below(2);
+                steps.extend((0..after).map(|_| Step::Sleep { us: draws.size(1.0, 1000.0) }));
+            }
+        }
+        Self {
+            cpu,
+            begin_us: if draws.is(0.5) { 0.001 } else { draws.size(1.0, 500.0) },
+            times: 1 + draws.below(20) as u64,
+            steps,
+        }
+    }
+}
+
 impl Work {
+    /// On cores of one CPU each, until all is done.
+    pub(crate) fn new(cores: usize, codes: Vec<Code>, threads: Vec<Thread>) -> Self {
+        let drawn = Vec::new();
+        Self { cores, threads_per_core: 1, smt_share: 1.0, codes, threads, end_us: None, drawn }
+    }
+
     /// A workload on up to four cores: bursts of some kinds of code, and gaps from a microsecond to
     /// ten milliseconds between them.
     pub(crate) fn draw(draws: &mut Draws) -> Self {
@@ -186,51 +354,66 @@ impl Work {
             codes.push(Code { per_cycle: 0.95 * code.per_cycle, ..code });
         }
         let cores = 1 + draws.below(4);
-        let thread = |core: usize, draws: &mut Draws| {
-            let count = 2 + draws.below(6);
-            let mut steps: Vec<Step> = (0..count)
-                .map(|_| match draws.below(8) {
-                    0 => Step::Sleep { us: draws.size(1.0, 10_000.0) },
-                    1 | 2 => Step::Run { code: 0, length: Length::Us(draws.size(1.0, 10_000.0)) },
-                    kind => {
-                        let code = draws.below(codes.len());
-                        let length = if kind < 4 {
-                            Length::Us(draws.size(1.0, 1000.0))
-                        } else {
-                            Length::Instructions(draws.size(1.0, 1e6).round())
-                        };
-                        Step::Run { code, length }
-                    }
-                })
-                .collect();
-            // The last ones become a block, of which the last ones become a block.
-            for most in [4, 6] {
-                if draws.is(0.3) {
-                    let block =
-                        steps.split_off(1 + draws.below(steps.len() - 1).min(steps.len() - 2));
-                    steps.push(Step::Repeat { passes: draws.below(most), steps: block });
-                    let after = draws.below(2);
-                    steps.extend((0..after).map(|_| Step::Sleep { us: draws.size(1.0, 1000.0) }));
-                }
-            }
-            Thread {
-                core,
-                begin_us: if draws.is(0.5) { 0.001 } else { draws.size(1.0, 500.0) },
-                times: 1 + draws.below(20) as u64,
-                steps,
-            }
-        };
-        let threads = (0..cores).map(|core| thread(core, draws)).collect();
+        let threads = (0..cores).map(|cpu| Thread::draw(draws, cpu, codes.len())).collect();
         let end_us = draws.is(0.3).then(|| draws.size(1000.0, 50_000.0));
-        Self { cores, codes, threads, end_us }
+        Self { end_us, ..Self::new(cores, codes, threads) }
+    }
+
+    /// The same with all that a scenario may have: several CPUs of a core, locks, choices and
+    /// distributions.
+    pub(crate) fn draw_all(draws: &mut Draws) -> Self {
+        let mut work = Self::draw(draws);
+        if draws.is(0.4) {
+            work.add_siblings(draws);
+        }
+        if draws.is(0.3) {
+            work.add_chance(draws);
+        }
+        if draws.is(0.5) {
+            for thread in &mut work.threads {
+                thread.steps = Step::locked(&thread.steps, draws, 0);
+            }
+        }
+        work
+    }
+
+    /// Cores become ones of several CPUs, of which some have no thread.
+    fn add_siblings(&mut self, draws: &mut Draws) {
+        self.threads_per_core = 2 + draws.below(3);
+        self.smt_share = 0.3 + 0.7 * draws.share();
+        for thread in &mut self.threads {
+            thread.cpu *= self.threads_per_core;
+        }
+        for cpu in 0..self.cores * self.threads_per_core {
+            if !cpu.is_multiple_of(self.threads_per_core) && draws.is(0.7) {
+                self.threads.push(Thread::draw(draws, cpu, self.codes.len()));
+            }
+        }
+    }
+
+    /// Adds choices and distributions, with one possible outcome.
+    fn add_chance(&mut self, draws: &mut Draws) {
+        for thread in &mut self.threads {
+            thread.steps = Step::with_chance(&thread.steps, draws, self.codes.len());
+            // A thread's steps must take time for certain, and some branches have none.
+            thread.steps.push(Step::Sleep { us: 1.0 });
+        }
+        let mut values: Vec<f64> =
+            self.threads.iter().flat_map(|thread| Step::values(&thread.steps)).collect();
+        values.sort_by(f64::total_cmp);
+        values.dedup();
+        // Steps cannot be skipped that have numbers.
+        values.retain(|value| *value < 1.0 || draws.is(0.3));
+        self.drawn = values;
     }
 
     /// The scenario as a file.
     pub(crate) fn toml(&self) -> String {
         let mut text = format!(
             "schema = \"dimmer/scenario/1\"\nname = \"drawn\"\nsource = \"drawn\"\n\
-             model = \"i9-7940x\"\ncores = {}\n",
-            self.cores
+             model = \"i9-7940x\"\ncores = {}\n\
+             threads_per_core = {}\nsmt_share = {:?}\n",
+            self.cores, self.threads_per_core, self.smt_share
         );
         if let Some(us) = self.end_us {
             _ = writeln!(text, "end_us = {us:?}");
@@ -245,14 +428,25 @@ impl Work {
                 class.name()
             );
         }
-        for thread in &self.threads {
-            let Thread { core, begin_us, times, steps } = thread;
+        for value in &self.drawn {
             _ = writeln!(
                 text,
-                "[[thread]]\nname = \"on {core}\"\ncpu = {core}\nbegin_us = {begin_us:?}\n\
+                "[[distribution]]\nname = \"{value:?}\"\n\
+                 quantiles = [[0, {value:?}], [1, {value:?}]]\n\
+                 [[distribution]]\nname = \"about {value}\"\ncorrelation = 0.5\n\
+                 quantiles = [[0, {:?}], [0.5, {value:?}], [1, {:?}]]",
+                (value - 0.4).max(0.0),
+                value + 0.4
+            );
+        }
+        for thread in &self.threads {
+            let Thread { cpu, begin_us, times, steps } = thread;
+            _ = writeln!(
+                text,
+                "[[thread]]\nname = \"on {cpu}\"\ncpu = {cpu}\nbegin_us = {begin_us:?}\n\
                  times = {times}\nsteps = ["
             );
-            steps.iter().for_each(|step| step.toml(&mut text));
+            steps.iter().for_each(|step| step.toml(&self.drawn, &mut text));
             text.push_str("]\n");
         }
         text

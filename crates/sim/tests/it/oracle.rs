@@ -70,8 +70,8 @@ fn bursts(gap_us: f64, instructions: f64) -> Work {
         Step::Run { code: 1, length: Length::Instructions(instructions) },
         Step::Run { code: 0, length: gap },
     ];
-    let thread = Thread { core: 0, begin_us: 0.001, times: 200, steps };
-    Work { cores: 1, codes: vec![Code::SCALAR, heavy], threads: vec![thread], end_us: None }
+    let thread = Thread { cpu: 0, begin_us: 0.001, times: 200, steps };
+    Work::new(1, vec![Code::SCALAR, heavy], vec![thread])
 }
 
 /// L2 costs 4.3 / 2.8 - 1 = 0.536 of a gap, and a release and a request two standstills of 10 us

@@ -129,7 +129,7 @@ fn which_core_a_thread_is_on_does_not_matter() {
     each(|number, model, work| {
         let mut turned = work.clone();
         let model = Model { shape: flat_shape(model), ..model.clone() };
-        turned.threads.iter_mut().for_each(|thread| thread.core = (thread.core + 1) % work.cores);
+        turned.threads.iter_mut().for_each(|thread| thread.cpu = (thread.cpu + 1) % work.cores);
         same(number, &hardware(&model, work), &hardware(&model, &turned), 1.0);
         let mut reversed = work.clone();
         reversed.threads.reverse();
@@ -162,7 +162,7 @@ fn scalar_code_on_another_core_does_not_matter() {
         let mut more = Work { cores: work.cores + 1, ..work.clone() };
         let length = Length::Us(3000.0);
         let steps = vec![Step::Run { code: 0, length }];
-        more.threads.push(Thread { core: work.cores, begin_us: 10.0, times: 2, steps });
+        more.threads.push(Thread { cpu: work.cores, begin_us: 10.0, times: 2, steps });
         let mut found = hardware(&model, &more);
         found.pop();
         same(number, &hardware(&model, work), &found, 1.0);
@@ -228,10 +228,10 @@ fn less_light_code_holds_a_level_no_longer() {
     let at_l2 = |after: &[Step]| {
         let run = |code, us| Step::Run { code, length: Length::Us(us) };
         let steps = [&[run(1, 1000.0)], after, &[run(0, 3000.0)]].concat();
-        let thread = Thread { core: 0, begin_us: 0.001, times: 1, steps };
+        let thread = Thread { cpu: 0, begin_us: 0.001, times: 1, steps };
         let codes =
             vec![Code::SCALAR, code(Heavy512, 2.0), code(Light512, 2.0), code(Light512, 1.9)];
-        let work = Work { cores: 1, codes, threads: vec![thread], end_us: None };
+        let work = Work::new(1, codes, vec![thread]);
         let outcome = simulate(&model, &work, Governor::Hardware, 1);
         outcome.cores[0].level[2].ns().round()
     };
@@ -260,7 +260,7 @@ fn packages_share_nothing() {
                 _ => vec![step.clone()],
             };
             let steps = Step::changed(&thread.steps, &moved);
-            Thread { core: thread.core + 4, steps, ..thread.clone() }
+            Thread { cpu: thread.cpu + 4, steps, ..thread.clone() }
         }));
         let beside = Work { cores: 4, end_us: None, ..beside };
         let found = hardware(&model, &both);
@@ -280,7 +280,7 @@ fn cores_share_nothing_but_clocks_and_slots() {
         let work = Work { end_us: None, ..work.clone() };
         let found = hardware(&model, &work);
         for (thread, found) in work.threads.iter().zip(&found) {
-            let threads = vec![Thread { core: 0, ..thread.clone() }];
+            let threads = vec![Thread { cpu: 0, ..thread.clone() }];
             let alone = Work { cores: 1, threads, ..work.clone() };
             same(number, &hardware(&model, &alone), &vec![found.clone()], 1.0);
         }
@@ -300,7 +300,8 @@ fn twice_the_power_is_twice_the_energy_and_its_parts_add_up() {
     each(|number, _, work| {
         // The model has loads of one and two cores at its fastest clocks.
         let threads = work.threads.iter().take(2).enumerate();
-        let threads = threads.map(|(core, thread)| Thread { core, ..thread.clone() }).collect();
+        let threads =
+            threads.map(|(core, thread)| Thread { cpu: core, ..thread.clone() }).collect();
         let work = Work { cores: 2, threads, ..work.clone() };
         let energy = |model| simulate(model, &work, Governor::Hardware, 1).energy.unwrap();
         let (one, two) = (energy(&model), energy(&twice));

@@ -1,0 +1,174 @@
+//! "How it runs": threads, their steps, and how fast they are.
+
+use std::collections::VecDeque;
+
+use super::Simulator;
+use crate::drawn::{self, Code, Length, Step, Work};
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum At {
+    Asleep {
+        until_ns: f64,
+    },
+    /// It waits for a lock.
+    Waits,
+    Runs {
+        step: usize,
+        left: f64,
+        until_ns: f64,
+    },
+    Finished,
+}
+
+/// Who has a lock, and the threads that wait for it, that which came first in front.
+#[derive(Debug, Default)]
+pub(super) struct Lock {
+    pub(super) is_taken: bool,
+    pub(super) waiting: VecDeque<usize>,
+}
+
+#[derive(Debug)]
+pub(super) struct Thread<'a> {
+    pub(super) core: usize,
+    pub(super) at: At,
+    /// Its steps that are no blocks, in the order of the file.
+    pub(super) steps: Vec<&'a Step>,
+    /// The steps of a round, with blocks written out, as indices of `steps`.
+    pub(super) round: Vec<usize>,
+    pub(super) next: usize,
+    pub(super) rounds: u64,
+}
+
+impl<'a> Thread<'a> {
+    pub(super) fn new(thread: &'a drawn::Thread, work: &Work) -> Self {
+        Self {
+            core: thread.cpu / work.threads_per_core,
+            at: At::Asleep { until_ns: thread.begin_us * 1000.0 },
+            steps: Step::single(&thread.steps),
+            round: Step::written_out(&thread.steps),
+            next: 0,
+            rounds: thread.times,
+        }
+    }
+}
+
+impl Simulator<'_> {
+    pub(super) fn thread_goes_on(&mut self, index: usize) {
+        loop {
+            match self.threads[index].at {
+                At::Finished | At::Waits => return,
+                At::Asleep { until_ns } if !self.is_due(until_ns) => return,
+                At::Runs { left, until_ns, .. } if left > 0.5 && !self.is_due(until_ns) => return,
+                _ => {}
+            }
+            let thread = &mut self.threads[index];
+            if thread.next == thread.round.len() {
+                (thread.next, thread.rounds) = (0, thread.rounds - 1);
+            }
+            if thread.rounds == 0 {
+                thread.at = At::Finished;
+                self.result.threads[index].finished_ns = Some(self.now);
+                return;
+            }
+            let step = thread.round[thread.next];
+            thread.next += 1;
+            thread.at = match *thread.steps[step] {
+                Step::Sleep { us: 0.0 } | Step::Run { length: Length::Us(0.0), .. } => continue,
+                Step::Run { length: Length::Instructions(n), .. } if n < 1.0 => continue,
+                Step::Sleep { us } => At::Asleep { until_ns: self.now + us * 1000.0 },
+                Step::Run { length: Length::Us(us), .. } => {
+                    At::Runs { step, left: f64::INFINITY, until_ns: self.now + us * 1000.0 }
+                }
+                Step::Run { length: Length::Instructions(left), .. } => {
+                    At::Runs { step, left, until_ns: f64::INFINITY }
+                }
+                Step::Lock(number) => {
+                    let lock = self.locks.entry(number).or_default();
+                    if lock.is_taken {
+                        lock.waiting.push_back(index);
+                        At::Waits
+                    } else {
+                        lock.is_taken = true;
+                        continue;
+                    }
+                }
+                Step::Unlock(number) => {
+                    let lock = self.locks.entry(number).or_default();
+                    if let Some(first) = lock.waiting.pop_front() {
+                        self.threads[first].at = At::Asleep { until_ns: self.now };
+                    } else {
+                        lock.is_taken = false;
+                    }
+                    continue;
+                }
+                Step::Repeat { .. } | Step::Choose { .. } => {
+                    unreachable!("blocks are written out")
+                }
+            };
+        }
+    }
+
+    fn runs(&self, thread: usize) -> bool {
+        matches!(self.threads[thread].at, At::Runs { .. })
+    }
+
+    /// The threads that run on a core, in the order of its CPUs.
+    pub(super) fn running_on(&self, core: usize) -> Vec<usize> {
+        let threads = 0..self.threads.len();
+        let running =
+            threads.filter(|index| self.threads[*index].core == core && self.runs(*index));
+        let mut running: Vec<usize> = running.collect();
+        running.sort_by_key(|index| self.work.threads[*index].cpu);
+        running
+    }
+
+    /// The code that counts of what runs on a core.
+    pub(super) fn code_on(&self, core: usize) -> Option<Code> {
+        let codes = self.running_on(core).into_iter().map(|thread| self.code(thread));
+        // Of equals, the first.
+        codes.rev().max_by_key(|code| (self.asks_for(Some(*code)), code.class as usize))
+    }
+
+    /// What a thread that runs executes.
+    pub(super) fn code(&self, thread: usize) -> Code {
+        let Thread { at, steps, .. } = &self.threads[thread];
+        match at {
+            At::Runs { step, .. } => match steps[*step] {
+                Step::Run { code, .. } => self.work.codes[*code],
+                _ => unreachable!("no code runs in it"),
+            },
+            _ => unreachable!("it does not run"),
+        }
+    }
+
+    fn active_beside(&self, core: usize) -> u32 {
+        let package = self.package(core);
+        let cores = 0..self.cores.len();
+        let active =
+            cores.filter(|other| self.package(*other) == package && self.code_on(*other).is_some());
+        u32::try_from(active.count()).unwrap()
+    }
+
+    /// A thread's instructions per nanosecond.
+    pub(super) fn rate(&self, thread: usize) -> f64 {
+        let core = self.threads[thread].core;
+        if !self.runs(thread) || self.is_still(core) {
+            return 0.0;
+        }
+        let code = self.code(thread);
+        let request = &self.model.request;
+        let factor = request.throttle_factor.as_ref();
+        let chained = request.chained_throttle_factor.as_ref().or(factor);
+        let is_throttled = self.is_throttled(core) && self.asks_for(Some(code)) > 0;
+        let throttle = match (is_throttled, code.is_chained) {
+            (false, _) => 1.0,
+            (true, false) => factor.map_or(1.0, |factor| factor.value),
+            (true, true) => chained.map_or(1.0, |factor| factor.value),
+        };
+        let level = self.cores[core].level;
+        let issue = self.model.levels[level].issue_ratio.as_ref().map_or(1.0, |ratio| ratio.value);
+        let share = if self.running_on(core).len() > 1 { self.work.smt_share } else { 1.0 };
+        let clock = share * self.clock(level, self.active_beside(core));
+        1.0 / (1.0 / (code.per_cycle * throttle * issue * clock) + code.memory_ns)
+    }
+}
