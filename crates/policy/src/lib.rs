@@ -11,4 +11,5 @@ pub mod license;
 pub mod moving;
 pub mod narrowing;
 pub mod server;
+pub mod specialise;
 pub mod ways;

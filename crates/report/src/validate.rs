@@ -5,6 +5,7 @@ mod here;
 
 use std::fmt::Write as _;
 
+use dimmer_processor::model::Assumed;
 use dimmer_validate::loops::{self, Compared, Loop};
 use dimmer_validate::{Cause, Class, Left, Paper, Recreated, Row};
 use serde::Serialize;
@@ -24,6 +25,7 @@ struct Document {
     /// What is supposed to be behind misses, tested.
     causes: Vec<CauseDocument>,
     left: Vec<LeftDocument>,
+    assumptions: Vec<AssumptionDocument>,
     /// Only for paper 001.
     loops: Vec<LoopsDocument>,
 }
@@ -73,6 +75,13 @@ struct LeftDocument {
     why: &'static str,
 }
 
+#[derive(Debug, Serialize)]
+struct AssumptionDocument {
+    paper: &'static str,
+    key: String,
+    value: String,
+}
+
 /// The document `dimmer/validate/1`; `loops` are for paper 001 alone.
 pub fn document(recreated: Vec<Recreated>, loops: &[Compared]) -> impl Serialize + use<> {
     let has_loops = recreated.iter().any(|recreated| recreated.paper == Paper::Library);
@@ -96,12 +105,19 @@ pub fn document(recreated: Vec<Recreated>, loops: &[Compared]) -> impl Serialize
         hit: row.hit,
     });
     let causes = causes.collect();
+    let assumptions = recreated.iter().flat_map(|recreated| {
+        let paper = recreated.paper.name();
+        let assumed = recreated.assumed.iter().cloned();
+        assumed.map(move |Assumed { key, value }| AssumptionDocument { paper, key, value })
+    });
+    let assumptions = assumptions.collect();
     let rows = recreated.into_iter().flat_map(|recreated| recreated.rows).map(|row| {
         let Row { id, class, place, what, paper, ours, tolerance, hit, reason } = row;
         let class = class.name();
         RowDocument { id, class, place, what, paper, ours, tolerance, hit, reason }
     });
-    Document { schema: "dimmer/validate/1", partial, rows: rows.collect(), causes, left, loops }
+    let rows = rows.collect();
+    Document { schema: "dimmer/validate/1", partial, rows, causes, left, assumptions, loops }
 }
 
 impl LoopDocument {
@@ -151,6 +167,8 @@ pub fn loops_text(loops: &[Compared], screen: Screen) -> String {
     format!("\nfeedback loops\n\n{}\n{partial}", table.render(screen))
 }
 
+const ASSUMED: &str = "Assumed, because the model does not say it:";
+
 /// How many rows of each class are hits, and how far the experiments got if an interrupt ended
 /// them.
 fn verdict(recreated: &Recreated) -> String {
@@ -189,6 +207,12 @@ pub fn text(recreated: &Recreated, screen: Screen) -> String {
         }
         let _ = writeln!(text, "\n{}", table.render(screen));
     }
+    if !recreated.assumed.is_empty() {
+        let _ = writeln!(text, "\n{ASSUMED}");
+        for Assumed { key, value } in &recreated.assumed {
+            let _ = writeln!(text, "  {key}: {value}");
+        }
+    }
     let _ = writeln!(text, "\n{}", verdict(recreated));
     text
 }
@@ -225,6 +249,12 @@ pub fn markdown(recreated: &[Recreated], loops: &[Compared]) -> String {
             let Row { id, paper, ours, hit, .. } = row;
             let verdict = if *hit { "hit" } else { "**miss**" };
             let _ = writeln!(text, "| {id} | {change} | {ours} | {paper} | {verdict} |");
+        }
+        if !recreated.assumed.is_empty() {
+            let _ = writeln!(text, "\n{ASSUMED}\n\n| key | value |\n|---|---|");
+        }
+        for Assumed { key, value } in &recreated.assumed {
+            let _ = writeln!(text, "| `{key}` | {value} |");
         }
         text.push_str("\nNot recreated:\n\n| row | what | why |\n|---|---|---|\n");
         for Left { id, what, why } in paper.left() {

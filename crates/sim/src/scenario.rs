@@ -23,6 +23,7 @@ use dimmer_policy::license::hardware::Rules;
 use dimmer_processor::model::Model;
 use dimmer_processor::units::LicenseLevel;
 
+pub use self::assumed::assumed;
 use self::include::Files;
 pub use self::outcome::{Latencies, Outcome, PhaseOutcome, ThreadOutcome};
 use self::steps::Steps;

@@ -3,7 +3,7 @@
 
 use dimmer_processor::model::{Model, Sourced};
 use dimmer_processor::units::Nanos;
-use dimmer_sim::SimError;
+use dimmer_sim::{Scheduling, SimError};
 
 use crate::inputs::Inputs;
 use crate::server::Load;
@@ -154,6 +154,36 @@ const LIBRARY: &[Change] = &[
         what: "performance counts as changed from 5 % on, not 1 % (ε of §4.2.3, a guess)",
         ids: &["R001-12", "R001-15", "R001-16"],
         rows: policy_server::nginx,
+        change: |inputs| inputs.thresholds.least_trend = 0.05,
+    },
+    Change {
+        what: "Linux's fair scheduler, not MuQSS",
+        ids: &["R001-12", "R001-15", "R001-16"],
+        rows: policy_server::nginx,
+        change: |inputs| inputs.scheduler = Scheduling::Fair,
+    },
+    Change {
+        what: "Linux's fair scheduler, not MuQSS",
+        ids: &["R001-17", "R001-18", "R001-18b"],
+        rows: policy_server::x264,
+        change: |inputs| inputs.scheduler = Scheduling::Fair,
+    },
+    Change {
+        what: "frames of the video take half as long, as long or twice as long",
+        ids: &["R001-17"],
+        rows: policy_server::x264,
+        change: |inputs| inputs.edit = Load::with_uneven_frames,
+    },
+    Change {
+        what: "a page takes half as long",
+        ids: &["R001-18"],
+        rows: policy_server::x264,
+        change: |inputs| inputs.edit = Load::with_shorter_pages,
+    },
+    Change {
+        what: "performance counts as changed from 5 % on, not 1 % (ε of §4.2.3, a guess)",
+        ids: &["R001-17", "R001-18"],
+        rows: policy_server::x264,
         change: |inputs| inputs.thresholds.least_trend = 0.05,
     },
     Change {

@@ -5,7 +5,7 @@ use std::thread;
 use dimmer_policy::server::loops::thresholds;
 use dimmer_processor::model::{Bin, Model};
 use dimmer_processor::units::Nanos;
-use dimmer_sim::{Costs, SimError};
+use dimmer_sim::{Costs, Scheduling, SimError};
 
 use crate::Follower;
 use crate::server::Load;
@@ -25,6 +25,8 @@ pub(crate) struct Inputs<'a> {
     pub(crate) thresholds: thresholds::Settings,
     /// How long paper 001's server keeps a core that is no longer used; `None`: as it does here.
     pub(crate) keeps_core: Option<Nanos>,
+    /// The scheduler under which paper 001's server runs.
+    pub(crate) scheduler: Scheduling,
     /// A change to all workloads of paper 001's server.
     pub(crate) edit: fn(Load) -> Load,
     /// How often paper 001's experiments run, each time with another seed.
@@ -51,6 +53,8 @@ impl<'a> Inputs<'a> {
                 ..thresholds::Settings::PAPER
             },
             keeps_core: None,
+            // §6.1.
+            scheduler: Scheduling::MuQss,
             edit: |load| load,
             seeds: 3,
             follower,

@@ -22,7 +22,7 @@ mod thesis;
 pub use self::causes::Cause;
 pub use self::row::{Class, Row};
 
-use dimmer_processor::model::{Model, ModelError, builtin};
+use dimmer_processor::model::{Assumed, Model, ModelError, builtin};
 use dimmer_sim::SimError;
 
 use self::inputs::Inputs;
@@ -92,6 +92,7 @@ impl Paper {
             paper: self,
             rows: Vec::new(),
             causes: Vec::new(),
+            assumed: self.assumed(&inputs)?,
             done: 0,
             experiments: experiments.len(),
         };
@@ -114,6 +115,15 @@ impl Paper {
         Ok(recreated)
     }
 
+    /// What the experiments assume where the model lacks values.
+    fn assumed(self, inputs: &Inputs<'_>) -> Result<Vec<Assumed>, ValidateError> {
+        let assumed = match self {
+            Self::Avxfreq => thesis::assumed(inputs),
+            Self::Library => server::assumed(inputs),
+        };
+        assumed.map_err(|error| ValidateError::Sim { experiment: "what is assumed", error })
+    }
+
     /// The results that are not recreated.
     #[must_use]
     pub fn left(self) -> Vec<Left> {
@@ -133,6 +143,8 @@ pub struct Recreated {
     pub rows: Vec<Row>,
     /// What is supposed to be behind misses, tested, in the order of the rows.
     pub causes: Vec<Cause>,
+    /// What was used in the place of values that the model lacks.
+    pub assumed: Vec<Assumed>,
     /// Number of experiments that were carried out.
     pub done: usize,
     /// Number of all experiments.

@@ -386,7 +386,7 @@ pub(crate) fn studies(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
                 };
                 [[0, 1, 2], [0, 3, 4], [0, 5, 6]].map(rises).join(", ")
             }),
-            "on four cores and an extra one. The exciter costs nothing where moving hardly gains",
+            "on four cores and an extra one",
         ),
         words(
             "R001-20b",

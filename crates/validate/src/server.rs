@@ -9,8 +9,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use dimmer_policy::server::loops::{Chosen, thresholds};
+use dimmer_processor::model::Assumed;
 use dimmer_sim::scenario::{Outcome, Scenario, ScenarioError};
-use dimmer_sim::{Course, Decider, Governor, Moment, Moving, Picos, Scheduling, SimError};
+use dimmer_sim::{Course, Decider, Governor, Moment, Moving, Picos, SimError};
 
 use crate::inputs::Inputs;
 use crate::modes::MS;
@@ -47,9 +48,6 @@ const FILES: [(&str, &str); 7] = [
     ("primesieve-moved.toml", include_str!("../../../scenarios/primesieve-moved.toml")),
     ("changing-habits.toml", include_str!("../../../scenarios/changing-habits.toml")),
 ];
-
-/// The paper's scheduler (§6.1).
-const SCHEDULER: Scheduling = Scheduling::MuQss;
 
 /// Number of workers of nginx.
 pub(crate) const WORKERS: usize = 16;
@@ -150,6 +148,44 @@ steps = [
         )
     }
 
+    /// With frames of the video that take half as long, as long or twice as long.
+    pub(crate) fn with_uneven_frames(self) -> Self {
+        const STEPS: &str = "steps = [
+    { enter = \"macroblock_analyse\" },
+    { run = \"search and compare\", instructions = 20_000 },
+    { run = \"decide\", instructions = 20_000 },
+    { run = \"search and compare\", instructions = 20_000 },
+    { run = \"decide\", instructions = 10_000 },
+    { leave = \"macroblock_analyse\" },
+    { run = \"transform\", instructions = 20_000 },
+    { run = \"write bits\", instructions = 40_000 },
+]
+";
+        // A frame of 1920 times 1088 has 8160 macroblocks.
+        let frame = |times: f64| {
+            let run = |code, thousands: f64| {
+                format!(
+                    "{{ run = \"{code}\", instructions = {} }}",
+                    (thousands * times * 1e3).round()
+                )
+            };
+            let analysis = [
+                run("search and compare", 20.0),
+                run("decide", 20.0),
+                run("search and compare", 20.0),
+                run("decide", 10.0),
+            ];
+            format!(
+                "{{ share = 1, steps = [{{ repeat = 8160, steps = [{{ enter = \"macroblock_analyse\" }}, {}, {{ leave = \"macroblock_analyse\" }}, {}, {}] }}] }}",
+                analysis.join(", "),
+                run("transform", 20.0),
+                run("write bits", 40.0)
+            )
+        };
+        let frames = [0.5, 1.0, 2.0].map(frame).join(", ");
+        self.replacing(STEPS, &format!("steps = [{{ choose = [{frames}] }}]\n"))
+    }
+
     /// With a lock that all workers of the web server share, for 20 µs a request at 3.8 GHz.
     pub(crate) fn with_a_lock(self) -> Self {
         const PAGE: &str = "    { run = \"scalar\", instructions = \"nginx: before the first call of a request\" },\n";
@@ -164,9 +200,8 @@ steps = [
         let quoted: Vec<String> = self.files.iter().map(|file| format!("\"{file}\"")).collect();
         let cores = self.cores.map_or(String::new(), |cores| format!("cores = {cores}\n"));
         let text = format!(
-            "schema = \"dimmer/scenario/1\"\ninclude = [{}]\nscheduler = \"{}\"\n{cores}{}",
+            "schema = \"dimmer/scenario/1\"\ninclude = [{}]\n{cores}{}",
             quoted.join(", "),
-            SCHEDULER.name(),
             self.own
         );
         let read = |path: &Path| {
@@ -182,6 +217,28 @@ steps = [
         };
         Scenario::parse_with(Path::new("workload.toml"), &text, &read)
     }
+}
+
+/// What workloads assume where the model lacks values.
+pub(crate) fn assumed(inputs: &Inputs<'_>) -> Result<Vec<Assumed>, SimError> {
+    let all = [
+        Load::nginx(Vectors::Avx512),
+        Load::nginx(Vectors::Avx2),
+        Load::nginx(Vectors::Sse),
+        Load::encoder(),
+        Load::sieve(),
+        Load::habits(),
+    ];
+    let model = inputs.all_busy();
+    let mut assumed: Vec<Assumed> = Vec::new();
+    for load in all {
+        for one in load.scenario()?.assumed(&model, &[Governor::Hardware])? {
+            if !assumed.contains(&one) {
+                assumed.push(one);
+            }
+        }
+    }
+    Ok(assumed)
 }
 
 /// The keys that differ between the web server and the encoder: those of the server.
@@ -237,6 +294,7 @@ impl Plan {
             Way::Paper(_) => Moving::Loop(&thresholds::DEFINITION),
         };
         let mut settings = scenario.settings(&model, Governor::Hardware, mechanism, seed)?;
+        settings.scheduler = inputs.scheduler;
         if let Some(region_moves) = &mut settings.region_moves {
             region_moves.is_last_extra = self.has_extra_core;
             if let Some(both) = self.hand_over_ns {

@@ -2,6 +2,8 @@
 //! AVXFREQ (§5.2.1), and the multi-phase runs (§5.2.2).
 
 use dimmer_policy::license::hardware::Rules;
+use dimmer_processor::model::Assumed;
+use dimmer_sim::scenario;
 use dimmer_sim::{Extent, Governor, Moment, Segment, SimError, Step};
 
 use crate::inputs::Inputs;
@@ -77,6 +79,24 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
 ];
 
 /// The order of events, and which code asks for which level.
+/// What the experiments assume where the model lacks values.
+pub(crate) fn assumed(inputs: &Inputs<'_>) -> Result<Vec<Assumed>, SimError> {
+    let code = [
+        Segment::SCALAR,
+        Segment::FMA_512,
+        Segment::CHAINED_512,
+        LIGHT_512,
+        FMA_256,
+        CHAINED_256,
+        DIRTY_256,
+    ];
+    let governors = [Governor::Hardware, Governor::AvxFreq, Governor::User];
+    Ok(scenario::assumed(&inputs.model, &code, MOST_CORES, &governors)?)
+}
+
+/// Cores that ask at the same time (figure 3.10).
+const MOST_CORES: u32 = 3;
+
 pub(crate) fn order(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
     let forever = |code: Segment| [Step::Run(Segment { extent: Extent::Time(MS), ..code })];
     let kind = (Governor::Hardware, 1);
@@ -195,7 +215,7 @@ pub(crate) fn times(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
     let l2 = of_first(modes::downclock(inputs, Segment::FMA_512, 2, 1, None)?);
     let beside =
         of_first(modes::downclock(inputs, Segment::FMA_512, 1, 1, Some(Segment::CHAINED_512))?);
-    let three = modes::downclock(inputs, Segment::FMA_512, 1, 3, None)?;
+    let three = modes::downclock(inputs, Segment::FMA_512, 1, MOST_CORES, None)?;
     let of_core = |core: usize| three.iter().map(|run| run[core]).collect::<Vec<_>>();
     let of_cores = |part: f64| (0..3).map(|core| quantile(&of_core(core), part)).sum::<f64>() / 3.0;
     let spread = |run: &Vec<f64>| quantile(run, 1.0) - quantile(run, 0.0);

@@ -1,4 +1,4 @@
-//! What a scenario assumes where its model lacks values.
+//! What runs assume where their model lacks values.
 
 use dimmer_policy::license::Demand;
 use dimmer_policy::license::hardware::Rules;
@@ -8,6 +8,57 @@ use dimmer_processor::units::LicenseLevel;
 use super::Scenario;
 use crate::{Clocks, Governor, Segment, Step};
 
+/// What is used in the place of values that the model lacks, as far as this code depends on them on
+/// this number of cores, under these governors; empty if the model has all of them.
+///
+/// # Errors
+/// If the model lacks a value for which nothing is assumed.
+pub fn assumed(
+    model: &Model,
+    code: &[Segment],
+    cores: u32,
+    governors: &[Governor],
+) -> Result<Vec<Assumed>, Missing> {
+    let rules = Rules::new(model)?;
+    let of_package = model.shape.cores.as_ref().map(|cores| cores.value);
+    let active = cores.min(of_package.unwrap_or(cores));
+    let demands: Vec<Demand> = code.iter().map(Segment::demand).collect();
+    let highest = demands.iter().map(|demand| rules.level_of(demand)).max();
+    let highest = highest.unwrap_or(LicenseLevel::new(0));
+    let asks = |segment: &&Segment| rules.level_of(&segment.demand()).index() > 0;
+    let asking: Vec<&Segment> = code.iter().filter(asks).collect();
+    let mut assumed = Clocks::new(model, active)?.assumed(highest);
+    assumed.extend(rules.assumed(&demands, active));
+    let request = &model.request;
+    if !asking.is_empty() && request.throttle_factor.is_none() {
+        assumed.push(Assumed::new("request.throttle_factor", "1"));
+    }
+    let is_chained = asking.iter().any(|segment| segment.is_chained);
+    if is_chained && request.chained_throttle_factor.is_none() {
+        let used = request.throttle_factor.as_ref().map_or(1.0, |factor| factor.value);
+        let value = format!("{used}, the throttle_factor");
+        assumed.push(Assumed::new("request.chained_throttle_factor", value));
+    }
+    if governors.iter().any(|governor| *governor != Governor::Hardware) {
+        let used = model.levels.iter().zip(0..=highest.index()).skip(1);
+        let lacking = used.filter(|(level, _)| level.reduced_mhz.is_none());
+        assumed.extend(lacking.map(|(level, _)| {
+            let key = format!("level.reduced_mhz ({})", level.name);
+            Assumed::new(key, "100 MHz below L0")
+        }));
+        let is_asked = highest.index() > 0 && model.transitions.is_empty();
+        if is_asked && model.clock.raise_period_ns.is_none() {
+            let value = "none: what software raises is raised at once";
+            assumed.push(Assumed::new("clock.raise_period_ns", value));
+        }
+    }
+    if of_package.is_none() && cores > 1 {
+        let value = format!("{cores}, in one package");
+        assumed.push(Assumed::new("topology.cores", value));
+    }
+    Ok(assumed)
+}
+
 impl Scenario {
     /// What is used in the place of values that the model lacks, as far as the scenario depends on
     /// them under these governors; empty if the model has all of them. `docs/model.md` has the list
@@ -16,44 +67,8 @@ impl Scenario {
     /// # Errors
     /// If the model lacks a value for which nothing is assumed.
     pub fn assumed(&self, model: &Model, governors: &[Governor]) -> Result<Vec<Assumed>, Missing> {
-        let rules = Rules::new(model)?;
-        let of_package = model.shape.cores.as_ref().map(|cores| cores.value);
-        let cores = self.cores.min(of_package.unwrap_or(self.cores));
         let segments: Vec<Segment> = self.segments().collect();
-        let demands: Vec<Demand> = segments.iter().map(Segment::demand).collect();
-        let highest = demands.iter().map(|demand| rules.level_of(demand)).max();
-        let highest = highest.unwrap_or(LicenseLevel::new(0));
-        let asks = |segment: &&Segment| rules.level_of(&segment.demand()).index() > 0;
-        let asking: Vec<&Segment> = segments.iter().filter(asks).collect();
-        let mut assumed = Clocks::new(model, cores)?.assumed(highest);
-        assumed.extend(rules.assumed(&demands, cores));
-        let request = &model.request;
-        if !asking.is_empty() && request.throttle_factor.is_none() {
-            assumed.push(Assumed::new("request.throttle_factor", "1"));
-        }
-        let is_chained = asking.iter().any(|segment| segment.is_chained);
-        if is_chained && request.chained_throttle_factor.is_none() {
-            let used = request.throttle_factor.as_ref().map_or(1.0, |factor| factor.value);
-            let value = format!("{used}, the throttle_factor");
-            assumed.push(Assumed::new("request.chained_throttle_factor", value));
-        }
-        if governors.iter().any(|governor| *governor != Governor::Hardware) {
-            let used = model.levels.iter().zip(0..=highest.index()).skip(1);
-            let lacking = used.filter(|(level, _)| level.reduced_mhz.is_none());
-            assumed.extend(lacking.map(|(level, _)| {
-                let key = format!("level.reduced_mhz ({})", level.name);
-                Assumed::new(key, "100 MHz below L0")
-            }));
-            let is_asked = highest.index() > 0 && model.transitions.is_empty();
-            if is_asked && model.clock.raise_period_ns.is_none() {
-                let value = "none: what software raises is raised at once";
-                assumed.push(Assumed::new("clock.raise_period_ns", value));
-            }
-        }
-        if of_package.is_none() && self.cores > 1 {
-            let value = format!("{}, in one package", self.cores);
-            assumed.push(Assumed::new("topology.cores", value));
-        }
+        let mut assumed = assumed(model, &segments, self.cores, governors)?;
         assumed.extend(self.assumed_of_pstates(model));
         assumed.extend(self.assumed_of_moves(model));
         Ok(assumed)

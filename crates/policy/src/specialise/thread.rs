@@ -1,0 +1,163 @@
+//! When a thread is wide: from the first instruction that asks for a level until its phase ends.
+
+use dimmer_processor::units::{LicenseLevel, Nanos, Time};
+
+use super::{Class, NARROW};
+
+/// What ends a wide phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ends {
+    /// The next entry into the kernel: who computes with wide vectors rarely calls it (§3.3).
+    AtCalls,
+    /// Nothing but time.
+    AtTimeout,
+}
+
+/// How long threads stay wide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// What ends a phase before the timeout.
+    pub ends: Ends,
+    /// A phase ends at the latest after this time without a sign of wide code. Where nothing but
+    /// the first instruction is seen, that is this time after it.
+    pub timeout: Nanos,
+    /// What moving a thread there and back takes. A thread that comes back sooner than that after
+    /// its phase ended was moved in vain: the next end waits for twice as much quiet time, up to
+    /// [`Settings::timeout`]. `None`: nothing is learned, as in the paper.
+    pub round_trip: Option<Nanos>,
+}
+
+impl Settings {
+    /// The paper's: the next entry into the kernel, else 2 ms.
+    pub const PAPER: Self =
+        Self { ends: Ends::AtCalls, timeout: Nanos::from_ms(2), round_trip: None };
+
+    /// The paper's, with a memory for phases that ended too soon.
+    #[must_use]
+    pub const fn learning(round_trip: Nanos) -> Self {
+        Self { round_trip: Some(round_trip), ..Self::PAPER }
+    }
+}
+
+/// A wide phase of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Phase {
+    /// The level that it asks for.
+    pub level: LicenseLevel,
+    /// When wide code was last seen.
+    pub seen: Time,
+}
+
+/// What is known of a thread. Follows any order of events; time that goes backwards counts as
+/// standing still.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Thread {
+    /// What it is outside of wide phases.
+    base: Class,
+    phase: Option<Phase>,
+    /// When its last phase ended.
+    ended: Option<Time>,
+    /// How much quiet time a call must follow to end a phase, as far as that was learned.
+    quiet: Nanos,
+}
+
+impl Thread {
+    /// A thread of which nothing is known.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { base: Class::Default, phase: None, ended: None, quiet: Nanos::ZERO }
+    }
+
+    /// Its class.
+    #[must_use]
+    pub fn class(&self) -> Class {
+        self.phase.map_or(self.base, |phase| Class::Wide(phase.level))
+    }
+
+    /// The user sets its class. A wide one is wide for good.
+    pub fn set(&mut self, class: Class) {
+        self.base = if class == Class::Wide(NARROW) { Class::Normal } else { class };
+        self.phase = None;
+    }
+
+    /// The thread that it starts, or the program that it becomes. A phase does not go over; that it
+    /// is known does.
+    #[must_use]
+    pub const fn inherited(&self) -> Self {
+        Self { base: self.base, ..Self::new() }
+    }
+
+    /// It executes code that asks for this level. Returns whether its class has changed: it may
+    /// have to move.
+    pub fn uses(&mut self, level: LicenseLevel, now: Time, settings: &Settings) -> bool {
+        let before = self.class();
+        if level <= self.base.level() {
+            return false;
+        }
+        if self.phase.is_none() {
+            self.learn(now, settings);
+        }
+        let level = self.phase.map_or(level, |phase| phase.level.max(level));
+        let seen = self.phase.map_or(now, |phase| phase.seen.max(now));
+        self.phase = Some(Phase { level, seen });
+        if self.base == Class::Default {
+            self.base = Class::Normal;
+        }
+        self.class() != before
+    }
+
+    /// A phase begins: was the end of the last one a mistake?
+    fn learn(&mut self, now: Time, settings: &Settings) {
+        let Some(round_trip) = settings.round_trip else { return };
+        let Some(ended) = self.ended else { return };
+        let away = now - ended;
+        self.quiet = if away < round_trip {
+            let twice = Nanos::from_ns(self.quiet.max(round_trip).ns().saturating_mul(2));
+            twice.min(settings.timeout)
+        } else if away > settings.timeout {
+            // It forgets what it learned, as it learned it.
+            Nanos::from_ns(self.quiet.ns() / 2)
+        } else {
+            self.quiet
+        };
+    }
+
+    /// It enters the kernel; `has_upper_state`: with valid contents in registers that a narrow core
+    /// does not keep (§3.4), with which it stays. Returns whether its phase ends: any core may take
+    /// it.
+    pub fn calls(&mut self, has_upper_state: bool, now: Time, settings: &Settings) -> bool {
+        let is_quiet = |phase: Phase| now - phase.seen >= self.quiet;
+        let ends = settings.ends == Ends::AtCalls && self.phase.is_some_and(is_quiet);
+        ends && !has_upper_state && self.end(now)
+    }
+
+    /// When its phase ends by time, if it has one.
+    #[must_use]
+    pub fn due(&self, settings: &Settings) -> Option<Time> {
+        self.phase.map(|phase| phase.seen + settings.timeout)
+    }
+
+    /// Time has passed. Returns whether its phase ends.
+    pub fn wakes(&mut self, has_upper_state: bool, now: Time, settings: &Settings) -> bool {
+        let is_due = self.due(settings).is_some_and(|due| due <= now);
+        is_due && !has_upper_state && self.end(now)
+    }
+
+    /// The processor or a hook tells that its wide code has ended, and that it will be quiet for
+    /// this long. Returns whether its phase ends: only if moving pays.
+    pub fn leaves(&mut self, quiet_for: Nanos, now: Time, settings: &Settings) -> bool {
+        let pays = settings.round_trip.is_none_or(|round_trip| quiet_for > round_trip);
+        self.phase.is_some() && pays && self.end(now)
+    }
+
+    fn end(&mut self, now: Time) -> bool {
+        (self.phase, self.ended) = (None, Some(now));
+        true
+    }
+}
+
+impl Default for Thread {
+    fn default() -> Self {
+        Self::new()
+    }
+}
