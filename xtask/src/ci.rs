@@ -59,9 +59,21 @@ pub(crate) fn run(root: &Path) -> Result<()> {
         outcome
     });
     step("commands", &mut || commands(root));
-    step("guest", &mut || guest(root, "ci/guest.sh", &mut io::stdout()));
-    step("processors", &mut || guest(root, "ci/processors.sh", &mut io::stdout()));
+    let mut failures = std::mem::take(&mut counts.failures);
+    let mut step_of_guest = |name: &'static str, script: &str| {
+        step(name, &mut || {
+            let (outcome, found) = guest(root, script, &mut io::stdout())?;
+            failures.extend(found.failures);
+            outcome
+        });
+    };
+    step_of_guest("guest", "ci/guest.sh");
+    step_of_guest("processors", "ci/processors.sh");
 
+    // Once more at the end, where a reader looks first.
+    for failure in &failures {
+        println!("\n==> failed: {failure}");
+    }
     println!("\n==> summary");
     for line in summary.into_iter().chain(counts.reasons.iter().map(|r| format!("SKIPPED: {r}"))) {
         println!("{line}");
@@ -172,22 +184,27 @@ fn test(command: &mut Command, log: &mut dyn Write) -> Result<(Result<Outcome>, 
     Ok((outcome, reader.finish()))
 }
 
-/// Runs a script that needs a machine of its own, if one is available.
-fn guest(root: &Path, script: &str, log: &mut dyn Write) -> Result<Outcome> {
+/// Runs a script that needs a machine of its own, if one is available. Passes on what it prints,
+/// and reads the tests in it.
+fn guest(root: &Path, script: &str, log: &mut dyn Write) -> Result<(Result<Outcome>, Counts)> {
     let mut command = Command::new("sh");
     command.arg(script).current_dir(root).env("DIMMER_BUILT", "1").stdout(Stdio::piped());
     let mut child = command.spawn().context("cannot start a shell")?;
     let mut skipped = None;
+    let mut reader = test_log::Reader::default();
     for line in child.stdout.take().into_iter().flat_map(|output| BufReader::new(output).lines()) {
         let line = line.context("cannot read what the guest prints")?;
         writeln!(log, "{line}")?;
+        reader.line(&line);
         skipped = line.strip_prefix("SKIPPED: ").map(str::to_owned).or(skipped);
     }
     let status = child.wait().context("cannot wait for the guest")?;
-    if !status.success() {
-        bail!("{script} ended with {status}");
-    }
-    Ok(skipped.map_or(Outcome::Passed, Outcome::Skipped))
+    let outcome = if status.success() {
+        Ok(skipped.map_or(Outcome::Passed, Outcome::Skipped))
+    } else {
+        Err(anyhow!("{script} ended with {status}"))
+    };
+    Ok((outcome, reader.finish()))
 }
 
 /// The directory of what the steps before have built.
@@ -321,7 +338,7 @@ mod tests {
     fn a_guest_that_fails_fails_the_step_and_one_that_cannot_be_had_is_skipped() {
         let run = |script: &str| {
             let tree = fixture::tree(&format!("//- ci/guest.sh\n{script}\n"));
-            guest(tree.path(), "ci/guest.sh", &mut io::sink())
+            guest(tree.path(), "ci/guest.sh", &mut io::sink()).expect("a shell").0
         };
         assert!(run("exit 3").is_err());
         assert!(matches!(run("echo fine"), Ok(Outcome::Passed)));

@@ -14,7 +14,12 @@ pub(crate) struct Counts {
     pub(crate) skipped: usize,
     /// One line `TEST: REASON` for each test that reported that it could not run.
     pub(crate) reasons: Vec<String>,
+    /// What each failed test printed first, up to [`LINES_OF_A_FAILURE`].
+    pub(crate) failures: Vec<String>,
 }
+
+/// Enough for what was expected, and what was found.
+const LINES_OF_A_FAILURE: usize = 30;
 
 impl std::fmt::Display for Counts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -27,7 +32,11 @@ impl std::fmt::Display for Counts {
 pub(crate) struct Reader {
     counts: Counts,
     in_successes: bool,
+    in_failures: bool,
+    /// The test whose output is read, if it did not fail.
     test: Option<String>,
+    /// Lines of the failed test whose output is read.
+    lines_of_failure: Option<usize>,
     skipped_in_binary: usize,
 }
 
@@ -37,9 +46,14 @@ impl Reader {
         let section = line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" ----"));
         if line == "successes:" || line == "failures:" {
             self.in_successes = line == "successes:";
-            self.test = None;
+            self.in_failures = line == "failures:";
+            (self.test, self.lines_of_failure) = (None, None);
         } else if let Some(name) = section.and_then(|section| section.strip_suffix(" stdout")) {
             self.test = self.in_successes.then(|| name.to_owned());
+            if self.in_failures {
+                self.lines_of_failure = Some(0);
+                self.counts.failures.push(name.to_owned());
+            }
         } else if let Some(reason) = line.trim_start().strip_prefix("SKIPPED:") {
             // A test that gives several reasons is still one test.
             if let Some(test) = self.test.take() {
@@ -51,9 +65,17 @@ impl Reader {
             self.counts.passed += count("passed").saturating_sub(self.skipped_in_binary);
             self.counts.failed += count("failed");
             self.counts.skipped += count("ignored") + self.skipped_in_binary;
-            self.in_successes = false;
-            self.test = None;
+            (self.in_successes, self.in_failures) = (false, false);
+            (self.test, self.lines_of_failure) = (None, None);
             self.skipped_in_binary = 0;
+        } else if let Some((lines, failure)) =
+            self.lines_of_failure.as_mut().zip(self.counts.failures.last_mut())
+            && *lines < LINES_OF_A_FAILURE
+            && !line.trim().is_empty()
+        {
+            *lines += 1;
+            failure.push_str("\n    ");
+            failure.push_str(line);
         }
     }
 
@@ -111,6 +133,30 @@ test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; fini
     #[test]
     fn counts_a_skipped_test_once_and_not_as_passed() {
         check(ONE_BINARY, "2 passed, 0 failed, 2 skipped", &["a: no AVX-512 here"]);
+    }
+
+    #[test]
+    fn keeps_the_beginning_of_what_a_failed_test_printed() {
+        let log = "\
+test a ... FAILED
+
+failures:
+
+---- a stdout ----
+
+left 1, right 2
+stack backtrace:
+
+failures:
+    a
+
+test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out
+---- b stdout ----
+not of a failed test
+";
+        let mut reader = Reader::default();
+        log.lines().for_each(|line| reader.line(line));
+        assert_eq!(reader.finish().failures, ["a\n    left 1, right 2\n    stack backtrace:"]);
     }
 
     #[test]

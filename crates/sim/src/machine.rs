@@ -29,7 +29,7 @@ use crate::governor::Software;
 use crate::points::Points;
 use crate::program::{Program, Step};
 use crate::queue::{Queue, Target};
-use crate::sched::{Scheduler, Started};
+use crate::sched::{Scheduler, Started, Topology};
 use crate::{Moment, Observer, Picos, Random, Ruling, SimError, State};
 
 const L0: LicenseLevel = LicenseLevel::new(0);
@@ -117,12 +117,17 @@ impl<O: Observer> Machine<O> {
             ..Package::default()
         };
         let packages = std::iter::repeat_with(package).take(processor.packages(cores.len()));
+        let topology = Topology {
+            cpus: cores.len() * threads,
+            threads_per_core: threads,
+            cores_per_package: processor.cores_of(0, usize::MAX).len(),
+        };
         let mut machine = Self {
             packages: packages.collect(),
             processor,
             moves: Moves::new(model),
             chance: Random::new(settings.seed),
-            scheduler: settings.scheduler.start(cores.len() * threads, threads),
+            scheduler: settings.scheduler.start(topology),
             cores,
             threads: Vec::new(),
             locks: Locks::default(),
@@ -202,7 +207,7 @@ impl<O: Observer> Machine<O> {
             match target {
                 Target::Thread(thread) => {
                     let cpu = self.seat(thread);
-                    self.wakes(cpu)?;
+                    self.wakes(thread, cpu)?;
                 }
                 Target::Core(core) => self.happens(core)?,
                 Target::Server => self.serves()?,
@@ -257,13 +262,14 @@ impl<O: Observer> Machine<O> {
 }
 
 impl<O: Observer> Machine<O> {
-    /// A thread may have become ready on this CPU.
-    fn wakes(&mut self, cpu: usize) -> Result<(), SimError> {
+    /// A thread has become ready on this CPU.
+    fn wakes(&mut self, thread: usize, cpu: usize) -> Result<(), SimError> {
         let (core, slot) = self.place(cpu);
         self.advance(core);
         let slice = self.scheduler.slice(cpu);
         match &mut self.cores[core].slots[slot] {
             None => self.fill(core, slot)?,
+            Some(_) if self.scheduler.preempts(thread, cpu) => self.takes_turns(core, slot)?,
             Some(running) if running.slice_ends == Moment::MAX => {
                 running.slice_ends = slice.map_or(Moment::MAX, |slice| self.now + slice);
             }
@@ -271,6 +277,17 @@ impl<O: Observer> Machine<O> {
         }
         self.settle(core);
         Ok(())
+    }
+
+    /// The turn of the CPU's thread ends, and another thread may have its own.
+    fn takes_turns(&mut self, core: usize, slot: usize) -> Result<(), SimError> {
+        if let Some(running) = self.cores[core].slots[slot].take() {
+            let thread = running.thread;
+            self.observer.stops(self.now, core, thread);
+            self.threads[thread].interrupted = Some(running);
+            self.scheduler.preempted(thread, self.cpu(core, slot), self.now);
+        }
+        self.fill(core, slot)
     }
 
     /// An event is due on this core.
@@ -314,14 +331,10 @@ impl<O: Observer> Machine<O> {
         }
         for slot in 0..self.cores[core].slots.len() {
             let Some(running) = &self.cores[core].slots[slot] else { continue };
-            let thread = running.thread;
             if running.is_over(self.now) {
                 self.goes_on(core, slot)?;
             } else if running.slice_ends <= self.now {
-                self.observer.stops(self.now, core, thread);
-                self.threads[thread].interrupted = self.cores[core].slots[slot].take();
-                self.scheduler.preempted(thread, self.cpu(core, slot));
-                self.fill(core, slot)?;
+                self.takes_turns(core, slot)?;
             }
         }
         self.settle(core);
@@ -332,7 +345,7 @@ impl<O: Observer> Machine<O> {
     fn fill(&mut self, core: usize, slot: usize) -> Result<(), SimError> {
         let cpu = self.cpu(core, slot);
         while self.cores[core].slots[slot].is_none()
-            && let Some((thread, before)) = self.scheduler.next(cpu)
+            && let Some((thread, before)) = self.scheduler.next(cpu, self.now)
         {
             let takes = self.taking_over(thread, before, core);
             if takes > Picos::ZERO {
@@ -440,8 +453,9 @@ impl<O: Observer> Machine<O> {
     fn advance(&mut self, core: usize) {
         let Self { cores, threads, scheduler, regions, .. } = self;
         let level = regions.as_ref().map(|_| cores[core].level());
-        cores[core].advance(self.now, |running, instructions, span| {
-            scheduler.ran(running.thread, span);
+        let now = self.now;
+        cores[core].advance(now, |running, instructions, span| {
+            scheduler.ran(running.thread, span, now);
             if let Some(level) = level {
                 threads[running.thread].calls.ran(level, span);
             }

@@ -46,6 +46,7 @@ pub struct Scenario {
     threads_per_core: u32,
     smt_share: f64,
     idle_states: bool,
+    scheduler: Scheduling,
     /// The P-state that all cores request at the start.
     pstate: Option<String>,
     /// Names of the P-states that threads request; the steps hold indices into this list.
@@ -137,7 +138,7 @@ impl Scenario {
             threads_per_core: self.threads_per_core,
             smt_share: self.smt_share,
             idle_states: self.idle_states,
-            scheduler: Scheduling::Fair,
+            scheduler: self.scheduler,
             governor,
             costs: Costs::default(),
             pstate: self.pstate.clone(),

@@ -6,12 +6,28 @@
 //! each event of the simulator takes some.
 
 mod fair;
+mod muqss;
 
-use crate::Picos;
+use crate::{Moment, Picos};
 
 /// Number of a thread of the machine, and of a CPU of it.
 pub(crate) type ThreadId = usize;
 pub(crate) type CpuIndex = usize;
+
+/// How the CPUs of a machine lie. They are numbered core by core, and cores package by package.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Topology {
+    pub(crate) cpus: usize,
+    pub(crate) threads_per_core: usize,
+    pub(crate) cores_per_package: usize,
+}
+
+impl Topology {
+    /// The package of a core.
+    pub(crate) fn package(&self, core: usize) -> usize {
+        core / self.cores_per_package
+    }
+}
 
 /// Decides which thread runs where.
 ///
@@ -28,7 +44,7 @@ pub(crate) type CpuIndex = usize;
 /// * Equal calls give equal results: no random source, no order of hashes.
 pub(crate) trait Scheduler {
     /// A thread can run, on this CPU alone or on any. Returns the CPU where it is to run.
-    fn ready(&mut self, thread: ThreadId, pinned: Option<CpuIndex>) -> CpuIndex;
+    fn ready(&mut self, thread: ThreadId, pinned: Option<CpuIndex>, now: Moment) -> CpuIndex;
 
     /// A thread in a moved region can run. Returns the dedicated CPU where it is to run. Called
     /// only for threads that have been ready before, and while a CPU is dedicated.
@@ -38,20 +54,25 @@ pub(crate) trait Scheduler {
     /// if it can.
     fn comes_home(&mut self, thread: ThreadId, home: CpuIndex);
 
-    /// The thread has used up its time slice on this CPU, and waits there for its next turn.
-    fn preempted(&mut self, thread: ThreadId, cpu: CpuIndex);
+    /// Whether the thread that runs on this CPU gives way at once to one that has just become ready
+    /// there.
+    fn preempts(&self, thread: ThreadId, cpu: CpuIndex) -> bool;
+
+    /// The thread has used up its time slice on this CPU or gives way to another one, and waits
+    /// there for its next turn.
+    fn preempted(&mut self, thread: ThreadId, cpu: CpuIndex, now: Moment);
 
     /// The CPU has nothing to run. Returns the next thread, and the other CPU that it ran on
     /// before, if there is one.
-    fn next(&mut self, cpu: CpuIndex) -> Option<(ThreadId, Option<CpuIndex>)>;
+    fn next(&mut self, cpu: CpuIndex, now: Moment) -> Option<(ThreadId, Option<CpuIndex>)>;
 
-    /// Adds to the thread's run time.
-    fn ran(&mut self, thread: ThreadId, span: Picos);
+    /// Adds the time up to now to the thread's run time.
+    fn ran(&mut self, thread: ThreadId, span: Picos, now: Moment);
 
     /// The CPU that the thread is expected on: where it waits for its turn, or where it ran last.
     fn home(&self, thread: ThreadId) -> Option<CpuIndex>;
 
-    /// How long the CPU's thread may go on; `None`: without limit, because no other thread waits.
+    /// How long the CPU's thread may go on; `None`: until another thread waits.
     fn slice(&self, cpu: CpuIndex) -> Option<Picos>;
 
     /// How long a turn usually lasts where others wait, for forecasts.
@@ -69,7 +90,7 @@ pub(crate) trait Scheduler {
 macro_rules! schedulers {
     ($($(#[$doc:meta])* $name:ident($state:ty), $word:literal;)+) => {
         /// What decides which thread runs where.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub enum Scheduling {
             $($(#[$doc])* $name,)+
         }
@@ -86,10 +107,10 @@ macro_rules! schedulers {
                 }
             }
 
-            /// The scheduler at its start, for CPUs that are numbered core by core.
-            pub(crate) fn start(self, cpus: usize, threads_per_core: usize) -> Started {
+            /// The scheduler at its start.
+            pub(crate) fn start(self, topology: Topology) -> Started {
                 match self {
-                    $(Self::$name => Started::$name(<$state>::new(cpus, threads_per_core)),)+
+                    $(Self::$name => Started::$name(<$state>::new(topology)),)+
                 }
             }
         }
@@ -102,8 +123,8 @@ macro_rules! schedulers {
 
         impl Scheduler for Started {
             #[inline]
-            fn ready(&mut self, thread: ThreadId, pinned: Option<CpuIndex>) -> CpuIndex {
-                match self { $(Self::$name(of) => of.ready(thread, pinned),)+ }
+            fn ready(&mut self, thread: ThreadId, pinned: Option<CpuIndex>, now: Moment) -> CpuIndex {
+                match self { $(Self::$name(of) => of.ready(thread, pinned, now),)+ }
             }
 
             #[inline]
@@ -117,18 +138,23 @@ macro_rules! schedulers {
             }
 
             #[inline]
-            fn preempted(&mut self, thread: ThreadId, cpu: CpuIndex) {
-                match self { $(Self::$name(of) => of.preempted(thread, cpu),)+ }
+            fn preempts(&self, thread: ThreadId, cpu: CpuIndex) -> bool {
+                match self { $(Self::$name(of) => of.preempts(thread, cpu),)+ }
             }
 
             #[inline]
-            fn next(&mut self, cpu: CpuIndex) -> Option<(ThreadId, Option<CpuIndex>)> {
-                match self { $(Self::$name(of) => of.next(cpu),)+ }
+            fn preempted(&mut self, thread: ThreadId, cpu: CpuIndex, now: Moment) {
+                match self { $(Self::$name(of) => of.preempted(thread, cpu, now),)+ }
             }
 
             #[inline]
-            fn ran(&mut self, thread: ThreadId, span: Picos) {
-                match self { $(Self::$name(of) => of.ran(thread, span),)+ }
+            fn next(&mut self, cpu: CpuIndex, now: Moment) -> Option<(ThreadId, Option<CpuIndex>)> {
+                match self { $(Self::$name(of) => of.next(cpu, now),)+ }
+            }
+
+            #[inline]
+            fn ran(&mut self, thread: ThreadId, span: Picos, now: Moment) {
+                match self { $(Self::$name(of) => of.ran(thread, span, now),)+ }
             }
 
             #[inline]
@@ -161,7 +187,10 @@ macro_rules! schedulers {
 
 schedulers! {
     /// Equal time for every thread, in the manner of Linux's fair scheduler.
+    #[default]
     Fair(fair::Fair), "fair";
+    /// Earliest deadlines first, in the manner of MuQSS, which papers 001 and 003 ran.
+    MuQss(muqss::MuQss), "muqss";
 }
 
 #[cfg(test)]

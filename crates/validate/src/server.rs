@@ -10,7 +10,7 @@ use std::path::Path;
 
 use dimmer_policy::server::loops::{Chosen, thresholds};
 use dimmer_sim::scenario::{Outcome, Scenario, ScenarioError};
-use dimmer_sim::{Course, Decider, Governor, Moment, Moving, Picos, SimError};
+use dimmer_sim::{Course, Decider, Governor, Moment, Moving, Picos, Scheduling, SimError};
 
 use crate::inputs::Inputs;
 use crate::modes::MS;
@@ -47,6 +47,9 @@ const FILES: [(&str, &str); 7] = [
     ("primesieve-moved.toml", include_str!("../../../scenarios/primesieve-moved.toml")),
     ("changing-habits.toml", include_str!("../../../scenarios/changing-habits.toml")),
 ];
+
+/// The paper's scheduler (§6.1).
+const SCHEDULER: Scheduling = Scheduling::MuQss;
 
 /// Number of workers of nginx.
 pub(crate) const WORKERS: usize = 16;
@@ -161,8 +164,9 @@ steps = [
         let quoted: Vec<String> = self.files.iter().map(|file| format!("\"{file}\"")).collect();
         let cores = self.cores.map_or(String::new(), |cores| format!("cores = {cores}\n"));
         let text = format!(
-            "schema = \"dimmer/scenario/1\"\ninclude = [{}]\n{cores}{}",
+            "schema = \"dimmer/scenario/1\"\ninclude = [{}]\nscheduler = \"{}\"\n{cores}{}",
             quoted.join(", "),
+            SCHEDULER.name(),
             self.own
         );
         let read = |path: &Path| {

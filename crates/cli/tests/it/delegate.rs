@@ -9,7 +9,7 @@ use dimmer_hook::{Ledger, PlannedEntry};
 use dimmer_processor::class::InstructionClass;
 use dimmer_scan::{Code, Leaves};
 
-use crate::migrate::{RUNS, away};
+use crate::migrate::{RUNS, away, early_ms};
 use crate::victims::{self, Victims};
 use crate::{command, stderr, stdout};
 
@@ -30,21 +30,27 @@ fn leaf_entries(file: &Path) -> Vec<PlannedEntry> {
     entries.filter_map(leaf).collect()
 }
 
-/// Runs a program with all calls of a file's leaf functions delegated. Returns the number of
-/// delegated calls, the output without moving, and the output with it.
+/// Runs a program with all calls of a file's leaf functions delegated, for the `run`th time.
+/// Returns the number of delegated calls, the output without moving, and the output with it.
 fn run_all(
     file: &Path,
     entries: &[PlannedEntry],
     cpu: &str,
     arguments: &[&str],
+    run: usize,
 ) -> (u64, Output, Output) {
     let directory = tempfile::tempdir().unwrap();
     let plans = tempfile::tempdir_in(directory.path()).unwrap();
     let ledgers = tempfile::tempdir_in(directory.path()).unwrap();
     dimmer_hook::keep_plan(file, entries.to_vec(), plans.path()).unwrap();
-    let plain = Command::new(arguments[0]).args(&arguments[1..]).stdin(Stdio::null()).output();
-    let mut moving = Command::new(arguments[0]);
-    moving.args(&arguments[1..]).env("LD_PRELOAD", victims::library()).stdin(Stdio::null());
+    let program = |early_ms| {
+        let mut program = Command::new(arguments[0]);
+        program.args(&arguments[1..]).env("EARLY_MS", early_ms).stdin(Stdio::null());
+        program
+    };
+    let plain = program("0".to_owned()).output();
+    let mut moving = program(early_ms(run));
+    moving.env("LD_PRELOAD", victims::library());
     moving.env(dimmer_hook::DIRECTORY, ledgers.path()).env(dimmer_hook::PLANS, plans.path());
     // No other file has tile instructions.
     moving.env(dimmer_hook::CLASSES, InstructionClass::Tile.name()).env(dimmer_hook::MOVE, "all");
@@ -60,8 +66,8 @@ fn run_all(
 #[track_caller]
 fn delegate_all(file: &Path, entries: &[PlannedEntry], cpu: &str, arguments: &[&str], least: u64) {
     let mut number = 0;
-    for _ in 0..RUNS {
-        let (delegated, plain, moved) = run_all(file, entries, cpu, arguments);
+    for run in 0..RUNS {
+        let (delegated, plain, moved) = run_all(file, entries, cpu, arguments, run);
         assert_eq!(stdout(&moved), stdout(&plain), "{}", stderr(&moved));
         assert_eq!(stderr(&moved), stderr(&plain));
         assert_eq!(moved.status.code(), plain.status.code());
@@ -71,7 +77,7 @@ fn delegate_all(file: &Path, entries: &[PlannedEntry], cpu: &str, arguments: &[&
             return;
         }
     }
-    panic!("{arguments:?}: {number}");
+    panic!("{arguments:?}: {number} calls delegated in {RUNS} runs, at least {least} expected");
 }
 
 #[test]
@@ -103,7 +109,7 @@ fn faults_of_delegated_calls_end_the_program_by_their_signal() {
     let Some(victims) = Victims::compile(&["delegated_fault"]) else { return };
     let program = victims.path("delegated_fault");
     let (file, entries) = (Path::new(&program), leaf_entries(Path::new(&program)));
-    let (_, plain, _) = run_all(file, &entries, &cpu, &[&program]);
+    let (_, plain, _) = run_all(file, &entries, &cpu, &[&program], 0);
     assert_eq!(plain.status.signal(), Some(SIGSEGV));
     delegate_all(file, &entries, &cpu, &[&program], 1);
     // From the handler on, calls stay.
@@ -185,7 +191,7 @@ fn films_are_the_same_with_every_leaf_function_delegated() {
     assert!(status.status.success(), "{}", stderr(&status));
     let command = encode(&moved);
     let command: Vec<&str> = command.iter().map(String::as_str).collect();
-    let (number, _, output) = run_all(&library, &leaf_entries(&library), &cpu, &command);
+    let (number, _, output) = run_all(&library, &leaf_entries(&library), &cpu, &command, 0);
     assert!(output.status.success(), "{}", stderr(&output));
     assert_eq!(std::fs::read(&moved).unwrap(), std::fs::read(&plain).unwrap());
     assert!(number > 0, "{number}");

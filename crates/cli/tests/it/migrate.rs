@@ -58,9 +58,15 @@ pub(crate) fn last_cpu() -> Option<String> {
 /// before its worker has begun to look for calls.
 pub(crate) const RUNS: usize = 30;
 
-/// Runs a program in which calls of all functions except `main` are moved; all other calls are made
-/// within `main`. Returns the number of moved calls.
-fn move_all(victims: &Victims, cpu: &str, arguments: &[&str]) -> u64 {
+/// How long some programs wait before they begin (ms; victims/early.h): longer from run to run, so
+/// that on any machine the worker has begun to look for calls in the end.
+pub(crate) fn early_ms(run: usize) -> String {
+    (100 << run.min(5)).to_string()
+}
+
+/// Runs a program in which calls of all functions except `main` are moved, the `run`th time; all
+/// other calls are made within `main`. Returns the number of moved calls.
+fn move_all(victims: &Victims, cpu: &str, arguments: &[&str], run: usize) -> u64 {
     let directory = victims.directory.path();
     let plans = tempfile::tempdir_in(directory).unwrap();
     let ledgers = tempfile::tempdir_in(directory).unwrap();
@@ -72,9 +78,14 @@ fn move_all(victims: &Victims, cpu: &str, arguments: &[&str]) -> u64 {
         Some(PlannedEntry::new(function.addresses.start, function.hook.ok()?))
     };
     dimmer_hook::keep_plan(program, functions.filter_map(entry).collect(), plans.path()).unwrap();
-    let plain = Command::new(arguments[0]).args(&arguments[1..]).output().unwrap();
-    let mut moving = Command::new(arguments[0]);
-    moving.args(&arguments[1..]).env("LD_PRELOAD", victims::library());
+    let program = |early_ms| {
+        let mut program = Command::new(arguments[0]);
+        program.args(&arguments[1..]).env("EARLY_MS", early_ms);
+        program
+    };
+    let plain = program("0".to_owned()).output().unwrap();
+    let mut moving = program(early_ms(run));
+    moving.env("LD_PRELOAD", victims::library());
     moving.env(dimmer_hook::DIRECTORY, ledgers.path()).env(dimmer_hook::PLANS, plans.path());
     moving.env(dimmer_hook::CLASSES, InstructionClass::Scalar.name()).env(dimmer_hook::MOVE, "all");
     let moved = moving.env(dimmer_runtime::CORES, cpu).output().unwrap();
@@ -108,7 +119,8 @@ fn programs_do_the_same_with_every_call_moved() {
         "plugin",
     ];
     let Some(victims) = Victims::compile(&names) else { return };
-    let moves = |arguments: &[&str]| (0..RUNS).any(|_| move_all(&victims, &cpu, arguments) > 0);
+    let moves =
+        |arguments: &[&str]| (0..RUNS).any(|run| move_all(&victims, &cpu, arguments, run) > 0);
     for name in names.into_iter().filter(|name| !["loads", "plugin"].contains(name)) {
         assert!(moves(&[&victims.path(name)]), "{name}");
     }

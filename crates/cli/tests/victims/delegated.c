@@ -15,6 +15,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "early.h"
+
 #define KEPT __attribute__((noinline, noclone, noipa))
 
 // Fewer rounds on an emulated processor.
@@ -118,6 +120,7 @@ static void *waits(void *unused) {
 }
 
 int main(void) {
+    early();
     pthread_t threads[4];
     for (intptr_t i = 0; i < 4; i++)
         pthread_create(&threads[i], NULL, calls, (void *)i);

@@ -1,9 +1,9 @@
-// A fork within a hooked function: parent and child both return from it and go on. Before it, calls
-// for a tenth of a second: a worker on another core begins to look for them meanwhile.
+// A fork within a hooked function: parent and child both return from it and go on.
 #include <stdio.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "early.h"
 
 __attribute__((noinline)) long step(long n) {
     long sum = 0;
@@ -18,19 +18,8 @@ __attribute__((noinline)) int forks(void) {
     return child;
 }
 
-__attribute__((noinline)) long early(long n) {
-    __asm__ volatile("" : "+r"(n));
-    return n + 1;
-}
-
-static double now(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec + now.tv_nsec * 1e-9;
-}
-
 int main(void) {
-    for (double end = now() + 0.1; now() < end;) early(1);
+    early();
     long sum = 0;
     for (int i = 0; i < 100; i++) sum += step(i);
     int child = forks();

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <sys/time.h>
 
+#include "early.h"
+
 static volatile sig_atomic_t handled;
 static volatile long sink;
 static sigjmp_buf out;
@@ -29,6 +31,7 @@ static void jumper(int signal) {
 }
 
 int main(void) {
+    early();
     stack_t stack = {.ss_sp = malloc(65536), .ss_size = 65536};
     sigaltstack(&stack, 0);
     struct sigaction action = {.sa_handler = handler, .sa_flags = SA_ONSTACK | SA_RESTART};

@@ -351,7 +351,7 @@ impl<O: Observer> Machine<O> {
             return self.scheduler.ready_away(thread);
         }
         this.calls.away = None;
-        self.scheduler.ready(thread, this.pinned)
+        self.scheduler.ready(thread, this.pinned, self.now)
     }
 
     /// The cost for a core to take over a thread, which came from another CPU if it ran

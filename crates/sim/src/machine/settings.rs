@@ -37,7 +37,7 @@ impl Default for Settings {
             threads_per_core: 1,
             smt_share: 1.0,
             idle_states: false,
-            scheduler: Scheduling::Fair,
+            scheduler: Scheduling::default(),
             governor: Governor::Hardware,
             costs: Costs::default(),
             pstate: None,

@@ -14,7 +14,7 @@ use toml::Spanned;
 use super::steps::{Names, Numbered, StepDocument, StepError, Steps};
 use super::{Scenario, ScenarioError, Thread};
 use crate::program::Distribution;
-use crate::{Arrivals, Moment, Picos, Segment};
+use crate::{Arrivals, Moment, Picos, Scheduling, Segment};
 
 /// Instructions per cycle: from far below what any code has to more than any core retires.
 const PER_CYCLE: (f64, f64) = (1e-6, 64.0);
@@ -67,6 +67,7 @@ pub(super) struct Document {
     threads_per_core: Option<Spanned<i64>>,
     smt_share: Option<Spanned<f64>>,
     idle_states: Option<Spanned<bool>>,
+    scheduler: Option<Spanned<String>>,
     pstate: Option<Spanned<String>>,
     end_us: Option<Spanned<f64>>,
     hand_over_us: Option<Spanned<f64>>,
@@ -89,6 +90,7 @@ pub(super) struct Part {
     pub(super) threads_per_core: Key<u32>,
     pub(super) smt_share: Key<f64>,
     pub(super) idle_states: Key<bool>,
+    pub(super) scheduler: Key<Scheduling>,
     pub(super) pstate: Key<String>,
     pub(super) end: Key<Moment>,
     pub(super) hand_over: Key<Picos>,
@@ -272,6 +274,7 @@ impl Document {
                 _ => Err(format!("`smt_share` is {share}, expected a share above 0, at most 1")),
             })?,
             idle_states: source.key(self.idle_states, Ok)?,
+            scheduler: source.key(self.scheduler, |name| scheduling(&name))?,
             pstate: source.key(self.pstate, Ok)?,
             end: source.key(self.end_us, |us| Ok(Moment::START + span(us, "`end_us`")?))?,
             hand_over: source.key(self.hand_over_us, |us| span(us, "`hand_over_us`"))?,
@@ -353,6 +356,7 @@ impl Part {
             threads_per_core,
             smt_share: smt_share.unwrap_or(1.0),
             idle_states: of(&self.idle_states).unwrap_or(false),
+            scheduler: of(&self.scheduler).unwrap_or_default(),
             pstate: of(&self.pstate),
             pstates: gathered.names.pstates.names,
             end,
@@ -361,6 +365,15 @@ impl Part {
             threads: gathered.threads,
         })
     }
+}
+
+/// The scheduler with this name.
+fn scheduling(name: &str) -> Result<Scheduling, String> {
+    let found = Scheduling::ALL.iter().find(|known| known.name() == name);
+    let names: Vec<String> =
+        Scheduling::ALL.iter().map(|known| format!("\"{}\"", known.name())).collect();
+    let expected = || format!("`scheduler` is {name:?}, expected {}", names.join(" or "));
+    found.copied().ok_or_else(expected)
 }
 
 /// The value of a key, if it is there.

@@ -131,6 +131,7 @@ fn merged(own: Part, included: &[Arc<Part>], place: &Place) -> Result<Part, Scen
         threads_per_core: of!(key, "threads_per_core", threads_per_core),
         smt_share: of!(key, "smt_share", smt_share),
         idle_states: of!(key, "idle_states", idle_states),
+        scheduler: of!(key, "scheduler", scheduler),
         pstate: of!(key, "pstate", pstate),
         end: of!(key, "end_us", end),
         hand_over: of!(key, "hand_over_us", hand_over),

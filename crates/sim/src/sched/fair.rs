@@ -4,11 +4,14 @@
 //! the CPU that it ran on before if that is idle, otherwise to an idle one, otherwise to the
 //! shortest queue. A CPU without work takes a thread from the longest queue. Dedicated CPUs neither
 //! take threads from others nor give any.
+//!
+//! A thread that wakes up waits for the end of the turn of the one that runs, as in Linux since 6.6
+//! (`RUN_TO_PARITY` in kernel/sched/features.h), for threads with slices of one length.
 
 use std::collections::BTreeSet;
 
-use super::{CpuIndex, Scheduler, ThreadId};
-use crate::Picos;
+use super::{CpuIndex, Scheduler, ThreadId, Topology};
+use crate::{Moment, Picos};
 
 /// How long a thread runs before a waiting thread gets its turn: Linux's `base_slice_ns` with
 /// two CPUs, 0.75 ms × (1 + log2 2) (kernel/sched/fair.c).
@@ -32,7 +35,8 @@ pub(crate) struct Fair {
 }
 
 impl Fair {
-    pub(crate) fn new(cpus: usize, threads_per_core: usize) -> Self {
+    pub(crate) fn new(topology: Topology) -> Self {
+        let Topology { cpus, threads_per_core, .. } = topology;
         let (queues, running) = (vec![BTreeSet::new(); cpus], vec![None; cpus]);
         let (ran, last_cpu, home, pinned) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let dedicated = vec![false; cpus];
@@ -74,7 +78,7 @@ impl Fair {
 }
 
 impl Scheduler for Fair {
-    fn ready(&mut self, thread: ThreadId, pinned: Option<CpuIndex>) -> CpuIndex {
+    fn ready(&mut self, thread: ThreadId, pinned: Option<CpuIndex>, _: Moment) -> CpuIndex {
         if self.ran.len() <= thread {
             self.ran.resize(thread + 1, Picos::ZERO);
             self.last_cpu.resize(thread + 1, None);
@@ -88,11 +92,15 @@ impl Scheduler for Fair {
         cpu
     }
 
-    fn preempted(&mut self, thread: ThreadId, cpu: CpuIndex) {
+    fn preempts(&self, _: ThreadId, _: CpuIndex) -> bool {
+        false
+    }
+
+    fn preempted(&mut self, thread: ThreadId, cpu: CpuIndex, _: Moment) {
         self.queues[cpu].insert((self.ran[thread], thread));
     }
 
-    fn next(&mut self, cpu: CpuIndex) -> Option<(ThreadId, Option<CpuIndex>)> {
+    fn next(&mut self, cpu: CpuIndex, _: Moment) -> Option<(ThreadId, Option<CpuIndex>)> {
         self.running[cpu] = None;
         let own = self.queues[cpu].pop_first();
         let taken = own.or_else(|| {
@@ -117,7 +125,7 @@ impl Scheduler for Fair {
         Some((thread, before.filter(|before| *before != cpu)))
     }
 
-    fn ran(&mut self, thread: ThreadId, span: Picos) {
+    fn ran(&mut self, thread: ThreadId, span: Picos, _: Moment) {
         self.ran[thread] += span;
     }
 

@@ -12,6 +12,10 @@ const THREADS_PER_CORE: usize = 2;
 const CPUS: usize = 4;
 const THREADS: usize = 9;
 
+fn topology() -> Topology {
+    Topology { cpus: CPUS, threads_per_core: THREADS_PER_CORE, cores_per_package: 2 }
+}
+
 /// Made-up threads on CPUs, which a scheduler distributes.
 struct World {
     scheduler: Started,
@@ -24,6 +28,7 @@ struct World {
     /// Threads within a moved region.
     away: BTreeSet<ThreadId>,
     dedicated: [bool; CPUS],
+    now: Moment,
     /// What happened, to compare runs by.
     log: Vec<(ThreadId, CpuIndex)>,
 }
@@ -31,7 +36,7 @@ struct World {
 impl World {
     fn new(scheduling: Scheduling, seed: u64) -> Self {
         Self {
-            scheduler: scheduling.start(CPUS, THREADS_PER_CORE),
+            scheduler: scheduling.start(topology()),
             random: fastrand::Rng::with_seed(seed),
             sleeping: (0..THREADS).collect(),
             waiting: BTreeSet::new(),
@@ -39,6 +44,7 @@ impl World {
             known: BTreeSet::new(),
             away: BTreeSet::new(),
             dedicated: [false; CPUS],
+            now: Moment::START,
             log: Vec::new(),
         }
     }
@@ -54,7 +60,7 @@ impl World {
             self.scheduler.ready_away(thread)
         } else {
             self.away.remove(&thread);
-            self.scheduler.ready(thread, Self::pinned(thread))
+            self.scheduler.ready(thread, Self::pinned(thread), self.now)
         };
         assert_eq!(self.dedicated[cpu], is_away, "{thread} {cpu}");
         if let Some(pinned) = Self::pinned(thread).filter(|_| !is_away)
@@ -65,14 +71,22 @@ impl World {
         self.known.insert(thread);
         assert!(self.waiting.insert(thread));
         assert_eq!(self.scheduler.home(thread), Some(cpu));
-        if self.running[cpu].is_none() {
-            self.next(cpu);
+        match self.running[cpu] {
+            None => self.next(cpu),
+            Some(running) if self.scheduler.preempts(thread, cpu) => self.preempted(running, cpu),
+            Some(_) => {}
         }
+    }
+
+    fn preempted(&mut self, thread: ThreadId, cpu: CpuIndex) {
+        self.scheduler.preempted(thread, cpu, self.now);
+        self.waiting.insert(thread);
+        self.next(cpu);
     }
 
     fn next(&mut self, cpu: CpuIndex) {
         self.running[cpu] = None;
-        if let Some((thread, before)) = self.scheduler.next(cpu) {
+        if let Some((thread, before)) = self.scheduler.next(cpu, self.now) {
             assert!(self.waiting.remove(&thread), "{thread} does not wait");
             assert!(!self.dedicated[cpu] || self.away.contains(&thread), "{thread} {cpu}");
             assert_ne!(before, Some(cpu));
@@ -97,10 +111,10 @@ impl World {
             }
             // The thread's turn is over.
             (3..=5, Some(thread)) => {
-                self.scheduler.ran(thread, self.scheduler.turn());
-                self.scheduler.preempted(thread, cpu);
-                self.waiting.insert(thread);
-                self.next(cpu);
+                let turn = self.scheduler.turn();
+                self.now = self.now + turn;
+                self.scheduler.ran(thread, turn, self.now);
+                self.preempted(thread, cpu);
             }
             // The second core is dedicated, or given back.
             (6, _) => {
@@ -134,15 +148,12 @@ impl World {
         }
     }
 
-    /// Checks that each thread is in one place, and that time slices are limited where others wait.
+    /// Checks that each thread is in one place, and that time slices are limited if others wait.
     fn check(&self) {
         let running = self.running.iter().flatten().count();
         assert_eq!(running + self.waiting.len() + self.sleeping.len(), THREADS);
-        if self.waiting.is_empty() {
-            assert!((0..CPUS).all(|cpu| self.scheduler.slice(cpu).is_none()));
-        } else {
-            assert!((0..CPUS).any(|cpu| self.scheduler.slice(cpu).is_some()));
-        }
+        let is_limited = |cpu: CpuIndex| self.scheduler.slice(cpu).is_some();
+        assert!(self.waiting.is_empty() || (0..CPUS).any(is_limited));
     }
 }
 
@@ -185,12 +196,12 @@ fn no_thread_starves() {
         });
         let mut waits = [0; THREADS];
         for _ in 0..1000 {
+            let turn = world.scheduler.turn();
+            world.now = world.now + turn;
             for cpu in 0..CPUS {
                 let Some(thread) = world.running[cpu] else { continue };
-                world.scheduler.ran(thread, world.scheduler.turn());
-                world.scheduler.preempted(thread, cpu);
-                world.waiting.insert(thread);
-                world.next(cpu);
+                world.scheduler.ran(thread, turn, world.now);
+                world.preempted(thread, cpu);
             }
             for (thread, turns) in waits.iter_mut().enumerate() {
                 *turns = if world.waiting.contains(&thread) { *turns + 1 } else { 0 };
@@ -228,4 +239,85 @@ fn machines_finish_all_threads_and_one_seed_has_one_result() {
         };
         assert_eq!(run(3), run(3), "{}", scheduling.name());
     }
+}
+
+/// MuQSS: 6 ms of 2^20 ns run, then a deadline 836 / 128 of that away.
+#[test]
+fn muqss_runs_the_thread_with_the_earliest_deadline() {
+    let one_core = Topology { cpus: 1, threads_per_core: 1, cores_per_package: 1 };
+    let mut scheduler = Scheduling::MuQss.start(one_core);
+    let at = |ms: f64| Moment::START + Picos::from_ns(ms * f64::from(1 << 20));
+    let ms = |ms: f64| Picos::from_ns(ms * f64::from(1 << 20));
+    let (computes, sleeps) = (0, 1);
+    scheduler.ready(sleeps, None, at(0.0));
+    assert_eq!(scheduler.next(0, at(0.0)), Some((sleeps, None)));
+    // It sleeps after 1 ms of its slice, and keeps its deadline at 39.2 ms.
+    scheduler.ran(sleeps, ms(1.0), at(1.0));
+    scheduler.ready(computes, None, at(1.0));
+    assert_eq!(scheduler.next(0, at(1.0)), Some((computes, None)));
+    assert_eq!(scheduler.slice(0), Some(ms(6.0)));
+    // Its deadline is at 40.2 ms: the other one is earlier, and goes first as soon as it wakes up.
+    scheduler.ran(computes, ms(2.0), at(3.0));
+    scheduler.ready(sleeps, None, at(3.0));
+    assert!(scheduler.preempts(sleeps, 0));
+    scheduler.preempted(computes, 0, at(3.0));
+    assert_eq!(scheduler.next(0, at(3.0)), Some((sleeps, None)));
+    assert_eq!(scheduler.slice(0), Some(ms(5.0)));
+    // When its slice is used up, its deadline is at 47.2 ms, and the other one's turn comes.
+    scheduler.ran(sleeps, ms(5.0), at(8.0));
+    scheduler.preempted(sleeps, 0, at(8.0));
+    assert_eq!(scheduler.next(0, at(8.0)), Some((computes, None)));
+    assert_eq!(scheduler.slice(0), Some(ms(4.0)));
+    assert!(!scheduler.preempts(sleeps, 0));
+    // Alone, it would have got a new slice after 4 ms, and would be 1 ms within it.
+    scheduler.ran(computes, ms(5.0), at(13.0));
+    assert_eq!(scheduler.slice(0), Some(ms(5.0)));
+    assert!(scheduler.preempts(sleeps, 0), "its deadline is at 51.2 ms");
+}
+
+#[test]
+fn muqss_leaves_with_little_of_a_slice_as_if_it_were_used_up() {
+    let one_core = Topology { cpus: 1, threads_per_core: 1, cores_per_package: 1 };
+    for (left_us, expected) in [(99.0, 6.0 * 1024.0), (101.0, 101.0)] {
+        let mut scheduler = Scheduling::MuQss.start(one_core);
+        let us = |us: f64| Picos::from_ns(us * 1024.0);
+        scheduler.ready(0, None, Moment::START);
+        scheduler.next(0, Moment::START);
+        let end = Moment::START + us(6.0 * 1024.0 - left_us);
+        scheduler.ran(0, us(6.0 * 1024.0 - left_us), end);
+        assert_eq!(scheduler.next(0, end), None);
+        scheduler.ready(0, None, end);
+        scheduler.next(0, end);
+        assert_eq!(scheduler.slice(0), Some(us(expected)));
+    }
+}
+
+/// Four cores of two CPUs, in two packages.
+#[test]
+fn muqss_takes_what_is_near() {
+    let topology = Topology { cpus: 8, threads_per_core: 2, cores_per_package: 2 };
+    let mut scheduler = Scheduling::MuQss.start(topology);
+    let now = Moment::START;
+    let mut seat = |thread| {
+        let cpu = scheduler.ready(thread, None, now);
+        scheduler.next(cpu, now);
+        cpu
+    };
+    // Idle cores of the package, then their second CPUs, then the other package.
+    assert_eq!([0, 1, 2, 3, 4, 5, 6, 7].map(&mut seat), [0, 2, 1, 3, 4, 6, 5, 7]);
+    // Where all have as much to do, the first of the nearest. Its core has one queue.
+    assert_eq!(scheduler.ready(8, None, now), 0);
+    assert_eq!(scheduler.ready(9, None, now), 2);
+    assert_eq!(scheduler.ready(10, None, now), 4);
+    // A CPU takes what waits at its own core, then in its package.
+    assert_eq!(scheduler.next(1, now), Some((8, None)));
+    assert_eq!(scheduler.next(1, now), Some((9, None)));
+    assert_eq!(scheduler.next(1, now), Some((10, None)));
+    assert_eq!(scheduler.next(1, now), None);
+    // Of what waits elsewhere, it takes that of the longest queue.
+    assert_eq!(scheduler.ready(11, Some(4), now), 4);
+    for thread in [12, 13, 14] {
+        scheduler.ready(thread, Some(6), now);
+    }
+    assert_eq!(scheduler.next(1, now), None, "they may run on another CPU alone");
 }

@@ -1,0 +1,261 @@
+//! A scheduler in the manner of MuQSS, which papers 001 (§6.1) and 003 (§3.2) ran.
+//!
+//! MuQSS is "the multiple queue skiplist scheduler" of Linux's -ck patches. What is here follows
+//! its source, `kernel/sched/MuQSS.c` of the versions 0.157 and 0.202, for threads of one priority,
+//! with a queue for each core (paper 003 §3.2) and `interactive` set to 0 (paper 001 §6.1).
+//!
+//! Each thread has a deadline. Of those that wait, the one with the earliest runs next. A thread
+//! runs for up to a slice, over as many turns as it takes; then it gets a new slice, and a deadline
+//! that counts from then. So a thread that sleeps often has an old deadline when it wakes up, and
+//! takes the CPU from one that computes all the time.
+//!
+//! Left out: other priorities, and the interrupts that make another CPU look at its queue once
+//! more, which with `interactive` at 0 never brings it the thread that woke up.
+
+use std::collections::BTreeMap;
+
+use super::{CpuIndex, Scheduler, ThreadId, Topology};
+use crate::{Moment, Picos};
+
+/// How long a thread runs until it gets a new deadline: `rr_interval` of 6 ms, each counted as 2^20
+/// ns.
+const SLICE: Picos = Picos::from_ps(6 * MILLISECOND_PS);
+/// How far a new deadline is away, with nice level 0: `prio_ratios[20]` is 836, of 128.
+const DEADLINE: Picos = Picos::from_ps(836 * 6 * MILLISECOND_PS / 128);
+/// A thread that leaves its CPU with less of its slice gets a new one: `RESCHED_US` of 100, each
+/// counted as 2^10 ns.
+const USED_UP: Picos = Picos::from_ps(100 * 1024 * 1000);
+const MILLISECOND_PS: u64 = (1 << 20) * 1000;
+
+/// The scheduler.
+#[derive(Clone, Debug)]
+pub(crate) struct MuQss {
+    topology: Topology,
+    /// The threads that wait at each core: by deadline, then in the order in which they came.
+    queues: Vec<BTreeMap<(Moment, u64), ThreadId>>,
+    /// How many threads have ever waited.
+    arrivals: u64,
+    running: Vec<Option<ThreadId>>,
+    tasks: Vec<Task>,
+    /// Cores that are reserved for moved regions.
+    dedicated: Vec<bool>,
+}
+
+#[derive(Clone, Debug)]
+struct Task {
+    deadline: Moment,
+    /// What is left of its slice.
+    slice: Picos,
+    /// Where it waits, or was last.
+    cpu: Option<CpuIndex>,
+    /// Where it ran last.
+    ran_on: Option<CpuIndex>,
+    may_run: MayRun,
+}
+
+impl Task {
+    /// A thread that was never ready.
+    const fn new() -> Self {
+        let (cpu, ran_on, may_run) = (None, None, MayRun::Anywhere);
+        Self { deadline: Moment::START, slice: SLICE, cpu, ran_on, may_run }
+    }
+}
+
+/// Where a thread may run.
+#[derive(Clone, Copy, Debug)]
+enum MayRun {
+    Anywhere,
+    On(CpuIndex),
+    Away,
+}
+
+impl MuQss {
+    pub(crate) fn new(topology: Topology) -> Self {
+        let cores = topology.cpus / topology.threads_per_core;
+        Self {
+            topology,
+            queues: vec![BTreeMap::new(); cores],
+            arrivals: 0,
+            running: vec![None; topology.cpus],
+            tasks: Vec::new(),
+            dedicated: vec![false; cores],
+        }
+    }
+
+    fn core(&self, cpu: CpuIndex) -> usize {
+        cpu / self.topology.threads_per_core
+    }
+
+    fn may_run(&self, thread: ThreadId, cpu: CpuIndex) -> bool {
+        let is_dedicated = self.dedicated[self.core(cpu)];
+        match self.tasks[thread].may_run {
+            MayRun::Anywhere => !is_dedicated,
+            MayRun::On(only) => cpu == only,
+            MayRun::Away => is_dedicated,
+        }
+    }
+
+    /// Threads that wait at the CPU's core, and the one that runs on it.
+    fn load(&self, cpu: CpuIndex) -> usize {
+        self.queues[self.core(cpu)].len() + usize::from(self.running[cpu].is_some())
+    }
+
+    /// How far a CPU is from another one: itself, the same core, the same package, any.
+    fn distance(&self, from: CpuIndex, to: CpuIndex) -> u8 {
+        let [core, other] = [from, to].map(|cpu| self.core(cpu));
+        match () {
+            () if from == to => 0,
+            () if core == other => 1,
+            () if self.topology.package(core) == self.topology.package(other) => 2,
+            () => 3,
+        }
+    }
+
+    /// The CPU for a thread that can run: the nearest idle one, one whose siblings are idle as well
+    /// if there is one in the package; otherwise the nearest of those with the least to do.
+    fn choose(&self, thread: ThreadId) -> CpuIndex {
+        let from = self.tasks[thread].ran_on.unwrap_or(0);
+        let allowed = || (0..self.running.len()).filter(|cpu| self.may_run(thread, *cpu));
+        let is_shared = |cpu: CpuIndex| {
+            let first = cpu - cpu % self.topology.threads_per_core;
+            let mut siblings = first..first + self.topology.threads_per_core;
+            siblings.any(|sibling| self.running[sibling].is_some())
+        };
+        let key = |cpu: &CpuIndex| {
+            let distance = self.distance(from, *cpu);
+            (distance > 0, distance > 2, is_shared(*cpu), distance, *cpu)
+        };
+        let idle = allowed().filter(|cpu| self.running[*cpu].is_none()).min_by_key(key);
+        let least = |cpu: &CpuIndex| (self.load(*cpu), self.distance(from, *cpu), *cpu);
+        idle.or_else(|| allowed().min_by_key(least)).unwrap_or(0)
+    }
+
+    /// The thread waits at this CPU.
+    fn queue(&mut self, thread: ThreadId, cpu: CpuIndex) {
+        let core = self.core(cpu);
+        self.arrivals += 1;
+        self.queues[core].insert((self.tasks[thread].deadline, self.arrivals), thread);
+        self.tasks[thread].cpu = Some(cpu);
+    }
+
+    /// The thread leaves its CPU.
+    fn leaves(&mut self, thread: ThreadId, now: Moment) {
+        let task = &mut self.tasks[thread];
+        if task.slice < USED_UP {
+            (task.slice, task.deadline) = (SLICE, now + DEADLINE);
+        }
+    }
+
+    /// The first thread that may run on this CPU, and the key and the core of its place: of the
+    /// core's own queue; or of one where more wait, if its deadline is earlier.
+    fn earliest(&self, cpu: CpuIndex) -> Option<(usize, (Moment, u64))> {
+        let core = self.core(cpu);
+        let is_elsewhere = |task: &Task| matches!(task.may_run, MayRun::On(only) if only != cpu);
+        let own = self.queues[core].iter().find(|(_, thread)| !is_elsewhere(&self.tasks[**thread]));
+        let mut best = own.map(|(key, _)| (core, *key));
+        let mut most = if best.is_some() { self.queues[core].len() } else { 0 };
+        if self.dedicated[core] {
+            return best;
+        }
+        let package = self.topology.package(core);
+        let is_near = |other: &usize| self.topology.package(*other) == package;
+        let others = || (0..self.queues.len()).filter(|other| *other != core);
+        let near = others().filter(is_near);
+        // Other packages are for CPUs without work.
+        let far = others().filter(|other| !is_near(other));
+        for (other, is_far) in near.map(|near| (near, false)).chain(far.map(|far| (far, true))) {
+            if is_far && best.is_some() {
+                break;
+            }
+            let Some((key, thread)) = self.queues[other].first_key_value() else { continue };
+            let is_earlier = best.is_none_or(|(_, best)| key.0 < best.0);
+            if self.queues[other].len() > most && is_earlier && self.may_run(*thread, cpu) {
+                (best, most) = (Some((other, *key)), self.queues[other].len());
+            }
+        }
+        best
+    }
+}
+
+impl Scheduler for MuQss {
+    fn ready(&mut self, thread: ThreadId, pinned: Option<CpuIndex>, now: Moment) -> CpuIndex {
+        if self.tasks.len() <= thread {
+            self.tasks.resize(thread + 1, Task::new());
+        }
+        if self.tasks[thread].cpu.is_none() {
+            self.tasks[thread].deadline = now + DEADLINE;
+        }
+        let pinned = pinned.filter(|cpu| !self.dedicated[self.core(*cpu)]);
+        self.tasks[thread].may_run = pinned.map_or(MayRun::Anywhere, MayRun::On);
+        let cpu = self.choose(thread);
+        self.queue(thread, cpu);
+        cpu
+    }
+
+    fn ready_away(&mut self, thread: ThreadId) -> CpuIndex {
+        self.tasks[thread].may_run = MayRun::Away;
+        let cpu = self.choose(thread);
+        self.queue(thread, cpu);
+        cpu
+    }
+
+    fn comes_home(&mut self, thread: ThreadId, home: CpuIndex) {
+        self.tasks[thread].ran_on = Some(home);
+    }
+
+    fn preempts(&self, thread: ThreadId, cpu: CpuIndex) -> bool {
+        let running = self.running[cpu].map(|running| self.tasks[running].deadline);
+        running.is_some_and(|deadline| self.tasks[thread].deadline < deadline)
+    }
+
+    fn preempted(&mut self, thread: ThreadId, cpu: CpuIndex, now: Moment) {
+        self.running[cpu] = None;
+        self.leaves(thread, now);
+        self.queue(thread, cpu);
+    }
+
+    fn next(&mut self, cpu: CpuIndex, now: Moment) -> Option<(ThreadId, Option<CpuIndex>)> {
+        if let Some(left) = self.running[cpu].take() {
+            self.leaves(left, now);
+        }
+        let (core, key) = self.earliest(cpu)?;
+        let thread = self.queues[core].remove(&key)?;
+        self.running[cpu] = Some(thread);
+        let task = &mut self.tasks[thread];
+        task.cpu = Some(cpu);
+        Some((thread, task.ran_on.replace(cpu).filter(|before| *before != cpu)))
+    }
+
+    fn ran(&mut self, thread: ThreadId, span: Picos, now: Moment) {
+        let task = &mut self.tasks[thread];
+        let mut span = span;
+        while span >= task.slice {
+            span = span - task.slice;
+            // Where nothing else could run, the slice ended earlier than now.
+            (task.slice, task.deadline) = (SLICE, now - span + DEADLINE);
+        }
+        task.slice = task.slice - span;
+    }
+
+    fn home(&self, thread: ThreadId) -> Option<CpuIndex> {
+        self.tasks.get(thread).and_then(|task| task.cpu)
+    }
+
+    fn slice(&self, cpu: CpuIndex) -> Option<Picos> {
+        self.running[cpu].map(|thread| self.tasks[thread].slice)
+    }
+
+    fn turn(&self) -> Picos {
+        SLICE
+    }
+
+    fn dedicate(&mut self, cpu: CpuIndex, is_dedicated: bool) {
+        let core = self.core(cpu);
+        self.dedicated[core] = is_dedicated;
+    }
+
+    fn clear(&mut self, cpu: CpuIndex) -> Vec<ThreadId> {
+        let core = self.core(cpu);
+        std::mem::take(&mut self.queues[core]).into_values().collect()
+    }
+}
