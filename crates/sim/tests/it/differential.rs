@@ -6,8 +6,9 @@
 //!
 //! Of 10,000 scenarios five differ. In 7987, 8628 and 9539 several threads act at one moment (in
 //! 9539 two come to a lock), and not in the same order. In 5255 a look of `avxfreq` finds as many
-//! operations as cycles, up to rounding. The cause of 8435 (`user`, an end of code that comes 115 ps
-//! later) is not known yet.
+//! operations as cycles, up to rounding. In 8435 L1 comes later than its median, as the standstill
+//! follows the request; the simulator then takes more off the time to L2, as the documents say, the
+//! second one does not yet.
 
 use dimmer_policy::license::Chance as _;
 use dimmer_processor::model::Model;

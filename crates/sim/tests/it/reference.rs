@@ -4,8 +4,8 @@
 //!
 //! It knows threads that stay on a CPU of their own, P-states without rated power, the governors
 //! `avxfreq` and `user` on models without P-states, and models in which nothing is left to chance
-//! but when clocks are raised, which it is given. At each moment it does all that is due, then looks for the next moment at which anything
-//! can happen. Times are nanoseconds.
+//! but when clocks are raised, which it is given. At each moment it does all that is due, then
+//! looks for the next moment at which anything can happen. Times are nanoseconds.
 
 mod license;
 mod pstates;
