@@ -128,6 +128,8 @@ pub(crate) struct Core {
     pub(crate) scaled: f64,
     /// Whether the machine counts it among the active ones.
     pub(crate) is_counted: bool,
+    /// Whether its threads have requested a P-state since the machine last looked at it.
+    pub(crate) has_asked: bool,
     pub(crate) totals: Totals,
     order: Order,
     /// The demand that the governors saw last, and the level that it asks for.
@@ -162,6 +164,7 @@ impl Core {
             scaled: 0.0,
             cycles: 0.0,
             is_counted: false,
+            has_asked: false,
             totals: Totals { level: vec![Picos::ZERO; levels], ..Totals::default() },
             order,
             demand: Demand::SCALAR,
@@ -345,6 +348,10 @@ impl Core {
         let wakes_at = |time: Option<Time>| time.map_or(Moment::MAX, Time::moment);
         earlier(wakes_at(self.hardware.next_wakeup()));
         earlier(self.raises.unwrap_or(Moment::MAX));
+        // A thread may come at the very moment at which a call is over.
+        if self.act.is_some() && !self.delays.is_stolen(now) {
+            earlier(now);
+        }
         // One act at a time: events due meanwhile are handled when it is over.
         if self.act.is_none() {
             earlier(self.release.unwrap_or(Moment::MAX));

@@ -484,7 +484,6 @@ impl<O: Observer> Machine<O> {
             self.tell_software(core, &before);
         }
         self.cores[core].obey();
-        self.cores[core].halts = self.halts(core);
         let package = self.processor.package(core);
         let before = self.packages[package].active;
         let is_active = self.cores[core].is_active();
@@ -501,6 +500,8 @@ impl<O: Observer> Machine<O> {
             }
             _ => {}
         }
+        // By the clocks with as many active cores as there are now.
+        self.cores[core].halts = self.halts(core);
         self.count_if_armed(core);
         let active = self.packages[package].active;
         if active != before && self.processor.differs(active, before) {
@@ -510,11 +511,13 @@ impl<O: Observer> Machine<O> {
                     continue;
                 }
                 self.advance(other);
+                self.cores[other].halts = self.halts(other);
                 self.set_clock(other);
                 self.schedule(other);
             }
         }
-        if active != before {
+        // What executed only for a request may have stopped.
+        if std::mem::take(&mut self.cores[core].has_asked) || active != before {
             self.rule(core, None);
         }
         self.set_clock(core);

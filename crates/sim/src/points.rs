@@ -173,22 +173,25 @@ impl Points {
         self.domain_of[first]..self.domain_of[last] + 1
     }
 
-    /// Requests this P-state for the core from now on. Returns the cost; if the core already has
-    /// the P-state, there is none beside the call.
+    /// Requests this P-state for the core from now on. Returns the cost; `None` if the core
+    /// requests it already.
     ///
     /// # Errors
     /// If the model does not give the cost of this change.
-    pub(crate) fn ask(&mut self, core: usize, wish: usize) -> Result<Change, SimError> {
-        let from = std::mem::replace(&mut self.wishes[core], Wish(Some(wish))).0.unwrap_or(0);
-        if from == wish {
-            return Ok(Change::default());
-        }
+    pub(crate) fn ask(&mut self, core: usize, wish: usize) -> Result<Option<Change>, SimError> {
+        let from = match std::mem::replace(&mut self.wishes[core], Wish(Some(wish))).0 {
+            Some(from) if from == wish => return Ok(None),
+            // The clock of the first P-state may be lower than that without a request.
+            None if wish == 0 => return Ok(Some(Change::default())),
+            from => from.unwrap_or(0),
+        };
         let name = |index: usize| self.states[index].0.clone();
-        self.changes[from][wish].ok_or_else(|| SimError::NoTransition {
+        let change = self.changes[from][wish].ok_or_else(|| SimError::NoTransition {
             model: self.model.clone(),
             from: name(from),
             to: name(wish),
-        })
+        })?;
+        Ok(Some(change))
     }
 
     /// The cost of a change from one clock to another (GHz): that between the nearest P-states.
@@ -228,7 +231,7 @@ impl Points {
                     (now, now + total)
                 }
             };
-            self.ramp(index, begin, end, fastest);
+            self.ramp(index, now, begin, end, fastest);
         }
         domains
     }
@@ -239,7 +242,7 @@ impl Points {
         let index = self.domain_of[core];
         if self.domains[index].cores.len() == 1 && self.domains[index].ghz > from {
             self.domains[index].ghz = from;
-            self.ramp(index, now, now + span, fastest);
+            self.ramp(index, now, now, now + span, fastest);
         }
     }
 
@@ -266,16 +269,16 @@ impl Points {
         Some(self.domains[index].ramp.as_ref()?.next())
     }
 
-    /// Lets the domain's clock go to its target within this time. Without a request, the clock is
-    /// `fastest` (GHz).
-    fn ramp(&mut self, index: usize, begin: Moment, end: Moment, fastest: f64) {
+    /// Lets the domain's clock go to its target from `begin` to `end`. Without a request, the clock
+    /// is `fastest` (GHz).
+    fn ramp(&mut self, index: usize, now: Moment, begin: Moment, end: Moment, fastest: f64) {
         let clock = self.clock(self.domains[index].target);
         let domain = &mut self.domains[index];
         domain.is_changed = true;
         let (from, to) = (domain.ghz.min(fastest), clock.min(fastest));
-        let steps = steps(from, to);
+        let steps = steps(from, to).min(if end > begin { u32::MAX } else { 1 });
         domain.ramp =
-            (end > begin && steps > 0).then_some(Ramp { from, to, begin, end, steps, done: 0 });
+            (end > now && steps > 0).then_some(Ramp { from, to, begin, end, steps, done: 0 });
         domain.ghz = if domain.ramp.is_some() { from } else { clock };
     }
 

@@ -482,6 +482,45 @@ fn avxfreq_is_never_stuck() {
     }
 }
 
+/// The counter counts what all threads of the core execute, also beside code that asks for more.
+#[test]
+fn avxfreq_counts_on_all_cpus_of_a_core() {
+    let text = builtin("xeon-gold-6130").unwrap();
+    let model = Model::parse(std::path::Path::new("xeon-gold-6130"), text).unwrap();
+    let governor = Governor::AvxFreq;
+    let settings = Settings { governor, threads_per_core: 2, ..Settings::default() };
+    let mut machine = Machine::new(&model, settings, ()).unwrap();
+    let dirty = Segment {
+        class: InstructionClass::Heavy256,
+        upper: dimmer_processor::model::Upper::Dirty,
+        ..heavy(Extent::Time(50 * US))
+    };
+    let sparse = Segment { ipc: 0.1, ..heavy(Extent::Time(50 * US)) };
+    for (cpu, code) in [dirty, sparse].into_iter().enumerate() {
+        machine.spawn("a", Box::new(Script::once([Step::Run(code)])), Some(cpu));
+    }
+    machine.run(at(50 * US)).unwrap();
+    assert_eq!(machine.cores().next().unwrap().interrupts, 1);
+}
+
+/// A thread that comes at the very moment at which a call is over does not keep it from setting its
+/// level, whether it calls again or not.
+#[test]
+fn a_call_sets_its_level_also_if_a_thread_comes_as_it_is_over() {
+    let set = |level| Step::Call(License::Set(LicenseLevel::new(level)));
+    let run = |second: &[Step]| {
+        let mut machine = machine(Settings { governor: Governor::User, ..Settings::default() });
+        let last = [Step::Run(scalar(Extent::Time(10 * US)))];
+        let first = [set(1), Step::Sleep(US)];
+        let steps = [&first[..], second, &last[..]].concat();
+        machine.spawn("a", Box::new(Script::once(steps)), None);
+        machine.run(Moment::MAX).unwrap();
+        machine.cores().next().unwrap().changes
+    };
+    assert_eq!(run(&[]), 1);
+    assert_eq!(run(&[set(0)]), 2);
+}
+
 /// A processor without license levels has nothing to govern.
 #[test]
 fn no_governor_asks_for_a_level_that_the_model_lacks() {

@@ -31,15 +31,18 @@ impl<O: Observer> Machine<O> {
     /// The core's thread requests this P-state.
     pub(super) fn ask(&mut self, core: usize, wish: usize) -> Result<(), SimError> {
         let Some(points) = &mut self.points else { return Ok(()) };
-        let Change { request, total } = points.ask(core, wish)?;
+        let change = points.ask(core, wish)?;
+        let Change { request, total } = change.unwrap_or_default();
         let call = Picos::from_ns(self.settings.costs.call_ns);
-        let kept = request.unwrap_or(call);
         let this = &mut self.cores[core];
-        let (begin, kept_until) = this.delays.steal(self.now, kept);
+        let (begin, kept_until) = this.delays.steal(self.now, request.unwrap_or(call));
         this.totals.interrupts += 1;
-        let done = begin + total.unwrap_or(kept);
         self.observer.asks(begin, kept_until, core, wish);
-        self.rule(core, Some((kept_until, done)));
+        if change.is_some() {
+            this.has_asked = true;
+            let done = begin + total.unwrap_or_default();
+            self.rule(core, Some((kept_until, done.max(kept_until))));
+        }
         Ok(())
     }
 

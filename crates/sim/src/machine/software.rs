@@ -11,7 +11,7 @@ use super::{L0, Machine, Observer};
 use crate::Picos;
 use crate::core::{Act, Running};
 use crate::governor::Software;
-use crate::program::License;
+use crate::program::{License, Segment};
 
 impl<O: Observer> Machine<O> {
     pub(super) fn call(&mut self, core: usize, call: License) {
@@ -27,6 +27,12 @@ impl<O: Observer> Machine<O> {
 
     /// Takes time from the core for the governor in software, which does `act`, if any, at the end.
     pub(super) fn steal(&mut self, core: usize, ns: f64, act: Option<Act>) {
+        // What is over at this moment is done before.
+        if !self.cores[core].delays.is_stolen(self.now)
+            && let Some(over) = self.cores[core].act.take()
+        {
+            self.act(core, over);
+        }
         let this = &mut self.cores[core];
         this.delays.steal(self.now, Picos::from_ns(ns));
         this.act = act.or(this.act);
@@ -59,15 +65,17 @@ impl<O: Observer> Machine<O> {
         }
     }
 
-    /// Arms the interrupt: the first 512-bit operation executed while the counter is armed causes
-    /// an interrupt some cycles later.
+    /// Arms the interrupt: the first 512-bit operation of any thread executed while the counter is
+    /// armed causes an interrupt some cycles later.
     pub(super) fn count_if_armed(&mut self, core: usize) {
+        let is_counted =
+            |segment: &Segment| segment.class == InstructionClass::Heavy512 && segment.share > 0.0;
         let this = &mut self.cores[core];
         if let Software::AvxFreq(avxfreq) = &this.software
             && avxfreq.is_armed()
             && this.act.is_none()
             && this.skid.is_none()
-            && this.demand.class == InstructionClass::Heavy512
+            && this.slots.iter().flatten().any(|running| is_counted(&running.segment))
             && this.is_executing(self.now)
         {
             this.skid = Some(self.settings.costs.skid_cycles);

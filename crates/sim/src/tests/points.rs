@@ -77,6 +77,62 @@ fn boosting_pays_from_where_the_paper_says() {
     assert!((break_even_us / 109.16 - 1.0).abs() < 0.005, "{break_even_us} us");
 }
 
+/// Two cores that share a clock, both at 2 GHz: instructions of the second in its first 10 us, while
+/// the first takes these steps. A request for 3 GHz takes 5 us.
+fn beside(steps: &[Step]) -> f64 {
+    let text = r#"
+schema = "dimmer/model/1"
+name = "A"
+vendor = "V"
+microarchitecture = "M"
+[clock]
+domain = { value = "package", source = "s" }
+[[level]]
+name = "L0"
+bins = [{ cores = 2, mhz = { value = 3000, source = "s" } }]
+[[pstate]]
+name = "P0"
+mhz = { value = 3000, source = "s" }
+[[pstate]]
+name = "P1"
+mhz = { value = 2000, source = "s" }
+[[transition]]
+from = "P1"
+to = "P0"
+request_ns = { value = 5_000, source = "s" }
+[[transition]]
+from = "P0"
+to = "P1"
+"#;
+    let model = Model::parse(std::path::Path::new("made-up"), text).unwrap();
+    let settings = Settings { cores: 2, pstate: Some("P1".to_owned()), ..Settings::default() };
+    let mut machine = Machine::new(&model, settings, ()).unwrap();
+    machine.spawn("a", Box::new(Script::once(steps.to_vec())), Some(0));
+    let code = Step::Run(scalar(Extent::Time(10 * US)));
+    machine.spawn("b", Box::new(Script::once([code])), Some(1));
+    machine.run(at(10 * US)).unwrap();
+    cycles(&machine, 1)
+}
+
+#[test]
+fn a_clock_changes_when_the_request_ends_if_nothing_else_is_known() {
+    let code = Step::Run(scalar(Extent::Time(10 * US)));
+    close(beside(&[Step::Ask(0), code]), 5e3 * 2.0 + 5e3 * 3.0);
+}
+
+#[test]
+fn a_core_that_requests_and_waits_does_not_decide_about_the_clock() {
+    close(beside(&[Step::Ask(0), Step::Sleep(10 * US)]), 10e3 * 2.0);
+}
+
+/// The first core's request counts again when it executes again, and no sooner.
+#[test]
+fn a_request_for_what_is_requested_changes_nothing() {
+    let code = |us: u64| Step::Run(scalar(Extent::Time(us * US)));
+    let sleep = Step::Sleep(2 * US);
+    close(beside(&[Step::Ask(0), code(6), sleep, Step::Ask(0), sleep]), 9e3 * 2.0 + 1e3 * 3.0);
+}
+
 /// Paper 002 §2.1: a module runs at the faster P-state of its two cores; other modules run at their
 /// own.
 #[test]

@@ -1,14 +1,21 @@
 //! The simulator against the one that was written from the documents alone.
 //!
-//! Of 10,000 scenarios three differ, as the two round times differently. In number 2358 the holds
-//! of two levels end within a nanosecond, by one of the two at different nanoseconds. In 3048 and
-//! 9539 two threads come to a lock within a nanosecond, and not in the same order.
+//! Governors in software are drawn only for models without P-states: the documents do not say
+//! enough of the two together. Rated power, free threads, regions, idle states and the other
+//! governors are not drawn, as the second simulator lacks them.
+//!
+//! Of 10,000 scenarios five differ. In 7987, 8628 and 9539 several threads act at one moment (in
+//! 9539 two come to a lock), and not in the same order. In 5255 a look of `avxfreq` finds as many
+//! operations as cycles, up to rounding. In 8435 L1 comes later than its median, as the standstill
+//! follows the request; the simulator then takes more off the time to L2, as the documents say, the
+//! second one does not yet.
 
+use dimmer_policy::license::Chance as _;
 use dimmer_processor::model::Model;
-use dimmer_sim::Governor;
 use dimmer_sim::scenario::Outcome;
+use dimmer_sim::{Governor, Random};
 
-use crate::drawn::{Draws, Step, Work, draw_model};
+use crate::drawn::{Draws, Step, Work, draw_all};
 use crate::reference::{Result, Simulator};
 
 /// Scenarios that are compared; `DIMMER_SIM_SCENARIOS` sets another number.
@@ -42,14 +49,22 @@ fn differences(work: &Work, real: &Outcome, reference: &Result) -> Vec<String> {
         let states = [
             ("throttled", real.throttled, reference.throttled_ns),
             ("still", real.still, reference.still_ns),
+            ("governor", real.stolen, reference.governor_ns),
             ("idle", real.idle, reference.idle_ns),
+            ("below", real.below, reference.below_ns),
         ];
         for (state, real, reference) in states {
             compare(format!("core {index}, {state}"), real.ns(), reference);
         }
         // A difference of one counts.
-        let changes = 1e3 * reference.changes as f64;
-        compare(format!("core {index}, 1000 changes"), 1e3 * real.changes as f64, changes);
+        let counts = [
+            ("changes", real.changes, reference.changes),
+            ("interrupts", real.interrupts, reference.interrupts),
+        ];
+        for (what, real, reference) in counts {
+            let what = format!("core {index}, 1000 {what}");
+            compare(what, 1e3 * real as f64, 1e3 * reference as f64);
+        }
     }
     for (index, (real, reference)) in real.threads.iter().zip(&reference.threads).enumerate() {
         let finished = real.finished.map_or(-1e9, |at| at.since_start().ns());
@@ -66,6 +81,14 @@ fn differences(work: &Work, real: &Outcome, reference: &Result) -> Vec<String> {
     found
 }
 
+/// What the documents say of a scenario. What the seed decides is drawn as the simulator does.
+fn by_the_documents(model: &Model, work: &Work, governor: Governor, seed: u64) -> Result {
+    let period = model.clock.raise_period_ns.as_ref().map_or(0, |period| period.value);
+    let mut chance = Random::new(!seed);
+    let raises = (0..work.cores).map(|_| (period as f64 * chance.uniform() * 1e3).round() / 1e3);
+    Simulator::run(model, work, governor, raises.collect())
+}
+
 #[test]
 fn the_simulator_does_what_its_documents_say() {
     let scenarios = std::env::var("DIMMER_SIM_SCENARIOS").ok();
@@ -73,9 +96,9 @@ fn the_simulator_does_what_its_documents_say() {
     let mut differing = Vec::new();
     for number in 1..=scenarios {
         let mut draws = Draws::new(number);
-        let (model, work) = (draw_model(&mut draws), Work::draw_all(&mut draws));
-        let real = simulate(&model, &work, Governor::Hardware, 1);
-        let found = differences(&work, &real, &Simulator::run(&model, &work));
+        let (model, work, governor) = draw_all(&mut draws);
+        let real = simulate(&model, &work, governor, 1);
+        let found = differences(&work, &real, &by_the_documents(&model, &work, governor, 1));
         if !found.is_empty() {
             differing.push(format!("scenario {number}:\n  {}", found.join("\n  ")));
         }
@@ -91,15 +114,17 @@ fn a_simulator_that_does_something_else_is_found() {
     let (mut found, scenarios) = (0, 20);
     for number in 1..=scenarios {
         let mut draws = Draws::new(number);
-        let (model, work) = (draw_model(&mut draws), Work::draw_all(&mut draws));
-        let real = simulate(&model, &work, Governor::Hardware, 1);
+        let (model, work, governor) = draw_all(&mut draws);
+        let real = simulate(&model, &work, governor, 1);
         let mut other = model.clone();
         for rule in &mut other.rules {
             if let Some(ns) = &mut rule.grant_ns {
                 ns.value += ns.value / 50;
             }
         }
-        found += usize::from(!differences(&work, &real, &Simulator::run(&other, &work)).is_empty());
+        found += usize::from(
+            !differences(&work, &real, &by_the_documents(&other, &work, governor, 1)).is_empty(),
+        );
     }
     assert!(found > 10, "{found} of {scenarios}");
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::{self, Model, Sourced, builtin};
+use dimmer_sim::Governor;
 use dimmer_sim::scenario::Scenario;
 
 /// A small generator (Marsaglia, "Xorshift RNGs", 2003).
@@ -73,6 +74,8 @@ pub(crate) enum Step {
     },
     Lock(usize),
     Unlock(usize),
+    /// Requests the P-state of this number of the model.
+    Pstate(usize),
     Repeat {
         passes: usize,
         steps: Vec<Step>,
@@ -203,7 +206,7 @@ impl Step {
             | Self::Run { length: Length::Us(value) | Length::Instructions(value), .. } => {
                 vec![*value]
             }
-            Self::Lock(_) | Self::Unlock(_) => Vec::new(),
+            Self::Lock(_) | Self::Unlock(_) | Self::Pstate(_) => Vec::new(),
             Self::Repeat { passes, steps } => [vec![*passes as f64], Self::values(steps)].concat(),
             Self::Choose { branches, .. } => {
                 branches.iter().flat_map(|steps| Self::values(steps)).collect()
@@ -221,6 +224,7 @@ impl Step {
             Self::Sleep { us } => writeln!(text, "  {{ sleep_us = {} }},", number(*us)),
             Self::Lock(number) => writeln!(text, "  {{ lock = {number} }},"),
             Self::Unlock(number) => writeln!(text, "  {{ unlock = {number} }},"),
+            Self::Pstate(number) => writeln!(text, "  {{ pstate = \"P{number}\" }},"),
             Self::Run { code, length: Length::Us(us) } => {
                 writeln!(text, "  {{ run = \"{code}\", us = {} }},", number(*us))
             }
@@ -270,6 +274,8 @@ pub(crate) struct Work {
     /// Numbers of the steps that are drawn from distributions, which have no others, or none that
     /// is not rounded to it.
     pub(crate) drawn: Vec<f64>,
+    /// The P-state that all cores request at the start.
+    pub(crate) pstate: Option<usize>,
 }
 
 impl Code {
@@ -335,8 +341,16 @@ impl Thread {
 impl Work {
     /// On cores of one CPU each, until all is done.
     pub(crate) fn new(cores: usize, codes: Vec<Code>, threads: Vec<Thread>) -> Self {
-        let drawn = Vec::new();
-        Self { cores, threads_per_core: 1, smt_share: 1.0, codes, threads, end_us: None, drawn }
+        Self {
+            cores,
+            threads_per_core: 1,
+            smt_share: 1.0,
+            codes,
+            threads,
+            end_us: None,
+            drawn: Vec::new(),
+            pstate: None,
+        }
     }
 
     /// A workload on up to four cores: bursts of some kinds of code, and gaps from a microsecond to
@@ -357,24 +371,6 @@ impl Work {
         let threads = (0..cores).map(|cpu| Thread::draw(draws, cpu, codes.len())).collect();
         let end_us = draws.is(0.3).then(|| draws.size(1000.0, 50_000.0));
         Self { end_us, ..Self::new(cores, codes, threads) }
-    }
-
-    /// The same with all that a scenario may have: several CPUs of a core, locks, choices and
-    /// distributions.
-    pub(crate) fn draw_all(draws: &mut Draws) -> Self {
-        let mut work = Self::draw(draws);
-        if draws.is(0.4) {
-            work.add_siblings(draws);
-        }
-        if draws.is(0.3) {
-            work.add_chance(draws);
-        }
-        if draws.is(0.5) {
-            for thread in &mut work.threads {
-                thread.steps = Step::locked(&thread.steps, draws, 0);
-            }
-        }
-        work
     }
 
     /// Cores become ones of several CPUs, of which some have no thread.
@@ -407,6 +403,19 @@ impl Work {
         self.drawn = values;
     }
 
+    /// Adds requests for P-states, of which there is this number.
+    fn add_requests(&mut self, pstates: usize, draws: &mut Draws) {
+        self.pstate = draws.is(0.5).then(|| draws.below(pstates));
+        for thread in &mut self.threads {
+            if draws.is(0.7) {
+                for _ in 0..1 + draws.below(3) {
+                    let at = draws.below(thread.steps.len());
+                    thread.steps.insert(at, Step::Pstate(draws.below(pstates)));
+                }
+            }
+        }
+    }
+
     /// The scenario as a file.
     pub(crate) fn toml(&self) -> String {
         let mut text = format!(
@@ -415,6 +424,9 @@ impl Work {
              threads_per_core = {}\nsmt_share = {:?}\n",
             self.cores, self.threads_per_core, self.smt_share
         );
+        if let Some(number) = self.pstate {
+            _ = writeln!(text, "pstate = \"P{number}\"");
+        }
         if let Some(us) = self.end_us {
             _ = writeln!(text, "end_us = {us:?}");
         }
@@ -485,6 +497,65 @@ pub(crate) fn flat(mut model: Model) -> Model {
         }
     }
     model
+}
+
+/// A model and a workload with all that the two may have: several CPUs of a core, locks, choices,
+/// distributions and P-states, or a governor in software.
+pub(crate) fn draw_all(draws: &mut Draws) -> (Model, Work, Governor) {
+    let (mut model, mut work) = (draw_model(draws), Work::draw(draws));
+    if draws.is(0.4) {
+        work.add_siblings(draws);
+    }
+    if draws.is(0.3) {
+        work.add_chance(draws);
+    }
+    if draws.is(0.5) {
+        for thread in &mut work.threads {
+            thread.steps = Step::locked(&thread.steps, draws, 0);
+        }
+    }
+    if draws.is(0.4) {
+        add_pstates(&mut model, draws);
+        work.add_requests(model.pstates.len(), draws);
+        return (model, work, Governor::Hardware);
+    }
+    let governor = [Governor::Hardware, Governor::AvxFreq, Governor::User][draws.below(3)];
+    if governor != Governor::Hardware {
+        for level in &mut model.levels[1..] {
+            level.reduced_mhz =
+                draws.is(0.7).then(|| made_up(2000 + draws.below(2000) as u64)).flatten();
+        }
+        let period = made_up(1000 + draws.below(700_000) as u64);
+        model.clock.raise_period_ns = draws.is(0.7).then_some(period).flatten();
+    }
+    (model, work, governor)
+}
+
+/// Adds P-states to a model, and what changing between them takes.
+fn add_pstates(model: &mut Model, draws: &mut Draws) {
+    let mhz = [4000, 3000, 2200, 1200];
+    let pstate = |number: usize| model::PState {
+        name: format!("P{number}"),
+        mhz: made_up(mhz[number]).unwrap(),
+        mv: None,
+    };
+    model.pstates = (0..2 + draws.below(3)).map(pstate).collect();
+    for from in &model.pstates {
+        for to in &model.pstates {
+            if from != to {
+                let request_ns = draws.below(20_000) as u64;
+                let total_ns = request_ns + draws.below(20_000) as u64;
+                model.transitions.push(model::Transition {
+                    from: from.name.clone(),
+                    to: to.name.clone(),
+                    request_ns: draws.is(0.9).then(|| made_up(request_ns)).flatten(),
+                    total_ns: draws.is(0.9).then(|| made_up(total_ns)).flatten(),
+                });
+            }
+        }
+    }
+    let domains = [model::Domain::Core, model::Domain::Package];
+    model.clock.domain = made_up(domains[draws.below(2)]);
 }
 
 /// A model of which something is different than in those that come with Dimmer, with nothing left

@@ -113,13 +113,15 @@ impl Simulator<'_> {
                 self.cores[core].doing = Doing::Still { to, until_ns, slot_ns: None };
             }
             Doing::Still { to, until_ns, slot_ns } if self.is_due(until_ns) => {
-                self.result.cores[core].changes += u64::from(to != self.cores[core].level);
+                let is_change = !self.is_governed() && to != self.cores[core].level;
+                self.result.cores[core].changes += u64::from(is_change);
                 self.cores[core].level = to;
                 self.cores[core].doing = Doing::Nothing;
                 self.decides(core, slot_ns);
             }
-            _ => {}
+            _ => return,
         }
+        self.is_something_done = true;
     }
 
     /// The governor sees what code runs.
@@ -129,6 +131,7 @@ impl Simulator<'_> {
         if saw == runs {
             return;
         }
+        self.is_something_done = true;
         let (had, asks) = (self.asks_for(saw), self.asks_for(runs));
         let now = whole(self.now);
         let this = &mut self.cores[core];
@@ -304,7 +307,11 @@ impl Simulator<'_> {
     }
 
     pub(super) fn is_still(&self, core: usize) -> bool {
-        matches!(self.cores[core].doing, Doing::Still { .. })
+        let is_still = match self.cores[core].doing {
+            Doing::Still { to, .. } => self.stops_for(core, to),
+            _ => false,
+        };
+        is_still || self.is_still_by_software(core)
     }
 
     /// Whether code that asks for a level is throttled on a core.

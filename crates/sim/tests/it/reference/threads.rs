@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 
-use super::Simulator;
+use dimmer_sim::Governor;
+
+use super::{Simulator, rounded};
 use crate::drawn::{self, Code, Length, Step, Work};
 
 #[derive(Clone, Copy, Debug)]
@@ -37,17 +39,20 @@ pub(super) struct Thread<'a> {
     pub(super) round: Vec<usize>,
     pub(super) next: usize,
     pub(super) rounds: u64,
+    /// The level that it last called the governor for.
+    told: Option<usize>,
 }
 
 impl<'a> Thread<'a> {
     pub(super) fn new(thread: &'a drawn::Thread, work: &Work) -> Self {
         Self {
             core: thread.cpu / work.threads_per_core,
-            at: At::Asleep { until_ns: thread.begin_us * 1000.0 },
+            at: At::Asleep { until_ns: rounded(thread.begin_us * 1000.0) },
             steps: Step::single(&thread.steps),
             round: Step::written_out(&thread.steps),
             next: 0,
             rounds: thread.times,
+            told: None,
         }
     }
 }
@@ -61,6 +66,7 @@ impl Simulator<'_> {
                 At::Runs { left, until_ns, .. } if left > 0.5 && !self.is_due(until_ns) => return,
                 _ => {}
             }
+            self.is_something_done = true;
             let thread = &mut self.threads[index];
             if thread.next == thread.round.len() {
                 (thread.next, thread.rounds) = (0, thread.rounds - 1);
@@ -72,13 +78,23 @@ impl Simulator<'_> {
             }
             let step = thread.round[thread.next];
             thread.next += 1;
+            if let (Governor::User, Step::Run { code, .. }) = (self.governor, thread.steps[step]) {
+                let core = thread.core;
+                let asks = self.asks_for(Some(self.work.codes[*code]));
+                if self.threads[index].told.replace(asks) != Some(asks) {
+                    self.calls(core, asks);
+                }
+            }
+            let thread = &mut self.threads[index];
             thread.at = match *thread.steps[step] {
                 Step::Sleep { us: 0.0 } | Step::Run { length: Length::Us(0.0), .. } => continue,
                 Step::Run { length: Length::Instructions(n), .. } if n < 1.0 => continue,
-                Step::Sleep { us } => At::Asleep { until_ns: self.now + us * 1000.0 },
-                Step::Run { length: Length::Us(us), .. } => {
-                    At::Runs { step, left: f64::INFINITY, until_ns: self.now + us * 1000.0 }
-                }
+                Step::Sleep { us } => At::Asleep { until_ns: self.now + rounded(us * 1000.0) },
+                Step::Run { length: Length::Us(us), .. } => At::Runs {
+                    step,
+                    left: f64::INFINITY,
+                    until_ns: self.now + rounded(us * 1000.0),
+                },
                 Step::Run { length: Length::Instructions(left), .. } => {
                     At::Runs { step, left, until_ns: f64::INFINITY }
                 }
@@ -95,10 +111,15 @@ impl Simulator<'_> {
                 Step::Unlock(number) => {
                     let lock = self.locks.entry(number).or_default();
                     if let Some(first) = lock.waiting.pop_front() {
-                        self.threads[first].at = At::Asleep { until_ns: self.now };
+                        self.woken.push_back(first);
                     } else {
                         lock.is_taken = false;
                     }
+                    continue;
+                }
+                Step::Pstate(number) => {
+                    let core = thread.core;
+                    self.asks_for_pstate(core, number);
                     continue;
                 }
                 Step::Repeat { .. } | Step::Choose { .. } => {
@@ -141,7 +162,7 @@ impl Simulator<'_> {
         }
     }
 
-    fn active_beside(&self, core: usize) -> u32 {
+    pub(super) fn active_beside(&self, core: usize) -> u32 {
         let package = self.package(core);
         let cores = 0..self.cores.len();
         let active =
@@ -152,7 +173,7 @@ impl Simulator<'_> {
     /// A thread's instructions per nanosecond.
     pub(super) fn rate(&self, thread: usize) -> f64 {
         let core = self.threads[thread].core;
-        if !self.runs(thread) || self.is_still(core) {
+        if !self.runs(thread) || self.is_still(core) || self.is_kept(core) {
             return 0.0;
         }
         let code = self.code(thread);
@@ -166,9 +187,12 @@ impl Simulator<'_> {
             (true, true) => chained.map_or(1.0, |factor| factor.value),
         };
         let level = self.cores[core].level;
-        let issue = self.model.levels[level].issue_ratio.as_ref().map_or(1.0, |ratio| ratio.value);
+        let issue = match &self.model.levels[level].issue_ratio {
+            Some(ratio) if !self.is_governed() => ratio.value,
+            _ => 1.0,
+        };
         let share = if self.running_on(core).len() > 1 { self.work.smt_share } else { 1.0 };
-        let clock = share * self.clock(level, self.active_beside(core));
+        let clock = share * self.pstate_ghz(core).min(self.cap(core));
         1.0 / (1.0 / (code.per_cycle * throttle * issue * clock) + code.memory_ns)
     }
 }
