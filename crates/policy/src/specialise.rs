@@ -42,9 +42,9 @@ impl Class {
     }
 }
 
-/// The least level of the cores that the thread may run on that suffices for its class; `None`: none
-/// does (corner case 2 of §3.2). What it asks for is then allowed where it runs, for as long as it
-/// runs there.
+/// The least level, of the cores that the thread may run on, that suffices for its class; `None`:
+/// none does (corner case 2 of §3.2). What it asks for is then allowed where it runs, for as long
+/// as it runs there.
 ///
 /// * `levels`: the levels of the cores that its affinity allows.
 pub fn home(class: Class, levels: impl IntoIterator<Item = LicenseLevel>) -> Option<LicenseLevel> {

@@ -1,3 +1,5 @@
+//! Tests of core specialisation: threads, cores, and a made-up scheduler that does what they say.
+
 use std::collections::VecDeque;
 
 use dimmer_processor::units::{Nanos, Time};
