@@ -21,7 +21,7 @@ use serde::Serialize;
 use crate::estimate::EstimateEntry;
 use crate::machine::MachineDescription;
 use crate::page::PageError;
-use crate::scan::{self, ModelEntry, WideFunction};
+use crate::scan::{self, LeadingFunction, ModelEntry, WideFunction};
 use crate::screen::Screen;
 
 /// Shares of all times for which quantiles are reported.
@@ -352,12 +352,14 @@ fn at(known: &[WideFunction], address: u64) -> Option<&WideFunction> {
     (address - function.address < function.size).then_some(function)
 }
 
-/// The most demanding function in `known` that the one at `address` jumps into the middle of.
-fn entered_by(known: &[WideFunction], address: u64) -> Option<&WideFunction> {
-    let leads =
-        |function: &&WideFunction| function.leaders.iter().any(|leader| leader.address == address);
-    let class = |function: &&WideFunction| function.class.parse::<InstructionClass>().ok();
-    known.iter().filter(leads).max_by_key(class)
+/// The most demanding function in `known` that the one at `address` jumps into the middle of, and
+/// what is known of the latter.
+fn entered_by(known: &[WideFunction], address: u64) -> Option<(&WideFunction, &LeadingFunction)> {
+    let led = known.iter().filter_map(|function| {
+        let leader = function.leaders.iter().find(|leader| leader.address == address)?;
+        Some((function, leader))
+    });
+    led.max_by_key(|(function, _)| function.class.parse::<InstructionClass>().ok())
 }
 
 /// The source of the rule by which the most demanding class of these functions requests no level.
@@ -379,10 +381,11 @@ fn runnable(function: &WideFunction, machine: &Machine) -> String {
 }
 
 impl Function {
-    /// `own` is what is known of the function, `entered` the function that it was hooked for.
+    /// `own` is what is known of the function. Without that, `entered` is the function that it was
+    /// hooked for, and what is known of it as that one's leader.
     fn new(
         place: &FunctionPlace,
-        (own, entered): (Option<&WideFunction>, Option<&WideFunction>),
+        (own, entered): (Option<&WideFunction>, Option<(&WideFunction, &LeadingFunction)>),
         tally: &Tally,
         threads: usize,
         run: &Run<'_>,
@@ -391,8 +394,7 @@ impl Function {
         let seconds = run.observed.lasted.as_secs_f64();
         let on_cpu = run.on_cpu.as_secs_f64();
         let within = tally.lasted.mean().map(|_| tally.lasted.sum() * 1e-9);
-        let leader = entered
-            .and_then(|entered| entered.leaders.iter().find(|leader| leader.address == address));
+        let (entered, leader) = entered.unzip();
         let leader_name = leader.and_then(|leader| leader.name.clone());
         let title = match (own, entered) {
             (Some(own), _) => scan::title(own),

@@ -158,9 +158,14 @@ fn all(report: &Report) -> Markup {
 }
 
 fn files(report: &Report) -> Markup {
-    let header =
-        ["file", "functions of these classes", "hooked", "of these not all calls counted", "problem"]
-            .map(str::to_owned);
+    let header = [
+        "file",
+        "functions of these classes",
+        "hooked",
+        "of these not all calls counted",
+        "problem",
+    ]
+    .map(str::to_owned);
     let row = |file: &File| {
         let numbers = [file.wide_functions, file.hooked, file.entered_unseen].map(length);
         let problem = file.problem.clone().unwrap_or_default();
