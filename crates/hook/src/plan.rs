@@ -96,7 +96,7 @@ impl FromStr for PlannedEntry {
 /// # Errors
 /// If the file is not there, or nothing can be written.
 pub fn keep_plan(file: &Path, mut entries: Vec<PlannedEntry>, directory: &Path) -> io::Result<()> {
-    entries.sort_unstable_by_key(|entry| entry.address);
+    sort(&mut entries);
     let kept = kept_at(file, directory)?;
     // A file without code has no runtime either.
     let runtime = dimmer_scan::runtime(&Mapped::new(&File::open(file)?)?).ok().flatten();
@@ -115,7 +115,7 @@ pub fn add_to_plan(file: &Path, entries: &[PlannedEntry], directory: &Path) -> i
     let is_new = |one: &&PlannedEntry| plan.entries.iter().all(|own| own.address != one.address);
     let new: Vec<PlannedEntry> = entries.iter().filter(is_new).copied().collect();
     plan.entries.extend(new);
-    plan.entries.sort_unstable_by_key(|entry| entry.address);
+    sort(&mut plan.entries);
     replace(&kept, &plan.write())
 }
 
@@ -133,8 +133,11 @@ pub struct Counts {
     pub functions: usize,
     /// The number of these functions with an entry that can be hooked.
     pub hookable: usize,
-    /// Entries that can be hooked.
+    /// Entries that can be hooked, and functions that jump into the middle of others and are hooked
+    /// for that.
     pub entries: usize,
+    /// The number of hookable functions that others enter in the middle where no hook counts that.
+    pub entered_unseen: usize,
 }
 
 /// Keeps a plan of what to hook of a file for these classes, so that processes with the directory
@@ -203,12 +206,18 @@ impl Plan {
         if functions.is_empty() || is_own_ground(&dimmer_scan::soname(bytes)?.unwrap_or_default()) {
             return Ok(());
         }
+        let own: BTreeSet<u64> = functions.iter().map(|one| one.addresses.start).collect();
         for function in functions {
             let before = self.entries.len();
-            let entries = function.hookable_entries();
+            let leaders = function.hookable_leaders().filter(|(start, _)| !own.contains(start));
+            let entries = function.hookable_entries().chain(leaders);
             self.entries.extend(entries.map(|(address, bytes)| PlannedEntry::new(address, bytes)));
-            self.counts.hookable += usize::from(self.entries.len() > before);
+            let is_hookable = self.entries.len() > before;
+            self.counts.hookable += usize::from(is_hookable);
+            let is_unseen = is_hookable && function.is_entered_unseen(|start| own.contains(&start));
+            self.counts.entered_unseen += usize::from(is_unseen);
         }
+        sort(&mut self.entries);
         self.counts.entries = self.entries.len();
         Ok(())
     }
@@ -221,8 +230,8 @@ impl Plan {
             // Writing to a string cannot fail.
             let _ = writeln!(text, "{RUNTIME}{runtime}");
         }
-        let Counts { functions, hookable, entries } = self.counts;
-        let _ = writeln!(text, "{functions} {hookable} {entries}");
+        let Counts { functions, hookable, entries, entered_unseen } = self.counts;
+        let _ = writeln!(text, "{functions} {hookable} {entries} {entered_unseen}");
         for entry in &self.entries {
             // Writing to a string cannot fail.
             let _ = writeln!(text, "{entry}");
@@ -240,7 +249,12 @@ impl Plan {
         }
         let mut counts = lines.next()?.split(' ').map(|count| count.parse().ok());
         let mut count = || counts.next().flatten();
-        let counts = Counts { functions: count()?, hookable: count()?, entries: count()? };
+        let counts = Counts {
+            functions: count()?,
+            hookable: count()?,
+            entries: count()?,
+            entered_unseen: count()?,
+        };
         let entries = lines.map(PlannedEntry::read).collect::<Option<_>>()?;
         Some(Self { runtime, counts, entries })
     }
@@ -248,6 +262,13 @@ impl Plan {
 
 const RUNTIME: &str = "runtime ";
 const END: &str = "end\n";
+
+/// Sorts entries by address, and keeps one of those at the same address: a function may lead into
+/// several others.
+fn sort(entries: &mut Vec<PlannedEntry>) {
+    entries.sort_by_key(|entry| entry.address);
+    entries.dedup_by_key(|entry| entry.address);
+}
 
 /// The functions of a file with instructions of one of these classes.
 fn functions(
@@ -323,6 +344,7 @@ mod tests {
             functions: functions.len(),
             hookable: hookable.count(),
             entries: functions.iter().flat_map(Function::hookable_entries).count(),
+            entered_unseen: 0,
         };
         assert_eq!(kept_counts(own, directory.path()), Some(expected));
         assert!(expected.hookable > 0, "{expected:?}");
@@ -349,7 +371,7 @@ mod tests {
         };
         let plan = Plan {
             runtime: None,
-            counts: Counts { functions: 4, hookable: 2, entries: 3 },
+            counts: Counts { functions: 4, hookable: 2, entries: 3, entered_unseen: 1 },
             entries: vec![
                 PlannedEntry::new(0x1000, 5),
                 PlannedEntry { leaf: Some(leaf), ..PlannedEntry::new(0x2000, 6) },
@@ -359,8 +381,8 @@ mod tests {
         assert_eq!(Plan::read(&plan.write()), Some(plan.clone()));
         let of_go = Plan { runtime: Some(Runtime::Go), ..plan.clone() };
         assert_eq!(Plan::read(&of_go.write()), Some(of_go));
-        assert_eq!(Plan::read("runtime C\n0 0 0\nend\n"), None);
-        assert_eq!(Plan::read("1 2\nend\n"), None);
+        assert_eq!(Plan::read("runtime C\n0 0 0 0\nend\n"), None);
+        assert_eq!(Plan::read("1 2 3\nend\n"), None);
         assert_eq!(Plan::read(&plan.write()[..9]), None);
         assert_eq!(Plan::read("x\nend\n"), None);
         assert_eq!(Plan::read(&Plan::default().write()), Some(Plan::default()));

@@ -1,7 +1,7 @@
 //! Functions that the user names: in the files that a program loads from the start, or by address
 //! in a library.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
@@ -142,12 +142,18 @@ pub(crate) fn find(
         }
     }
     let planned = |(file, functions): (&&Path, &BTreeMap<u64, &Function>)| -> Vec<Planned> {
-        let planned = |function: &&Function| Planned {
-            file: file.to_path_buf(),
-            title: title(function),
-            entries: planned_entries(function).collect(),
+        // Each entry belongs to one function, or its calls would be decided twice.
+        let mut taken: BTreeSet<u64> = functions.keys().copied().collect();
+        let mut planned = |function: &&Function| {
+            let leaders = function.hookable_leaders().filter(|(start, _)| taken.insert(*start));
+            let leaders = leaders.map(|(start, displaced)| PlannedEntry::new(start, displaced));
+            Planned {
+                file: file.to_path_buf(),
+                title: title(function),
+                entries: planned_entries(function).chain(leaders).collect(),
+            }
         };
-        functions.values().map(planned).collect()
+        functions.values().map(&mut planned).collect()
     };
     let functions = chosen.iter().flat_map(planned).collect();
     let hookable = files.into_iter().filter(|(_, scan)| !is_own(scan));
@@ -247,7 +253,7 @@ fn why_not(scan: &Scan, function: &Function) -> Option<String> {
     if is_own(scan) {
         return Some("hooks themselves run on this library".to_owned());
     }
-    if function.hookable_entries().next().is_some() {
+    if function.hookable_entries().chain(function.hookable_leaders()).next().is_some() {
         return None;
     }
     Some(function.hook.err().map(|reason| reason.to_string()).unwrap_or_default())

@@ -21,7 +21,7 @@ use serde::Serialize;
 use crate::estimate::EstimateEntry;
 use crate::machine::MachineDescription;
 use crate::page::PageError;
-use crate::scan::{self, ModelEntry, WideFunction};
+use crate::scan::{self, LeadingFunction, ModelEntry, WideFunction};
 use crate::screen::Screen;
 
 /// Shares of all times for which quantiles are reported.
@@ -37,8 +37,19 @@ pub struct KnownFile {
     /// The functions that were to be hooked, by address; empty if the file was not scanned because
     /// none of them was called.
     pub functions: Vec<WideFunction>,
-    /// The number of these functions, and of those that were hooked, if known without a scan.
-    pub counts: Option<(usize, usize)>,
+    /// The numbers of these functions, if known without a scan.
+    pub counts: Option<KnownCounts>,
+}
+
+/// Numbers of functions of a file.
+#[derive(Clone, Copy, Debug)]
+pub struct KnownCounts {
+    /// Functions that were to be hooked.
+    pub functions: usize,
+    /// The number of them that were hooked.
+    pub hooked: usize,
+    /// The number of the hooked ones that others enter in the middle where no hook counts that.
+    pub entered_unseen: usize,
 }
 
 impl KnownFile {
@@ -46,6 +57,25 @@ impl KnownFile {
     /// unknown.
     pub fn begin(&self, address: u64) -> u64 {
         at(&self.functions, address).map_or(address, |function| function.address)
+    }
+
+    /// The numbers of its functions, of which those with an entry in `entries` were hooked.
+    fn counts(&self, entries: &BTreeSet<u64>) -> KnownCounts {
+        if let Some(counts) = self.counts {
+            return counts;
+        }
+        let all = &self.functions;
+        let is_hooked = |function: &&WideFunction| {
+            let leaders = function.leaders.iter().filter(|leader| !leader.is_among(all));
+            let mut own = leaders.map(|leader| leader.address).chain([function.address]);
+            own.any(|address| entries.contains(&address))
+        };
+        let hooked: Vec<&WideFunction> = all.iter().filter(is_hooked).collect();
+        KnownCounts {
+            functions: all.len(),
+            hooked: hooked.len(),
+            entered_unseen: hooked.iter().filter(|one| one.is_entered_unseen(all)).count(),
+        }
     }
 }
 
@@ -161,6 +191,8 @@ pub(crate) struct File {
     pub(crate) wide_functions: usize,
     /// Functions that were hooked.
     pub(crate) hooked: usize,
+    /// Hooked functions that others enter in the middle where no hook counts that.
+    pub(crate) entered_unseen: usize,
     pub(crate) problem: Option<String>,
 }
 
@@ -171,6 +203,9 @@ pub(crate) struct Function {
     pub(crate) address: u64,
     pub(crate) name: Option<String>,
     pub(crate) name_source: Option<String>,
+    /// The start of the function that it was hooked for, because it jumps into the middle of it;
+    /// `null` if it was hooked in its own right.
+    pub(crate) enters: Option<u64>,
     #[serde(skip)]
     pub(crate) title: String,
     pub(crate) class: Option<String>,
@@ -225,13 +260,19 @@ impl Report {
         let observed = run.observed;
         let known = |file: &Path| run.known.get(file).map_or(&[][..], |known| &known.functions);
         let files = observed.files.iter().map(|(path, problem)| {
-            let counts = run.known.get(path).and_then(|known| known.counts);
-            let hooked = || observed.hooked.get(path).map_or(0, BTreeSet::len);
-            let (wide_functions, hooked) = counts.unwrap_or_else(|| (known(path).len(), hooked()));
+            let entries = observed.hooked.get(path);
+            let counts = match run.known.get(path) {
+                Some(known) => known.counts(entries.unwrap_or(&BTreeSet::new())),
+                None => {
+                    let hooked = entries.map_or(0, BTreeSet::len);
+                    KnownCounts { functions: 0, hooked, entered_unseen: 0 }
+                }
+            };
             File {
                 path: path.to_string_lossy().into_owned(),
-                wide_functions,
-                hooked,
+                wide_functions: counts.functions,
+                hooked: counts.hooked,
+                entered_unseen: counts.entered_unseen,
                 problem: (!problem.is_empty()).then(|| problem.clone()),
             }
         });
@@ -239,10 +280,12 @@ impl Report {
             .functions()
             .iter()
             .map(|(place, tally)| {
-                let found = at(known(&place.file), place.address);
+                let known = known(&place.file);
+                let own = at(known, place.address);
+                let entered = if own.is_none() { entered_by(known, place.address) } else { None };
                 let callers = observed.threads.iter();
                 let threads = callers.filter(|thread| thread.functions.contains_key(place)).count();
-                Function::new(place, found, tally, threads, run)
+                Function::new(place, (own, entered), tally, threads, run)
             })
             .collect();
         functions.sort_by(|a, b| {
@@ -309,6 +352,16 @@ fn at(known: &[WideFunction], address: u64) -> Option<&WideFunction> {
     (address - function.address < function.size).then_some(function)
 }
 
+/// The most demanding function in `known` that the one at `address` jumps into the middle of, and
+/// what is known of the latter.
+fn entered_by(known: &[WideFunction], address: u64) -> Option<(&WideFunction, &LeadingFunction)> {
+    let led = known.iter().filter_map(|function| {
+        let leader = function.leaders.iter().find(|leader| leader.address == address)?;
+        Some((function, leader))
+    });
+    led.max_by_key(|(function, _)| function.class.parse::<InstructionClass>().ok())
+}
+
 /// The source of the rule by which the most demanding class of these functions requests no level.
 /// It contains the bound if that was measured.
 fn without_effect(model: &Model, functions: &[Function]) -> Option<String> {
@@ -328,9 +381,11 @@ fn runnable(function: &WideFunction, machine: &Machine) -> String {
 }
 
 impl Function {
+    /// `own` is what is known of the function. Without that, `entered` is the function that it was
+    /// hooked for, and what is known of it as that one's leader.
     fn new(
         place: &FunctionPlace,
-        found: Option<&WideFunction>,
+        (own, entered): (Option<&WideFunction>, Option<(&WideFunction, &LeadingFunction)>),
         tally: &Tally,
         threads: usize,
         run: &Run<'_>,
@@ -339,15 +394,30 @@ impl Function {
         let seconds = run.observed.lasted.as_secs_f64();
         let on_cpu = run.on_cpu.as_secs_f64();
         let within = tally.lasted.mean().map(|_| tally.lasted.sum() * 1e-9);
-        let unnamed = format!("{address:#x}");
+        let (entered, leader) = entered.unzip();
+        let leader_name = leader.and_then(|leader| leader.name.clone());
+        let title = match (own, entered) {
+            (Some(own), _) => scan::title(own),
+            (None, Some(entered)) => {
+                let leader = dimmer_scan::title(leader_name.as_deref(), address);
+                format!("{leader}, enters {}", scan::title(entered))
+            }
+            (None, None) => format!("{address:#x}"),
+        };
+        // The calls of a function that enters another one run that one's code.
+        let runs = own.or(entered);
         Self {
             file: place.file.to_string_lossy().into_owned(),
             address,
-            name: found.and_then(|found| found.name.clone()),
-            name_source: found.and_then(|found| found.name_source.clone()),
-            title: found.map_or(unnamed, scan::title),
-            class: found.map(|found| runnable(found, run.machine)),
-            level: found.and_then(|found| found.level.clone()),
+            name_source: match &leader_name {
+                Some(_) => Some("symbol".to_owned()),
+                None => own.and_then(|own| own.name_source.clone()),
+            },
+            name: leader_name.or_else(|| own?.name.clone()),
+            enters: entered.map(|entered| entered.address),
+            title,
+            class: runs.map(|function| runnable(function, run.machine)),
+            level: runs.and_then(|function| function.level.clone()),
             threads,
             calls: tally.calls,
             calls_per_s: tally.calls as f64 / seconds,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::Model;
-use dimmer_scan::{ClassCounts, Entry, Function, HotLoop, Origin, Scan};
+use dimmer_scan::{ClassCounts, Entry, Function, HotLoop, Leader, Origin, Scan};
 use serde::{Deserialize, Serialize};
 
 pub use text::title;
@@ -130,6 +130,23 @@ pub struct WideFunction {
     pub unhookable_why: Option<String>,
     /// Places inside it that other functions lead to.
     pub entries: Vec<InnerEntry>,
+    /// Functions that jump to those of these places where no hook can be.
+    pub leaders: Vec<LeadingFunction>,
+}
+
+/// A function that jumps into the middle of another one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LeadingFunction {
+    /// Its first address in the file.
+    pub address: u64,
+    /// Its symbol.
+    pub name: Option<String>,
+    /// The bytes that a hook at its entry displaces, if it can have one.
+    pub hook_bytes: Option<u8>,
+    /// The kind of reason why it cannot.
+    pub unhookable: Option<String>,
+    /// The reason in words.
+    pub unhookable_why: Option<String>,
 }
 
 /// A place inside a function that other functions lead to.
@@ -143,6 +160,8 @@ pub struct InnerEntry {
     pub unhookable: Option<String>,
     /// The reason in words.
     pub unhookable_why: Option<String>,
+    /// Whether another function calls it, rather than jumps there.
+    pub is_called: bool,
 }
 
 /// A loop with wide instructions.
@@ -268,7 +287,35 @@ impl WideFunction {
                 .iter()
                 .map(|entry| InnerEntry::of(function.addresses.start, entry))
                 .collect(),
+            leaders: function.leaders.iter().map(LeadingFunction::of).collect(),
         }
+    }
+
+    /// Whether calls may enter it in the middle where no hook counts them, even if its leaders are
+    /// hooked. The functions in `reported`, by address, are reported in their own right, with the
+    /// reason why they have no hook.
+    pub fn is_entered_unseen(&self, reported: &[Self]) -> bool {
+        let unseen =
+            |leader: &LeadingFunction| leader.hook_bytes.is_none() && !leader.is_among(reported);
+        self.entries.iter().any(|entry| entry.is_called && entry.hook_bytes.is_none())
+            || self.leaders.iter().any(unseen)
+    }
+}
+
+impl LeadingFunction {
+    fn of(leader: &Leader) -> Self {
+        Self {
+            address: leader.start,
+            name: leader.name.clone(),
+            hook_bytes: leader.hook.ok(),
+            unhookable: leader.hook.err().map(|reason| reason.kind().to_owned()),
+            unhookable_why: leader.hook.err().map(|reason| reason.to_string()),
+        }
+    }
+
+    /// Whether it is one of these functions, which are by address.
+    pub(crate) fn is_among(&self, functions: &[WideFunction]) -> bool {
+        functions.binary_search_by_key(&self.address, |function| function.address).is_ok()
     }
 }
 
@@ -279,6 +326,7 @@ impl InnerEntry {
             hook_bytes: entry.hook.ok(),
             unhookable: entry.hook.err().map(|reason| reason.kind().to_owned()),
             unhookable_why: entry.hook.err().map(|reason| reason.to_string()),
+            is_called: entry.is_called,
         }
     }
 }

@@ -45,6 +45,21 @@ pub struct Function {
     /// Places inside it that other functions lead to, by address. Only in functions with wide
     /// instructions.
     pub entries: Vec<Entry>,
+    /// Functions that jump to those of these places where no jump can be put, by address. A call
+    /// that comes in there passes no hook of this function. Functions that this one jumps to, such
+    /// as its own cold part, are left out.
+    pub leaders: Vec<Leader>,
+}
+
+/// A function that jumps into the middle of another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leader {
+    /// Its first address.
+    pub start: u64,
+    /// The name of its symbol; `None` without one.
+    pub name: Option<String>,
+    /// Whether a jump can be put over its entry, as [`Function::hook`].
+    pub hook: Result<u8, Unhookable>,
 }
 
 /// A place inside a function that other functions jump to or call.
@@ -55,6 +70,8 @@ pub struct Entry {
     /// Whether a jump can be put there, as at the function's start. If so, execution comes there
     /// from elsewhere: nothing within the function leads there, unless it is the only way in.
     pub hook: Result<u8, Unhookable>,
+    /// Whether another function calls it, rather than jumps there.
+    pub is_called: bool,
 }
 
 impl Function {
@@ -70,6 +87,21 @@ impl Function {
         let inner = self.entries.iter().map(|entry| (u64::from(entry.offset), entry.hook));
         let all = [(0, self.hook)].into_iter().chain(inner);
         all.filter_map(|(offset, hook)| Some((self.addresses.start + offset, hook.ok()?)))
+    }
+
+    /// Its leaders whose entry can be hooked, by address, each with the number of bytes that a jump
+    /// there displaces. Calls of a leader need not enter this function.
+    pub fn hookable_leaders(&self) -> impl Iterator<Item = (u64, u8)> + '_ {
+        self.leaders.iter().filter_map(|leader| Some((leader.start, leader.hook.ok()?)))
+    }
+
+    /// Whether calls may enter it in the middle where no hook counts them, even if its leaders are
+    /// hooked. `is_reported` is whether the function at an address is reported in its own right;
+    /// what is said there of its hook holds for calls that come through it as well.
+    pub fn is_entered_unseen(&self, is_reported: impl Fn(u64) -> bool) -> bool {
+        let unseen = |leader: &Leader| leader.hook.is_err() && !is_reported(leader.start);
+        self.entries.iter().any(|entry| entry.is_called && entry.hook.is_err())
+            || self.leaders.iter().any(unseen)
     }
 
     /// The license level that it requests on a processor; see [`level`].

@@ -5,8 +5,10 @@
 //! return address is on top of the stack, flags do not matter, and nothing is kept below the stack
 //! pointer. Execution must also come there from elsewhere, or the iterations of a loop would count
 //! as calls.
+//!
+//! Where no hook can be, the functions that jump there are the next best place for one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, OpKind};
@@ -24,7 +26,18 @@ use crate::seeds::References;
 const ALL_FLAGS: u8 = 0x3f;
 const _: () = assert!(STATUS_FLAGS == ALL_FLAGS as u32);
 
-/// The entries of functions with wide instructions, by the index in `found`, which is by address.
+/// What leads inside a function.
+#[derive(Debug, Default)]
+pub(crate) struct Inner {
+    /// The places, by address.
+    pub(crate) entries: Vec<Entry>,
+    /// The indices of the functions that jump to those without a hook, other than functions that
+    /// this one jumps to.
+    pub(crate) leaders: BTreeSet<usize>,
+}
+
+/// What leads inside functions with wide instructions, by the index in `found`, which is by
+/// address.
 ///
 /// Decodes those functions again. Takes time in proportion to their length, the number of entries,
 /// and the number of jumps between functions (and sorts the last).
@@ -33,7 +46,7 @@ pub(crate) fn entries(
     frames: &[Frame],
     references: &References,
     found: &[Found],
-) -> BTreeMap<usize, Vec<Entry>> {
+) -> BTreeMap<usize, Inner> {
     let places = places(references, found);
     let address = |function: usize, offset: usize| {
         let found = &found[function];
@@ -41,17 +54,14 @@ pub(crate) fn entries(
     };
     let addresses: Vec<u64> =
         places.iter().map(|(function, offset)| address(*function, *offset)).collect();
-    let mut entries = BTreeMap::new();
-    let Some((section, bytes)) = image.frames.filter(|_| !places.is_empty()) else {
-        let none = places.iter().map(|(function, offset)| {
-            (*function, Entry { offset: length(*offset), hook: Err(Unhookable::NotCalled) })
-        });
-        none.for_each(|(function, entry)| {
-            entries.entry(function).or_insert_with(Vec::new).push(entry)
-        });
-        return entries;
+    let mut inner = BTreeMap::new();
+    if places.is_empty() {
+        return inner;
+    }
+    let called = match image.frames {
+        Some((section, bytes)) => frames::called_at(section, bytes, frames, &addresses),
+        None => vec![false; places.len()],
     };
-    let called = frames::called_at(section, bytes, frames, &addresses);
     let jumps = Jumps::new(image, found, &references.jumps);
     let exported = exported(image);
     let mut first = 0;
@@ -85,11 +95,16 @@ pub(crate) fn entries(
             } else {
                 body.check(offset, sole, &entered, |length| relocated(image, at, length))
             };
-            Entry { offset, hook }
+            let is_called = references.is_called(own.section, own.start + offset as usize);
+            Entry { offset, hook, is_called }
         };
-        entries.insert(function, group.iter().enumerate().map(entry).collect());
+        let entries: Vec<Entry> = group.iter().enumerate().map(entry).collect();
+        let without = entries.iter().filter(|entry| entry.hook.is_err());
+        let without = without.map(|entry| begin + u64::from(entry.offset));
+        let leaders = without.flat_map(|at| jumps.leaders(function, at)).collect();
+        inner.insert(function, Inner { entries, leaders });
     }
-    entries
+    inner
 }
 
 /// Code that must not lead to the entry does so.
@@ -173,11 +188,20 @@ impl Jumps {
     /// Whether `function` jumps, at offset `from` or after it, to a function that leads to
     /// `address`.
     fn come_back(&self, function: usize, from: u32, address: u64) -> bool {
+        self.leading(address)
+            .any(|other| self.last.get(&(function, other)).is_some_and(|last| *last >= from))
+    }
+
+    /// The functions that jump to `address` in `function`, other than those that it jumps to.
+    fn leaders(&self, function: usize, address: u64) -> impl Iterator<Item = usize> + '_ {
+        self.leading(address).filter(move |other| !self.last.contains_key(&(function, *other)))
+    }
+
+    /// The functions that jump to `address` in another one.
+    fn leading(&self, address: u64) -> impl Iterator<Item = usize> + '_ {
         let first = self.to.partition_point(|(target, _)| *target < address);
-        let leading = self.to[first..].iter().take_while(|(target, _)| *target == address);
-        leading
-            .into_iter()
-            .any(|(_, other)| self.last.get(&(function, *other)).is_some_and(|last| *last >= from))
+        let leading = self.to[first..].iter().take_while(move |(target, _)| *target == address);
+        leading.map(|(_, other)| *other)
     }
 }
 

@@ -43,7 +43,7 @@ pub use archive::Archive;
 pub use callers::Callers;
 pub use classify::classify;
 pub use error::{Machine, ScanError};
-pub use function::{ClassCounts, Entry, Function, HotLoop, Origin, level};
+pub use function::{ClassCounts, Entry, Function, HotLoop, Leader, Origin, level};
 pub use hook::Unhookable;
 pub use leaf::{Leaf, Leaves, NotLeaf, Width};
 pub use loader::{Name, Refused, Start, start};
@@ -327,7 +327,10 @@ fn functions_of(
     let resolvers: BTreeSet<u64> = image.resolvers.iter().copied().collect();
     let libc = image.soname.as_deref() == Some("libc.so.6");
     let mut inner = inner::entries(image, frames, &references, &found);
-    let verdicts = verdicts(image, known, &found, is_asked);
+    let leaders: BTreeSet<usize> =
+        inner.values().flat_map(|inner| inner.leaders.iter().copied()).collect();
+    let verdicts = verdicts(image, known, &found, &leaders, is_asked);
+    let mut led = Vec::new();
     let function = |(number, found): (usize, Found)| {
         let code = &image.sections[found.section];
         let address = code.address + found.start as u64;
@@ -362,9 +365,11 @@ fn functions_of(
             },
             &analysis,
         );
-        let mut entries = inner.remove(&number).unwrap_or_default();
+        let inner::Inner { mut entries, leaders } = inner.remove(&number).unwrap_or_default();
         if let Err(reason @ (Unhookable::Resolver | Unhookable::MemoryFunction)) = hook {
             entries.iter_mut().for_each(|entry| entry.hook = Err(reason));
+        } else if !leaders.is_empty() {
+            led.push((number, leaders));
         }
         Function {
             addresses,
@@ -379,18 +384,29 @@ fn functions_of(
             loops: analysis.loops,
             hook,
             entries,
+            leaders: Vec::new(),
         }
     };
-    (found.into_iter().enumerate().map(function).collect(), rejected)
+    let mut functions: Vec<Function> = found.into_iter().enumerate().map(function).collect();
+    for (number, leaders) in led {
+        let leader = |leader: &usize| {
+            let Function { addresses, name, hook, .. } = &functions[*leader];
+            Leader { start: addresses.start, name: name.clone(), hook: *hook }
+        };
+        functions[number].leaders = leaders.iter().map(leader).collect();
+    }
+    (functions, rejected)
 }
 
 /// What the code of each function shows about the stack at its start, where `is_asked` holds for
 /// its instructions. Functions without wide instructions are left open, except those that nothing
-/// describes and those that may change stacks: see [`Scan::check_narrow`].
+/// describes, those that may change stacks, and `leaders`, which are hooked for wide ones: see
+/// [`Scan::check_narrow`].
 fn verdicts(
     image: &Image<'_>,
     known: &[Known],
     found: &[Found],
+    leaders: &BTreeSet<usize>,
     is_asked: impl Fn(&ClassCounts) -> bool,
 ) -> Vec<Verdict> {
     let sections = &image.sections;
@@ -401,15 +417,17 @@ fn verdicts(
     // Verdicts under the assumption that no function is known to return.
     let mut first: BTreeMap<u64, Verdict> = BTreeMap::new();
     let mut can_follow = BTreeSet::new();
-    for found in found {
+    for (number, found) in found.iter().enumerate() {
         let analysis = &found.analysis;
         let is_seed = found.origin == Origin::Seed;
+        let is_leader = leaders.contains(&number);
         if analysis.may_change_stacks
+            || is_leader
             || analysis.instructions.wide() > 0
             || is_seed && analysis.has_vectors()
         {
             can_follow.insert(begin(found));
-            if analysis.may_change_stacks || is_asked(&analysis.instructions) {
+            if analysis.may_change_stacks || is_leader || is_asked(&analysis.instructions) {
                 first.insert(begin(found), ways.follow(begin(found), &BTreeSet::new()));
             }
         }

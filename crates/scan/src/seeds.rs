@@ -125,6 +125,11 @@ impl References {
         found.map_or(Evidence::Address, |(_, evidence)| evidence)
     }
 
+    /// Whether another function calls the byte at `offset` of a section.
+    pub(crate) fn is_called(&self, section: usize, offset: usize) -> bool {
+        self.called.next(section, offset, offset + 1).is_some()
+    }
+
     /// Whether a function that keeps data below its stack pointer calls the byte at `offset` of a
     /// section. Compilers use that memory only in functions without calls. Assembly relies on the
     /// functions that it calls to keep it.

@@ -8,7 +8,7 @@ use dimmer_launch::named::Wanted;
 use dimmer_observe::Observed;
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::Model;
-use dimmer_report::observe::{Known, KnownFile};
+use dimmer_report::observe::{Known, KnownCounts, KnownFile};
 use dimmer_report::scan::WideFunction;
 
 use crate::scan;
@@ -32,8 +32,12 @@ pub(super) fn known(
         let counts = counts.and_then(|plans| dimmer_hook::kept_counts(path, plans));
         let counts = counts.filter(|counts| counts.entries == hooked);
         if let Some(counts) = counts {
-            let counts = Some((counts.functions, counts.hookable));
-            return KnownFile { functions: Vec::new(), counts };
+            let counts = KnownCounts {
+                functions: counts.functions,
+                hooked: counts.hookable,
+                entered_unseen: counts.entered_unseen,
+            };
+            return KnownFile { functions: Vec::new(), counts: Some(counts) };
         }
         let mut functions = hookable(path, classes, model);
         if !wanted.is_empty() {

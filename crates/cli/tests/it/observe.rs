@@ -90,6 +90,45 @@ fn functions_that_others_jump_into_are_counted() {
 }
 
 #[test]
+fn functions_that_jump_to_a_place_without_a_hook_are_counted_instead() {
+    if !is_x86_feature_detected!("avx2") {
+        println!("SKIPPED: the functions are hooked only where AVX2 can run");
+        return;
+    }
+    let Some(victims) = Victims::compile(&["midway"]) else { return };
+    let program = victims.path("midway");
+    let json = victims.path("observed.json");
+    let run = |arguments: &[&str]| {
+        let to = format!("--json={json}");
+        let options = ["--classes", "light-256", &to, "--", &program];
+        let output = observe(victims.directory.path(), &[&options, arguments].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let observed = std::fs::read_to_string(&json).unwrap();
+        (serde_json::from_str::<Value>(&observed).unwrap(), stderr(&output))
+    };
+    let (observed, text) = run(&[]);
+    let functions = observed["functions"].as_array().unwrap();
+    assert_eq!(functions.len(), 1, "{observed}");
+    assert_eq!((&functions[0]["name"], &functions[0]["calls"]), (&"leader".into(), &1000.into()));
+    assert_eq!(functions[0]["class"], "light-256");
+    assert!(functions[0]["enters"].is_u64(), "{observed}");
+    assert!(text.contains("leader, enters"), "{text}");
+    let unseen = |observed: &Value| {
+        let files = observed["files"].as_array().unwrap();
+        let file = files.iter().find(|file| file["path"] == program.as_str()).unwrap();
+        let count = |key: &str| file[key].as_u64();
+        (count("wide_functions"), count("hooked"), count("entered_unseen"))
+    };
+    assert_eq!(unseen(&observed), (Some(2), Some(2), Some(1)));
+    // The file is not scanned again, because nothing in it was called.
+    let (observed, text) = run(&["hidden"]);
+    assert_eq!(observed["functions"].as_array().unwrap().len(), 0, "{observed}");
+    assert_eq!(unseen(&observed), (Some(2), Some(2), Some(1)));
+    assert!(text.contains("No call of them was counted"), "{text}");
+    assert!(!text.contains("None of them was called"), "{text}");
+}
+
+#[test]
 fn labels_in_the_midst_of_a_frame_are_left() {
     let Some(victims) = Victims::compile(&["midframe"]) else { return };
     let observed = victims.observe(&[&victims.path("midframe")]);

@@ -118,22 +118,30 @@ fn points(path: &Path, file: &Path, classes: &[InstructionClass]) -> Option<Vec<
         .functions
         .iter()
         .filter(|function| wanted.iter().any(|class| function.instructions.of(*class) > 0));
+    let asked: BTreeSet<u64> = wide.clone().map(|function| function.addresses.start).collect();
+    let point = |function: &dimmer_scan::Function, entry: u64| {
+        Some(ProbePoint {
+            function: FunctionPlace { file: path.to_owned(), address: entry },
+            file: file.to_owned(),
+            offset: code.file_offset(code.probe_point(&function.addresses, entry)?)?,
+        })
+    };
+    let of_start = |function: &dimmer_scan::Function| point(function, function.addresses.start);
     let of_function = |function: &dimmer_scan::Function| -> Vec<ProbePoint> {
         let start = function.addresses.start;
         let inner = function.entries.iter().filter(|entry| entry.hook.is_ok());
         let inner = inner.map(|entry| start + u64::from(entry.offset));
-        let point = |entry: u64| {
-            Some(ProbePoint {
-                function: FunctionPlace { file: path.to_owned(), address: entry },
-                file: file.to_owned(),
-                offset: code.file_offset(code.probe_point(&function.addresses, entry)?)?,
-            })
-        };
+        let entries = [start].into_iter().chain(inner);
         let mut points: Vec<ProbePoint> =
-            [start].into_iter().chain(inner).filter_map(point).collect();
+            entries.filter_map(|entry| point(function, entry)).collect();
         // Two entries may lead to the same place.
         points.dedup_by_key(|point| point.offset);
         points
     };
-    Some(wide.flat_map(of_function).collect())
+    // A function may lead into several others.
+    let leaders = wide.clone().flat_map(dimmer_scan::Function::hookable_leaders);
+    let leaders: BTreeSet<u64> =
+        leaders.map(|(start, _)| start).filter(|start| !asked.contains(start)).collect();
+    let leaders = leaders.into_iter().filter_map(|start| scan.at(start)).flat_map(of_start);
+    Some(wide.flat_map(of_function).chain(leaders).collect())
 }

@@ -158,16 +158,24 @@ fn all(report: &Report) -> Markup {
 }
 
 fn files(report: &Report) -> Markup {
-    let header = ["file", "functions of these classes", "hooked", "problem"].map(str::to_owned);
+    let header = [
+        "file",
+        "functions of these classes",
+        "hooked",
+        "of these not all calls counted",
+        "problem",
+    ]
+    .map(str::to_owned);
     let row = |file: &File| {
+        let numbers = [file.wide_functions, file.hooked, file.entered_unseen].map(length);
         let problem = file.problem.clone().unwrap_or_default();
-        vec![file.path.clone(), length(file.wide_functions), length(file.hooked), problem]
+        [file.path.clone()].into_iter().chain(numbers).chain([problem]).collect()
     };
     let rows: Vec<Vec<String>> = report.files.iter().map(row).collect();
     html! {
         section {
             h2 { "Files" }
-            p { code { "dimmer scan" } " says why the other functions are not hooked." }
+            p { code { "dimmer scan" } " says why the other functions are not hooked, and why not all calls are counted." }
             (unfold(&counted(rows.len(), "file"), &header, &rows))
         }
     }

@@ -77,10 +77,24 @@ fn rendered(report: &Report, screen: Screen) -> String {
                 file.path
             );
         }
+        if file.entered_unseen > 0 {
+            let (verb, whose) =
+                if file.entered_unseen == 1 { ("is", "its") } else { ("are", "their") };
+            let _ = writeln!(
+                text,
+                "{}: {} of the hooked functions {verb} also entered in the middle, where no hook can be: \
+                 not all of {whose} calls are counted; `dimmer scan` says of which.",
+                file.path, file.entered_unseen
+            );
+        }
     }
     complain(&mut text, report);
     if report.functions.is_empty() {
-        text.push_str("None of them was called.\n");
+        let is_unseen = report.files.iter().any(|file| file.entered_unseen > 0);
+        text.push_str(match is_unseen {
+            true => "No call of them was counted, but there may have been calls.\n",
+            false => "None of them was called.\n",
+        });
         return text;
     }
     let has_levels = report.model.is_some();
@@ -136,7 +150,12 @@ fn conclusion(report: &Report, screen: Screen) -> String {
 /// What the calls cost, in sentences.
 pub(crate) fn sentences(report: &Report) -> Vec<String> {
     if report.functions.is_empty() {
-        return vec!["None of the hooked functions was called.".to_owned()];
+        let is_unseen = report.files.iter().any(|file| file.entered_unseen > 0);
+        let sentence = match is_unseen {
+            true => "No call of the hooked functions was counted, but there may have been calls.",
+            false => "None of the hooked functions was called.",
+        };
+        return vec![sentence.to_owned()];
     }
     let Some(lost) = report.lost else {
         let why = report.lost_unknown.as_deref().unwrap_or_default();

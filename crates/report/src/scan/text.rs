@@ -84,7 +84,7 @@ fn of_file(file: &FileEntry, has_levels: bool, screen: Screen) -> String {
             grouped(function.wide_instructions as f64, 0).into(),
             grouped(total as f64, 0).into(),
             length(function.loops.len()).into(),
-            notes(function).into(),
+            notes(function, &scan.wide_functions).into(),
         ]));
     }
     text.push_str(&table.render(screen));
@@ -105,14 +105,23 @@ pub fn title(function: &WideFunction) -> String {
     dimmer_scan::title(function.name.as_deref(), function.address)
 }
 
-fn notes(function: &WideFunction) -> String {
+/// What is special about a function of a file with these wide functions.
+fn notes(function: &WideFunction, all: &[WideFunction]) -> String {
     let dirty = function.may_return_dirty.then(|| "may return dirty".to_owned());
     let inside = function.entries.iter().any(|entry| entry.hook_bytes.is_some());
     let hook = function.unhookable.as_ref().map(|kind| match inside {
         false => format!("no hook ({kind})"),
         true => format!("no hook ({kind}) but inside"),
     });
-    dirty.into_iter().chain(hook).collect::<Vec<_>>().join(", ")
+    let others = function.leaders.iter().filter(|leader| leader.hook_bytes.is_some());
+    let others: Vec<String> = others
+        .filter(|leader| !leader.is_among(all))
+        .map(|leader| dimmer_scan::title(leader.name.as_deref(), leader.address))
+        .collect();
+    let entered = (!others.is_empty()).then(|| format!("entered by {}", others.join(" and ")));
+    let unseen = function.is_entered_unseen(all).then(|| "entered where no hook can be".to_owned());
+    let all = dirty.into_iter().chain(hook).chain(entered).chain(unseen);
+    all.collect::<Vec<_>>().join(", ")
 }
 
 /// A size such as `3.1 MB` or `8 kB`.

@@ -1,6 +1,9 @@
 //! Entries inside functions, which other functions jump to.
 
-use dimmer_scan::{Entry, Unhookable, scan};
+use std::collections::BTreeSet;
+
+use dimmer_processor::class::InstructionClass;
+use dimmer_scan::{Entry, Function, Leader, Unhookable, scan, scan_wide};
 use iced_x86::IcedError;
 use iced_x86::code_asm::*;
 
@@ -42,7 +45,7 @@ fn library(
 fn entries(library: &Library) -> Vec<(u32, Result<u8, Unhookable>)> {
     let scan = scan(&library.bytes()).expect("a sound file");
     let function = scan.at(CODE).expect("a function at the beginning");
-    function.entries.iter().map(|Entry { offset, hook }| (*offset, *hook)).collect()
+    function.entries.iter().map(|Entry { offset, hook, .. }| (*offset, *hook)).collect()
 }
 
 #[track_caller]
@@ -270,4 +273,77 @@ fn displaced_instructions_are_as_at_the_begin_of_functions() {
         end(a)
     });
     check(&landing, Ok(10));
+}
+
+/// A wide function whose place at byte 8 its own start leads to, then `own`, and one that begins
+/// with `first` and then leads to that place as `lead` does.
+fn led(
+    own: impl FnOnce(&mut CodeAssembler) -> Result<(), IcedError>,
+    first: impl FnOnce(&mut CodeAssembler) -> Result<(), IcedError>,
+    lead: impl FnOnce(&mut CodeAssembler, u64) -> Result<(), IcedError>,
+) -> Function {
+    let mut code = assemble(|a| {
+        begin(a)?;
+        own(a)?;
+        end(a)
+    });
+    let length = code.len() as u64;
+    code.resize(usize::try_from(NEXT).expect("short"), 0xcc);
+    code.extend(assemble(|a| {
+        first(a)?;
+        a.add(rax, rcx)?;
+        a.add(rax, rdx)?;
+        // Assembled as if it were at the start.
+        lead(a, (CODE + 8).wrapping_sub(NEXT))?;
+        a.ret()
+    }));
+    let rest = u32::try_from(code.len()).expect("short") - 0x80;
+    let library =
+        Library::new(code).function("one", 0, length).function("leader", NEXT, rest.into());
+    let bytes = library.frame(0, u32::try_from(length).expect("short")).frame(NEXT, rest).bytes();
+    let all = scan(&bytes).expect("a sound file");
+    let function = all.at(CODE).expect("a function at the beginning").clone();
+    let wide = scan_wide(&bytes, &BTreeSet::from([InstructionClass::Light256])).expect("a file");
+    assert_eq!(wide[0].leaders, function.leaders, "the quick scan finds other leaders");
+    function
+}
+
+fn nothing(_: &mut CodeAssembler) -> Result<(), IcedError> {
+    Ok(())
+}
+
+fn jump(a: &mut CodeAssembler, to: u64) -> Result<(), IcedError> {
+    a.jne(to)
+}
+
+#[test]
+fn functions_that_jump_to_a_place_without_a_hook_are_found() {
+    let leader = |hook| [Leader { start: CODE + NEXT, name: Some("leader".to_owned()), hook }];
+    let function = led(nothing, nothing, jump);
+    assert_eq!(function.leaders, leader(Ok(6)));
+    assert_eq!(function.hookable_leaders().collect::<Vec<_>>(), [(CODE + NEXT, 6)]);
+    assert!(!function.is_entered_unseen(|_| false));
+    // If no hook can be there either, calls come in unseen, unless that function is reported itself.
+    let function = led(nothing, |a| a.adc(rax, rbx), jump);
+    assert_eq!(function.leaders, leader(Err(Unhookable::TakesFlags)));
+    assert!(function.is_entered_unseen(|_| false));
+    assert!(!function.is_entered_unseen(|start| start == CODE + NEXT));
+    // The slow checks run for it as for wide functions.
+    let function = led(nothing, |a| a.mov(rax, qword_ptr(rsp)), jump);
+    let reason = Unhookable::UsesReturnAddress { at: CODE + NEXT };
+    assert_eq!(function.leaders, leader(Err(reason)));
+}
+
+#[test]
+fn own_part_of_a_function_is_no_leader() {
+    let function = led(|a| a.jne(CODE + NEXT), nothing, jump);
+    assert_eq!(function.leaders, []);
+    assert!(!function.is_entered_unseen(|_| false));
+}
+
+#[test]
+fn place_that_is_called_and_has_no_hook_is_entered_unseen() {
+    let function = led(nothing, nothing, |a, to| a.call(to));
+    assert_eq!(function.leaders, []);
+    assert!(function.is_entered_unseen(|_| true));
 }

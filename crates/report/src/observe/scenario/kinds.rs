@@ -6,8 +6,7 @@ use dimmer_observe::{Event, FunctionPlace, ThreadTrace};
 use dimmer_processor::class::InstructionClass;
 
 use super::NOTABLE;
-use crate::observe::{Run, at, runnable};
-use crate::scan::WideFunction;
+use crate::observe::{Run, at, entered_by, runnable};
 
 /// The share of the time in calls from which a function is a kind of its own.
 const OWN_KIND: f64 = 0.02;
@@ -46,14 +45,13 @@ impl Kinds {
         functions.sort_by(|a, b| b.1.total_cmp(&a.1));
         let mut kinds = Self { all: Vec::new(), of: BTreeMap::new() };
         for (place, ns) in functions {
-            let found = found(run, place);
             let inner = within.get(place).into_iter().flatten();
             let classes = inner.chain([&place]).map(|place| class(run, place));
             let class = classes.max().unwrap_or(InstructionClass::Scalar).name().to_owned();
             let name = if ns < OWN_KIND * all_ns {
                 format!("other {class}")
             } else {
-                let name = found.and_then(|function| function.name.as_deref());
+                let name = name(run, place);
                 let library = place.file.file_name().unwrap_or_default().to_string_lossy();
                 name.map_or_else(
                     || format!("{library}:{:#x}", place.address),
@@ -97,12 +95,20 @@ impl Kinds {
     }
 }
 
-fn found<'a>(run: &Run<'a>, place: &FunctionPlace) -> Option<&'a WideFunction> {
-    at(&run.known.get(&place.file)?.functions, place.address)
+/// The name of a function, if it is known.
+fn name<'a>(run: &Run<'a>, place: &FunctionPlace) -> Option<&'a str> {
+    let known = &run.known.get(&place.file)?.functions;
+    match at(known, place.address) {
+        Some(function) => function.name.as_deref(),
+        None => entered_by(known, place.address)?.1.name.as_deref(),
+    }
 }
 
-/// The most demanding class in a function that runs here.
+/// The most demanding class in a function, or in the one that it was hooked for, that runs here.
 fn class(run: &Run<'_>, place: &FunctionPlace) -> InstructionClass {
-    let class = found(run, place).and_then(|found| runnable(found, run.machine).parse().ok());
+    let known = run.known.get(&place.file).map_or(&[][..], |known| &known.functions);
+    let entered = || entered_by(known, place.address).map(|(entered, _)| entered);
+    let found = at(known, place.address).or_else(entered);
+    let class = found.and_then(|found| runnable(found, run.machine).parse().ok());
     class.unwrap_or(InstructionClass::Scalar)
 }

@@ -14,22 +14,31 @@ use expect_test::{Expect, expect};
 
 use super::*;
 use crate::observe::{Known, KnownFile};
+use crate::scan::{LeadingFunction, WideFunction};
 
 const FILE: &str = "/lib/libwide.so.1";
 
-/// Two functions: `wide` at 0x100, and `narrow` at 0x200.
+/// Two functions: `wide` at 0x100, which `leader` at 0x300 jumps into, and `narrow` at 0x200.
 fn known() -> Known {
-    let function = |address: u64, name: &str, class: &str| {
+    let function = |address: u64, name: &str, class: &str| -> WideFunction {
         serde_json::from_value(serde_json::json!({
             "address": address, "size": 0x100, "name": name, "name_source": "symbol", "origin": "symbol",
             "class": class, "level": null, "instructions": {class: 7}, "wide_instructions": 7,
             "zmm_instructions": 0, "evex_instructions": 0, "vzeroupper": false, "may_return_dirty": false,
             "loops": [], "hook_bytes": 5, "unhookable": null, "unhookable_why": null, "entries": [],
+            "leaders": [],
         }))
         .unwrap()
     };
-    let functions =
-        vec![function(0x100, "wide", "heavy-256"), function(0x200, "narrow", "light-128")];
+    let leader = LeadingFunction {
+        address: 0x300,
+        name: Some("leader".to_owned()),
+        hook_bytes: Some(5),
+        unhookable: None,
+        unhookable_why: None,
+    };
+    let wide = WideFunction { leaders: vec![leader], ..function(0x100, "wide", "heavy-256") };
+    let functions = vec![wide, function(0x200, "narrow", "light-128")];
     Known::from([(PathBuf::from(FILE), KnownFile { functions, counts: None })])
 }
 
@@ -46,7 +55,7 @@ fn trace(name: &str, events: Vec<Event>) -> ThreadTrace {
     ThreadTrace {
         name: name.to_owned(),
         cpus: vec![CpuId::new(0), CpuId::new(3)],
-        functions: vec![place(0x100), place(0x200)],
+        functions: vec![place(0x100), place(0x200), place(0x300)],
         events,
         lasted: Duration::from_secs(2),
         waited: Duration::from_millis(500),
@@ -288,6 +297,13 @@ fn threads_that_do_alike_are_one_and_calls_without_an_end_a_number() {
             ]
         "##]],
     );
+}
+
+#[test]
+fn functions_that_enter_others_have_their_class() {
+    let calls = |_| [made(2, 50.0), gap(30.0, 0.0)];
+    let text = written(vec![trace("worker", (0..100).flat_map(calls).collect())], None).unwrap();
+    assert!(text.contains("name = \"leader\"\nclass = \"heavy-256\""), "{text}");
 }
 
 #[test]
