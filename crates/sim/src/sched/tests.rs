@@ -112,7 +112,7 @@ impl World {
             // The thread's turn is over.
             (3..=5, Some(thread)) => {
                 let turn = self.scheduler.turn();
-                self.now = self.now + turn;
+                self.now += turn;
                 self.scheduler.ran(thread, turn, self.now);
                 self.preempted(thread, cpu);
             }
@@ -197,7 +197,7 @@ fn no_thread_starves() {
         let mut waits = [0; THREADS];
         for _ in 0..1000 {
             let turn = world.scheduler.turn();
-            world.now = world.now + turn;
+            world.now += turn;
             for cpu in 0..CPUS {
                 let Some(thread) = world.running[cpu] else { continue };
                 world.scheduler.ran(thread, turn, world.now);

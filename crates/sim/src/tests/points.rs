@@ -77,8 +77,8 @@ fn boosting_pays_from_where_the_paper_says() {
     assert!((break_even_us / 109.16 - 1.0).abs() < 0.005, "{break_even_us} us");
 }
 
-/// Two cores that share a clock, both at 2 GHz: instructions of the second in its first 10 us,
-/// while the first takes these steps. A request for 3 GHz takes 5 us.
+/// Two cores that share a clock, both at 2 GHz: instructions of the second in its first 10 us while
+/// the first takes these steps. A request for 3 GHz takes 5 us.
 fn beside(steps: &[Step]) -> f64 {
     let text = r#"
 schema = "dimmer/model/1"

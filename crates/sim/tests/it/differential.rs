@@ -4,11 +4,9 @@
 //! enough of the two together. Rated power, free threads, regions, idle states and the other
 //! governors are not drawn, as the second simulator lacks them.
 //!
-//! Of 10,000 scenarios five differ. In 7987, 8628 and 9539 several threads act at one moment (in
-//! 9539 two come to a lock), and not in the same order. In 5255 a look of `avxfreq` finds as many
-//! operations as cycles, up to rounding. In 8435 L1 comes later than its median, as the standstill
-//! follows the request; the simulator then takes more off the time to L2, as the documents say, the
-//! second one does not yet.
+//! Of 10,000 scenarios three differ. In 8628 two threads start on two cores at one moment, and in
+//! 9539 two come to a lock; the two simulators do not take them in the same order. In 5255 a look
+//! of `avxfreq` finds as many operations as cycles, up to the rounding of both.
 
 use dimmer_policy::license::Chance as _;
 use dimmer_processor::model::Model;

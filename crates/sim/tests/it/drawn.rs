@@ -1,4 +1,6 @@
 //! Workloads and models drawn at random, each from a number.
+//!
+//! Long because it has each key of scenarios and models that is drawn, and how it is written.
 
 use std::fmt::Write as _;
 use std::path::Path;

@@ -71,6 +71,10 @@ pub(super) struct Core {
     /// When the last code that asked for anything ended.
     pub(super) burst_ended: Option<f64>,
     pub(super) bursts_since: f64,
+    /// The usual time from the start of the count to the level that it asks for, and how much
+    /// longer the last request takes or took than usual.
+    takes_ns: f64,
+    lateness: f64,
 }
 
 impl Core {
@@ -82,6 +86,8 @@ impl Core {
             asked_until: vec![0.0; levels],
             burst_ended: None,
             bursts_since: 0.0,
+            takes_ns: 0.0,
+            lateness: 1.0,
         }
     }
 }
@@ -92,6 +98,11 @@ pub(super) struct Slots {
     pub(super) start_ns: f64,
     pub(super) end_ns: f64,
     pub(super) is_next_wanted: bool,
+}
+
+/// How much longer a request takes than usual.
+fn lateness(takes: f64, usual: f64) -> f64 {
+    if usual > 0.0 { takes / usual } else { 1.0 }
 }
 
 impl Simulator<'_> {
@@ -156,9 +167,11 @@ impl Simulator<'_> {
                 let is_other = rule != pending.rule && instructions == 1;
                 if is_other && level >= self.rules[pending.rule].level {
                     let waits = (pending.slot_ns - now).max(0.0);
-                    let takes = self.takes(core, rule).max(self.stall_ns());
+                    let usual = self.takes(core, rule, 1.0);
+                    let takes = usual.max(self.stall_ns());
                     let due_ns = now + takes + waits;
                     if due_ns < pending.due_ns {
+                        self.cores[core].lateness = lateness(takes, usual);
                         self.cores[core].doing =
                             Doing::Waiting(Request { rule, due_ns, slot_ns: pending.slot_ns });
                     }
@@ -179,6 +192,8 @@ impl Simulator<'_> {
                 return;
             }
             let needed = self.rules[rule].instructions;
+            let late = if slot_ns.is_some() { self.cores[core].lateness } else { 1.0 };
+            self.cores[core].takes_ns = self.takes(core, rule, late);
             self.cores[core].doing = Doing::Counting { rule, since_ns: now, left: needed as f64 };
             if needed == 1 {
                 self.request(core, rule, now, slot_ns);
@@ -194,8 +209,10 @@ impl Simulator<'_> {
     fn request(&mut self, core: usize, rule: usize, since_ns: f64, granted: Option<f64>) {
         let now = whole(self.now);
         let slot_ns = self.slot(core, now, granted);
-        let takes = self.takes(core, rule);
-        let due_ns = (since_ns + takes).max(now + self.stall_ns()) + (slot_ns - now);
+        let takes = self.cores[core].takes_ns;
+        let granted_ns = (since_ns + takes.max(0.0).round()).max(now + self.stall_ns());
+        self.cores[core].lateness = lateness(granted_ns - since_ns, takes);
+        let due_ns = granted_ns + (slot_ns - now);
         self.cores[core].doing = Doing::Waiting(Request { rule, due_ns, slot_ns });
     }
 
@@ -262,8 +279,9 @@ impl Simulator<'_> {
         next.map(|(index, _)| index)
     }
 
-    /// The time from the start of the count to the level, for a core that asks alone.
-    fn takes(&self, core: usize, rule: usize) -> f64 {
+    /// The time from the start of the count to the level, for a core that asks alone. `late`: how
+    /// much longer than usual the grant just now took.
+    fn takes(&self, core: usize, rule: usize, late: f64) -> f64 {
         let Some(grant_ns) = self.rules[rule].grant_ns else {
             let request = &self.model.request;
             let throttled = request.throttled_ns.as_ref().or(request.voltage_ns.as_ref());
@@ -272,7 +290,7 @@ impl Simulator<'_> {
         let Core { level, saw, .. } = self.cores[core];
         let lower = self.rules.iter().filter(|rule| self.applies(rule, saw) && rule.level <= level);
         let behind = lower.filter_map(|rule| rule.grant_ns).fold(0.0, f64::max);
-        if behind < grant_ns { grant_ns - behind } else { grant_ns }
+        if behind < grant_ns { grant_ns - behind * late } else { grant_ns }
     }
 
     fn hold_ns(&self, core: usize) -> f64 {
