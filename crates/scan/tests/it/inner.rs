@@ -323,7 +323,7 @@ fn functions_that_jump_to_a_place_without_a_hook_are_found() {
     assert_eq!(function.leaders, leader(Ok(6)));
     assert_eq!(function.hookable_leaders().collect::<Vec<_>>(), [(CODE + NEXT, 6)]);
     assert!(!function.is_entered_unseen(|_| false));
-    // If no hook can be there either, calls come in unseen, unless that function is reported itself.
+    // If no hook can be there either, calls come in unseen, unless that function is reported.
     let function = led(nothing, |a| a.adc(rax, rbx), jump);
     assert_eq!(function.leaders, leader(Err(Unhookable::TakesFlags)));
     assert!(function.is_entered_unseen(|_| false));

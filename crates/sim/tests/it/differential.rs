@@ -17,7 +17,7 @@ use crate::drawn::{Draws, Step, Work, draw_all};
 use crate::reference::{Result, Simulator};
 
 /// Scenarios that are compared; `DIMMER_SIM_SCENARIOS` sets another number.
-const SCENARIOS: u64 = 2300;
+const SCENARIOS: u64 = 2500;
 
 /// What differs by less is equal: the processor's rules know whole nanoseconds, and steps end at
 /// whole picoseconds. A nanosecond each for some hundred events.
