@@ -8,8 +8,8 @@
 //! there may be cores for each (its §5).
 //!
 //! Nothing here knows a scheduler. A scheduler asks [`rank`] in which order a core takes threads,
-//! [`Cores::to_interrupt`] which core is to look for work when a thread has become wide, and tells
-//! each [`Thread`] what happened to it. The simulator and real machines do the same.
+//! [`to_interrupt`] which core is to look for work when a thread has become wide, and tells each
+//! [`Thread`] what happened to it. The simulator and real machines do the same.
 
 mod thread;
 
