@@ -15,7 +15,7 @@ mod thread;
 
 use dimmer_processor::units::{CoreId, LicenseLevel, NodeId};
 
-pub use self::thread::{Ends, Phase, Settings, Thread};
+pub use self::thread::{Ends, Settings, Thread};
 
 const NARROW: LicenseLevel = LicenseLevel::new(0);
 

@@ -162,27 +162,25 @@ steps = [
 ]
 ";
         // A frame of 1920 times 1088 has 8160 macroblocks.
-        let frame = |times: f64| {
-            let run = |code, thousands: f64| {
-                format!(
-                    "{{ run = \"{code}\", instructions = {} }}",
-                    (thousands * times * 1e3).round()
-                )
+        let frame = |halves: u32| {
+            let run = |code, instructions: u32| {
+                let instructions = instructions * halves / 2;
+                format!("{{ run = \"{code}\", instructions = {instructions} }}")
             };
             let analysis = [
-                run("search and compare", 20.0),
-                run("decide", 20.0),
-                run("search and compare", 20.0),
-                run("decide", 10.0),
+                run("search and compare", 20_000),
+                run("decide", 20_000),
+                run("search and compare", 20_000),
+                run("decide", 10_000),
             ];
             format!(
                 "{{ share = 1, steps = [{{ repeat = 8160, steps = [{{ enter = \"macroblock_analyse\" }}, {}, {{ leave = \"macroblock_analyse\" }}, {}, {}] }}] }}",
                 analysis.join(", "),
-                run("transform", 20.0),
-                run("write bits", 40.0)
+                run("transform", 20_000),
+                run("write bits", 40_000)
             )
         };
-        let frames = [0.5, 1.0, 2.0].map(frame).join(", ");
+        let frames = [1, 2, 4].map(frame).join(", ");
         self.replacing(STEPS, &format!("steps = [{{ choose = [{frames}] }}]\n"))
     }
 

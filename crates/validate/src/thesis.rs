@@ -78,7 +78,6 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     Experiment { name: "the multi-phase runs (§5.2.2)", rows: multi_phase },
 ];
 
-/// The order of events, and which code asks for which level.
 /// What the experiments assume where the model lacks values.
 pub(crate) fn assumed(inputs: &Inputs<'_>) -> Result<Vec<Assumed>, SimError> {
     let code = [
@@ -97,6 +96,7 @@ pub(crate) fn assumed(inputs: &Inputs<'_>) -> Result<Vec<Assumed>, SimError> {
 /// Cores that ask at the same time (figure 3.10).
 const MOST_CORES: u32 = 3;
 
+/// The order of events, and which code asks for which level.
 pub(crate) fn order(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
     let forever = |code: Segment| [Step::Run(Segment { extent: Extent::Time(MS), ..code })];
     let kind = (Governor::Hardware, 1);

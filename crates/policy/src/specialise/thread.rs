@@ -41,11 +41,11 @@ impl Settings {
 
 /// A wide phase of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Phase {
+struct Phase {
     /// The level that it asks for.
-    pub level: LicenseLevel,
+    level: LicenseLevel,
     /// When wide code was last seen.
-    pub seen: Time,
+    seen: Time,
 }
 
 /// What is known of a thread. Follows any order of events; time that goes backwards counts as
@@ -80,8 +80,8 @@ impl Thread {
         self.phase = None;
     }
 
-    /// The thread that it starts, or the program that it becomes. A phase does not go over; that it
-    /// is known does.
+    /// The thread that it starts, or itself with the program that it then executes. That one keeps
+    /// the class outside of wide phases, and begins outside of one.
     #[must_use]
     pub const fn inherited(&self) -> Self {
         Self { base: self.base, ..Self::new() }

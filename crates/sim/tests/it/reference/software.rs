@@ -21,7 +21,7 @@ pub(super) enum Act {
     Set(usize),
 }
 
-/// What software has to do with a core.
+/// What a governor in software keeps of a core.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Software {
     /// The level that it has set, and that whose clock the processor has granted.
