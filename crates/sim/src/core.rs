@@ -89,6 +89,9 @@ impl Running {
     }
 }
 
+/// What rounding may leave of a number of instructions or cycles: less than a picosecond of them.
+const LEAST: f64 = 1e-3;
+
 /// A core.
 #[derive(Clone, Debug)]
 pub(crate) struct Core {
@@ -251,8 +254,7 @@ impl Core {
         for running in self.slots.iter_mut().flatten() {
             let done = running.rate * span.as_f64();
             running.left -= done;
-            // Rounding to picoseconds may leave half an instruction.
-            if running.left < 0.5 {
+            if running.left < LEAST {
                 running.left = 0.0;
             }
             let wide = done * running.segment.share;
@@ -299,13 +301,12 @@ impl Core {
 
     /// Whether the instructions that the processor's governor waits for have executed.
     pub(crate) fn has_counted(&self) -> bool {
-        self.counting.is_some_and(|(_, left)| left < 0.5)
+        self.counting.is_some_and(|(_, left)| left < LEAST)
     }
 
     /// Whether the counter's interrupt has come.
     pub(crate) fn is_interrupted(&self) -> bool {
-        // Rounding may leave fewer cycles than pass in a picosecond.
-        self.skid.is_some_and(|left| left < 1e-3)
+        self.skid.is_some_and(|left| left < LEAST)
     }
 
     /// Whether running threads execute: the core neither stands still nor does anything else.

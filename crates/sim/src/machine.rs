@@ -27,7 +27,7 @@ use crate::core::{Act, Core, Running, Totals};
 use crate::energy::{Energy, Meter, NoEnergy};
 use crate::governor::Software;
 use crate::points::Points;
-use crate::program::{Program, Step};
+use crate::program::Step;
 use crate::queue::{Queue, Target};
 use crate::sched::{Scheduler, Started, Topology};
 use crate::{Moment, Observer, Picos, Random, Ruling, SimError, State};
@@ -154,26 +154,6 @@ impl<O: Observer> Machine<O> {
         Ok(machine)
     }
 
-    /// Adds a thread that starts now, pinned to this CPU or free to run on any. CPUs are numbered
-    /// core by core. Returns the thread's number.
-    pub fn spawn(&mut self, name: &str, program: Box<dyn Program>, pinned: Option<usize>) -> usize {
-        let chance = self.chance.fork();
-        let totals = ThreadTotals { name: name.to_owned(), ..ThreadTotals::default() };
-        let thread = self.threads.len();
-        self.threads.push(Thread::new(program, chance, pinned, totals, self.now));
-        self.belongs(thread, thread as u64);
-        self.queue.set(Target::Thread(thread), Some(self.now));
-        thread
-    }
-
-    /// Sets the size of the data in its core's caches that the thread reads repeatedly (KiB).
-    /// Another core that takes the thread over must fetch it first.
-    pub fn caches(&mut self, thread: usize, kib: u64) {
-        if let Some(thread) = self.threads.get_mut(thread) {
-            thread.cached_kib = kib;
-        }
-    }
-
     /// Runs until `end`, or until no event is pending. Returns whether events are pending.
     ///
     /// # Errors
@@ -281,13 +261,21 @@ impl<O: Observer> Machine<O> {
 
     /// The turn of the CPU's thread ends, and another thread may have its own.
     fn takes_turns(&mut self, core: usize, slot: usize) -> Result<(), SimError> {
-        if let Some(running) = self.cores[core].slots[slot].take() {
-            let thread = running.thread;
-            self.observer.stops(self.now, core, thread);
-            self.threads[thread].interrupted = Some(running);
-            self.scheduler.preempted(thread, self.cpu(core, slot), self.now);
+        let Some(running) = self.cores[core].slots[slot].take() else { return Ok(()) };
+        let thread = running.thread;
+        self.observer.stops(self.now, core, thread);
+        self.threads[thread].interrupted = Some(running);
+        self.scheduler.preempted(thread, self.cpu(core, slot), self.now);
+        self.fill(core, slot)?;
+        if self.threads[thread].interrupted.is_some()
+            && let Some(idle) = self.scheduler.idle_for(thread)
+        {
+            let (core, slot) = self.place(idle);
+            self.advance(core);
+            self.fill(core, slot)?;
+            self.settle(core);
         }
-        self.fill(core, slot)
+        Ok(())
     }
 
     /// An event is due on this core.
@@ -353,7 +341,9 @@ impl<O: Observer> Machine<O> {
             }
             let slice_ends = self.slice_ends(cpu);
             self.threads[thread].wakes = None;
-            if let Some(interrupted) = self.threads[thread].interrupted.take() {
+            // A step may have ended while its thread waited: none of its code is left.
+            let interrupted = self.threads[thread].interrupted.take();
+            if let Some(interrupted) = interrupted.filter(|running| !running.is_over(self.now)) {
                 self.observer.runs(self.now, core, thread, &interrupted.segment);
                 self.cores[core].slots[slot] = Some(Running { slice_ends, ..interrupted });
             } else {

@@ -1,19 +1,19 @@
-//! The event queue: at most one event per core, domain and thread. Events come in order of time;
-//! events of equal time come in the order in which they were set.
+//! The event queue: at most one event per core, domain and thread. Events come in order of time.
+//! Events of equal time come in the order of [`Target`]'s variants, and of each by number.
 
 use crate::Moment;
 
 /// The receiver of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// A core has something to do.
-    Core(usize),
     /// The clock of a frequency domain takes a step.
     Domain(usize),
     /// The policy server, which decides about marked regions, is due.
     Server,
     /// A thread wakes up.
     Thread(usize),
+    /// A core has something to do.
+    Core(usize),
 }
 
 /// Pending events: a binary heap. An event that was replaced by another one of its target stays in
@@ -30,47 +30,33 @@ pub(crate) struct Queue {
     cores: usize,
     /// The event at `n` comes before those at `2n + 1` and `2n + 2`.
     heap: Vec<Event>,
-    /// The [`Event::name`] of each target's event, by the target's place, or [`NONE`]. All other
-    /// events in the heap are void.
-    holds: Vec<u64>,
-    /// The number of the next event.
-    number: u64,
+    /// The time of each target's event, by the target's place, or [`NONE`]. All other events in the
+    /// heap are void.
+    holds: Vec<Moment>,
     /// Whether the first event was taken but still lies there; the next event set takes its place.
     is_taken: bool,
 }
 
 /// Marks a target without an event.
-const NONE: u64 = u64::MAX;
+const NONE: Moment = Moment::MAX;
 
-/// Bits of a target's place in an event's name; no memory has room for more places than that.
-const PLACE_BITS: u32 = 28;
-
-/// The count of event numbers that fit above the place.
-const NUMBERS: u64 = 1 << (u64::BITS - PLACE_BITS);
-
-/// An event. From the most significant bits down: the time, a number that is greater for events set
-/// later, and the place of its target. So one comparison tells which of two comes first, and one
-/// move copies an event.
+/// An event. The time is in the upper half, the target's rank among those of equal time in the
+/// lower half. So one comparison tells which of two comes first, and one move copies an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Event(u128);
 
 impl Event {
-    fn new(time: Moment, number: u64, place: usize) -> Self {
-        Self(u128::from(time.ps()) << 64 | u128::from(number << PLACE_BITS | place as u64))
+    fn new(time: Moment, rank: u64) -> Self {
+        Self(u128::from(time.ps()) << 64 | u128::from(rank))
     }
 
     fn time(self) -> Moment {
         Moment::from_ps((self.0 >> 64) as u64)
     }
 
-    /// Number and place.
     #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
-    fn name(self) -> u64 {
+    fn rank(self) -> u64 {
         self.0 as u64
-    }
-
-    fn place(self) -> usize {
-        (self.name() & ((1 << PLACE_BITS) - 1)) as usize
     }
 }
 
@@ -78,7 +64,7 @@ impl Queue {
     /// A queue without events, for N cores, and at most as many domains.
     pub(crate) fn new(cores: usize) -> Self {
         let holds = vec![NONE; 2 * cores + 1];
-        Self { cores, heap: Vec::new(), holds, number: 0, is_taken: false }
+        Self { cores, heap: Vec::new(), holds, is_taken: false }
     }
 
     /// Sets the time of the target's event, or removes the event if `None`.
@@ -87,13 +73,12 @@ impl Queue {
         if place >= self.holds.len() {
             self.holds.resize(place + 1, NONE);
         }
-        let Some(time) = time else {
-            self.holds[place] = NONE;
+        // An event of the same time is in the heap already.
+        let time = time.unwrap_or(NONE);
+        if std::mem::replace(&mut self.holds[place], time) == time || time == NONE {
             return;
-        };
-        let event = Event::new(time, self.number, place);
-        self.holds[place] = event.name();
-        self.number += 1;
+        }
+        let event = Event::new(time, self.rank(place));
         if std::mem::take(&mut self.is_taken) {
             self.replace_first(event);
         } else {
@@ -101,7 +86,7 @@ impl Queue {
             self.rise(self.heap.len() - 1, event);
         }
         // Drops void events before they outnumber the others.
-        if self.heap.len() > 64 + 2 * self.holds.len() || self.number == NUMBERS {
+        if self.heap.len() > 64 + 2 * self.holds.len() {
             self.clear_up();
         }
     }
@@ -113,11 +98,11 @@ impl Queue {
         }
         loop {
             let event = *self.heap.first()?;
-            let (time, place) = (event.time(), event.place());
+            let (time, place) = (event.time(), self.place_of(event));
             if time > end {
                 return None;
             }
-            if self.holds[place] == event.name() {
+            if self.holds[place] == time {
                 self.holds[place] = NONE;
                 self.is_taken = true;
                 return Some((time, self.target(place)));
@@ -169,18 +154,24 @@ impl Queue {
         heap[hole] = event;
     }
 
-    /// Drops void events, and renumbers the others.
+    /// Drops void events.
     fn clear_up(&mut self) {
-        let Self { heap, holds, .. } = self;
-        heap.retain(|event| holds[event.place()] == event.name());
-        // A sorted array is a heap.
+        let mut heap = std::mem::take(&mut self.heap);
+        heap.retain(|event| self.holds[self.place_of(*event)] == event.time());
+        // A sorted array is a heap. An event may be there twice, if it was replaced and set again.
         heap.sort_unstable();
-        self.number = 0;
-        for event in heap {
-            *event = Event::new(event.time(), self.number, event.place());
-            holds[event.place()] = event.name();
-            self.number += 1;
-        }
+        heap.dedup();
+        self.heap = heap;
+    }
+
+    /// The rank of a place: cores come last.
+    fn rank(&self, place: usize) -> u64 {
+        (place as u64).wrapping_sub(self.cores as u64)
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "places are indices")]
+    fn place_of(&self, event: Event) -> usize {
+        event.rank().wrapping_add(self.cores as u64) as usize
     }
 
     fn place(&self, target: Target) -> usize {
@@ -216,15 +207,24 @@ mod tests {
     }
 
     #[test]
-    fn events_of_one_time_keep_their_order() {
+    fn events_of_one_time_come_by_target() {
         let mut queue = Queue::new(2);
-        let order = [Target::Thread(3), Target::Core(1), Target::Server, Target::Domain(0)];
-        for target in order {
-            queue.set(target, Some(at(5)));
+        let order = [
+            Target::Domain(0),
+            Target::Domain(1),
+            Target::Server,
+            Target::Thread(0),
+            Target::Thread(3),
+            Target::Core(0),
+            Target::Core(1),
+        ];
+        for index in [3, 6, 1, 4, 0, 2, 5] {
+            queue.set(order[index], Some(at(5)));
         }
         queue.set(Target::Core(0), Some(at(4)));
         assert_eq!(queue.next(at(3)), None);
         assert_eq!(queue.next(at(5)), Some((at(4), Target::Core(0))));
+        queue.set(Target::Core(0), Some(at(5)));
         for target in order {
             assert!(!queue.is_empty());
             assert_eq!(queue.next(at(5)), Some((at(5), target)));
@@ -233,14 +233,25 @@ mod tests {
         assert!(queue.is_empty());
     }
 
+    /// Also when it was replaced by others meanwhile.
+    #[test]
+    fn an_event_that_is_set_again_comes_once() {
+        let mut queue = Queue::new(1);
+        for time in [5, 6, 5, 7, 5] {
+            queue.set(Target::Core(0), Some(at(time)));
+        }
+        assert_eq!(queue.next(Moment::MAX), Some((at(5), Target::Core(0))));
+        assert_eq!(queue.next(Moment::MAX), None);
+    }
+
     #[test]
     fn an_event_replaces_the_one_before_it() {
         let mut queue = Queue::new(2);
         queue.set(Target::Core(0), Some(at(5)));
         queue.set(Target::Core(1), Some(at(6)));
         queue.set(Target::Core(0), Some(at(6)));
-        assert_eq!(queue.next(at(6)), Some((at(6), Target::Core(1))));
-        queue.set(Target::Core(0), None);
+        assert_eq!(queue.next(at(6)), Some((at(6), Target::Core(0))));
+        queue.set(Target::Core(1), None);
         assert_eq!(queue.next(at(6)), None);
         assert!(queue.is_empty());
     }
@@ -261,32 +272,30 @@ mod tests {
     fn events_come_by_time_whatever_is_set_meanwhile() {
         const THREADS: usize = 50;
         let (mut queue, mut state) = (Queue::new(1), 1_u64);
-        // Event numbers run out during the test.
-        queue.number = NUMBERS - 10_000;
-        let mut all: [Option<(Moment, u64)>; THREADS] = [None; THREADS];
+        let mut all: [Option<Moment>; THREADS] = [None; THREADS];
         let mut draw = |below: u64| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (state >> 33) % below
         };
         let (mut now, mut taken) = (Moment::START, 0);
-        for number in 0..20_000_u64 {
+        for _ in 0..20_000 {
             let thread = usize::try_from(draw(THREADS as u64)).unwrap();
             let time = (draw(8) > 0).then(|| now + Picos::from_ps(draw(40)));
             queue.set(Target::Thread(thread), time);
-            all[thread] = time.map(|time| (time, number));
+            all[thread] = time;
             if draw(2) == 0 {
                 let end = now + Picos::from_ps(draw(10));
                 let first = all.iter().enumerate().filter_map(|(at, event)| Some(((*event)?, at)));
-                let first = first.min().filter(|((time, _), _)| *time <= end);
-                let expected = first.map(|((time, _), at)| (time, Target::Thread(at)));
+                let first = first.min().filter(|(time, _)| *time <= end);
+                let expected = first.map(|(time, at)| (time, Target::Thread(at)));
                 assert_eq!(queue.next(end), expected);
-                if let Some(((time, _), at)) = first {
+                if let Some((time, at)) = first {
                     (all[at], now) = (None, time);
                     taken += 1;
                 }
             }
             assert_eq!(queue.is_empty(), all.iter().all(Option::is_none));
         }
-        assert!(taken > 1000 && queue.number < 20_000, "{taken}");
+        assert!(taken > 1000, "{taken}");
     }
 }

@@ -183,12 +183,13 @@ impl Scenario {
                 }
             };
             last = Some((steps, script.clone()));
-            let script = script.under(governor).from(thread.begin);
+            let script = script.under(governor).arriving(thread.begin);
             let script = match thread.requests {
                 Some(requests) => script.serving(requests),
                 None => script,
             };
             let spawned = machine.spawn(&thread.name, Box::new(script), thread.cpu);
+            machine.starts(spawned, thread.begin);
             machine.caches(spawned, thread.cached_kib);
             machine.belongs(spawned, thread.program.0);
         }

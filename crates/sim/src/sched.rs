@@ -66,6 +66,10 @@ pub(crate) trait Scheduler {
     /// before, if there is one.
     fn next(&mut self, cpu: CpuIndex, now: Moment) -> Option<(ThreadId, Option<CpuIndex>)>;
 
+    /// The CPU that takes over a thread whose turn has ended, as it has nothing to run; `None`: no
+    /// such CPU may run it. It takes what [`Self::next`] returns.
+    fn idle_for(&self, thread: ThreadId) -> Option<CpuIndex>;
+
     /// Adds the time up to now to the thread's run time.
     fn ran(&mut self, thread: ThreadId, span: Picos, now: Moment);
 
@@ -150,6 +154,11 @@ macro_rules! schedulers {
             #[inline]
             fn next(&mut self, cpu: CpuIndex, now: Moment) -> Option<(ThreadId, Option<CpuIndex>)> {
                 match self { $(Self::$name(of) => of.next(cpu, now),)+ }
+            }
+
+            #[inline]
+            fn idle_for(&self, thread: ThreadId) -> Option<CpuIndex> {
+                match self { $(Self::$name(of) => of.idle_for(thread),)+ }
             }
 
             #[inline]

@@ -3,8 +3,10 @@
 use hdrhistogram::Histogram;
 
 use super::regions::Calls;
+use super::{Machine, Observer};
 use crate::core::Running;
 use crate::program::Program;
+use crate::queue::Target;
 use crate::{Moment, Picos, Random};
 
 /// What a thread has done, by the counters of its segments.
@@ -80,6 +82,36 @@ impl Thread {
             wakes: Some(now),
             calls: Calls::default(),
             totals,
+        }
+    }
+}
+
+impl<O: Observer> Machine<O> {
+    /// Adds a thread that starts now, pinned to this CPU or free to run on any. CPUs are numbered
+    /// core by core. Returns the thread's number.
+    pub fn spawn(&mut self, name: &str, program: Box<dyn Program>, pinned: Option<usize>) -> usize {
+        let chance = self.chance.fork();
+        let totals = ThreadTotals { name: name.to_owned(), ..ThreadTotals::default() };
+        let thread = self.threads.len();
+        self.threads.push(Thread::new(program, chance, pinned, totals, self.now));
+        self.belongs(thread, thread as u64);
+        self.queue.set(Target::Thread(thread), Some(self.now));
+        thread
+    }
+
+    /// A thread that was just added starts at this moment, not at once.
+    pub fn starts(&mut self, thread: usize, at: Moment) {
+        if let Some(this) = self.threads.get_mut(thread) {
+            this.wakes = Some(at);
+            self.queue.set(Target::Thread(thread), Some(at));
+        }
+    }
+
+    /// Sets the size of the data in its core's caches that the thread reads repeatedly (KiB).
+    /// Another core that takes the thread over must fetch it first.
+    pub fn caches(&mut self, thread: usize, kib: u64) {
+        if let Some(thread) = self.threads.get_mut(thread) {
+            thread.cached_kib = kib;
         }
     }
 }

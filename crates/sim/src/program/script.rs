@@ -84,8 +84,6 @@ pub struct Script {
     came: Option<Moment>,
     /// When the next request arrives, in an open loop.
     arrives: Moment,
-    /// When the script starts.
-    begin: Moment,
 }
 
 impl Script {
@@ -122,7 +120,6 @@ impl Script {
             requests: None,
             came: None,
             arrives: Moment::START,
-            begin: Moment::START,
         }
     }
 
@@ -132,10 +129,10 @@ impl Script {
         Self { requests: Some(requests), ..self }
     }
 
-    /// The same script, from this moment on; its first request, if it serves any, arrives then.
+    /// The same script, whose first request, if it serves any, arrives at this moment.
     #[must_use]
-    pub fn from(self, begin: Moment) -> Self {
-        Self { begin, arrives: begin, ..self }
+    pub fn arriving(self, first: Moment) -> Self {
+        Self { arrives: first, ..self }
     }
 
     /// Takes the next request. `Ok`: its arrival; `Err`: how long to sleep until it arrives.
@@ -235,9 +232,6 @@ impl Script {
 
 impl Program for Script {
     fn next(&mut self, now: Moment, chance: &mut Random) -> Step {
-        if now < self.begin {
-            return Step::Sleep(self.begin - now);
-        }
         let step = (0..MOST_AT_ONCE).find_map(|_| self.advance(now, chance));
         step.unwrap_or(Step::Skip)
     }

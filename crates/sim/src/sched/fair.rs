@@ -24,6 +24,8 @@ pub(crate) struct Fair {
     threads_per_core: usize,
     queues: Vec<BTreeSet<(Picos, ThreadId)>>,
     running: Vec<Option<ThreadId>>,
+    /// Up to when the run time of the thread that runs on each CPU is counted.
+    counted: Vec<Moment>,
     /// The run time of each thread. A thread that has slept gets at least a minimum, so that it
     /// does not overtake the others.
     ran: Vec<Picos>,
@@ -39,8 +41,8 @@ impl Fair {
         let Topology { cpus, threads_per_core, .. } = topology;
         let (queues, running) = (vec![BTreeSet::new(); cpus], vec![None; cpus]);
         let (ran, last_cpu, home, pinned) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let dedicated = vec![false; cpus];
-        Self { threads_per_core, queues, running, ran, last_cpu, home, pinned, dedicated }
+        let (dedicated, counted) = (vec![false; cpus], vec![Moment::START; cpus]);
+        Self { threads_per_core, queues, running, counted, ran, last_cpu, home, pinned, dedicated }
     }
 
     fn load(&self, cpu: CpuIndex) -> usize {
@@ -60,9 +62,9 @@ impl Fair {
     }
 
     /// The thread waits on this CPU.
-    fn queue(&mut self, thread: ThreadId, cpu: CpuIndex) {
+    fn queue(&mut self, thread: ThreadId, cpu: CpuIndex, now: Moment) {
         // A thread that has slept does not catch up with those that have not.
-        if let Some(least) = self.least(cpu) {
+        if let Some(least) = self.least(cpu, now) {
             self.ran[thread] = self.ran[thread].max(least - SLICE);
         }
         self.queues[cpu].insert((self.ran[thread], thread));
@@ -70,15 +72,16 @@ impl Fair {
     }
 
     /// The least run time of the threads on this CPU that can run.
-    fn least(&self, cpu: CpuIndex) -> Option<Picos> {
+    fn least(&self, cpu: CpuIndex, now: Moment) -> Option<Picos> {
         let first = self.queues[cpu].first().map(|(ran, _)| *ran);
-        let running = self.running[cpu].map(|thread| self.ran[thread]);
+        let uncounted = now - self.counted[cpu].min(now);
+        let running = self.running[cpu].map(|thread| self.ran[thread] + uncounted);
         first.into_iter().chain(running).min()
     }
 }
 
 impl Scheduler for Fair {
-    fn ready(&mut self, thread: ThreadId, pinned: Option<CpuIndex>, _: Moment) -> CpuIndex {
+    fn ready(&mut self, thread: ThreadId, pinned: Option<CpuIndex>, now: Moment) -> CpuIndex {
         if self.ran.len() <= thread {
             self.ran.resize(thread + 1, Picos::ZERO);
             self.last_cpu.resize(thread + 1, None);
@@ -88,7 +91,7 @@ impl Scheduler for Fair {
         let pinned = pinned.filter(|cpu| !self.dedicated[*cpu]);
         self.pinned[thread] = pinned.is_some();
         let cpu = pinned.unwrap_or_else(|| self.choose(thread, false));
-        self.queue(thread, cpu);
+        self.queue(thread, cpu, now);
         cpu
     }
 
@@ -100,7 +103,7 @@ impl Scheduler for Fair {
         self.queues[cpu].insert((self.ran[thread], thread));
     }
 
-    fn next(&mut self, cpu: CpuIndex, _: Moment) -> Option<(ThreadId, Option<CpuIndex>)> {
+    fn next(&mut self, cpu: CpuIndex, now: Moment) -> Option<(ThreadId, Option<CpuIndex>)> {
         self.running[cpu] = None;
         let own = self.queues[cpu].pop_first();
         let taken = own.or_else(|| {
@@ -119,14 +122,22 @@ impl Scheduler for Fair {
             Some(taken)
         });
         let (_, thread) = taken?;
-        self.running[cpu] = Some(thread);
+        (self.running[cpu], self.counted[cpu]) = (Some(thread), now);
         self.home[thread] = Some(cpu);
         let before = self.last_cpu[thread].replace(cpu);
         Some((thread, before.filter(|before| *before != cpu)))
     }
 
-    fn ran(&mut self, thread: ThreadId, span: Picos, _: Moment) {
+    fn idle_for(&self, thread: ThreadId) -> Option<CpuIndex> {
+        let is_free = |cpu: &CpuIndex| self.running[*cpu].is_none() && !self.dedicated[*cpu];
+        (0..self.running.len()).find(is_free).filter(|_| !self.pinned[thread])
+    }
+
+    fn ran(&mut self, thread: ThreadId, span: Picos, now: Moment) {
         self.ran[thread] += span;
+        if let Some(cpu) = self.home[thread] {
+            self.counted[cpu] = now;
+        }
     }
 
     fn home(&self, thread: ThreadId) -> Option<CpuIndex> {
@@ -140,7 +151,7 @@ impl Scheduler for Fair {
     fn ready_away(&mut self, thread: ThreadId) -> CpuIndex {
         self.pinned[thread] = true;
         let cpu = self.choose(thread, true);
-        self.queue(thread, cpu);
+        self.queue(thread, cpu, self.counted[cpu]);
         cpu
     }
 

@@ -9,8 +9,9 @@
 //! that counts from then. So a thread that sleeps often has an old deadline when it wakes up, and
 //! takes the CPU from one that computes all the time.
 //!
-//! Left out: other priorities, and the interrupts that make another CPU look at its queue once
-//! more, which with `interactive` at 0 never brings it the thread that woke up.
+//! Left out: other priorities; the interrupts that make a busy CPU look at its queue once more,
+//! which with `interactive` at 0 never brings it the thread that woke up; and the order in which a
+//! CPU asks the other cores, which depends on the version.
 
 use std::collections::BTreeMap;
 
@@ -111,11 +112,14 @@ impl MuQss {
         }
     }
 
-    /// The CPU for a thread that can run: the nearest idle one, one whose siblings are idle as well
-    /// if there is one in the package; otherwise the nearest of those with the least to do.
-    fn choose(&self, thread: ThreadId) -> CpuIndex {
+    /// The CPUs that a thread may run on.
+    fn allowed(&self, thread: ThreadId) -> impl Iterator<Item = CpuIndex> {
+        (0..self.running.len()).filter(move |cpu| self.may_run(thread, *cpu))
+    }
+
+    /// The nearest idle CPU, one whose siblings are idle as well if there is one in the package.
+    fn idle(&self, thread: ThreadId) -> Option<CpuIndex> {
         let from = self.tasks[thread].ran_on.unwrap_or(0);
-        let allowed = || (0..self.running.len()).filter(|cpu| self.may_run(thread, *cpu));
         let is_shared = |cpu: CpuIndex| {
             let first = cpu - cpu % self.topology.threads_per_core;
             let mut siblings = first..first + self.topology.threads_per_core;
@@ -125,9 +129,15 @@ impl MuQss {
             let distance = self.distance(from, *cpu);
             (distance > 0, distance > 2, is_shared(*cpu), distance, *cpu)
         };
-        let idle = allowed().filter(|cpu| self.running[*cpu].is_none()).min_by_key(key);
+        self.allowed(thread).filter(|cpu| self.running[*cpu].is_none()).min_by_key(key)
+    }
+
+    /// The CPU for a thread that can run: an idle one, otherwise the nearest of those with the
+    /// least to do.
+    fn choose(&self, thread: ThreadId) -> CpuIndex {
+        let from = self.tasks[thread].ran_on.unwrap_or(0);
         let least = |cpu: &CpuIndex| (self.load(*cpu), self.distance(from, *cpu), *cpu);
-        idle.or_else(|| allowed().min_by_key(least)).unwrap_or(0)
+        self.idle(thread).or_else(|| self.allowed(thread).min_by_key(least)).unwrap_or(0)
     }
 
     /// The thread waits at this CPU.
@@ -224,6 +234,10 @@ impl Scheduler for MuQss {
         let task = &mut self.tasks[thread];
         task.cpu = Some(cpu);
         Some((thread, task.ran_on.replace(cpu).filter(|before| *before != cpu)))
+    }
+
+    fn idle_for(&self, thread: ThreadId) -> Option<CpuIndex> {
+        self.idle(thread)
     }
 
     fn ran(&mut self, thread: ThreadId, span: Picos, now: Moment) {

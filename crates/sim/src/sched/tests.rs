@@ -275,6 +275,62 @@ fn muqss_runs_the_thread_with_the_earliest_deadline() {
     assert!(scheduler.preempts(sleeps, 0), "its deadline is at 51.2 ms");
 }
 
+/// A pinned thread ends the turn of one that may run anywhere, and another CPU is idle
+/// (`resched_suitable_idle` in MuQSS).
+#[test]
+fn a_thread_whose_turn_has_ended_goes_on_where_nothing_runs() {
+    let ms = |ms: u64| 1000 * ms * Picos::from_ps(1_000_000);
+    let run = |span| Step::Run(scalar(Extent::Time(span)));
+    // Under `fair` the turn ends at 2.5 ms and the second CPU runs until 4.1 ms, of 6.5 ms in all;
+    // under `muqss` at 1 ms, of 5 ms.
+    for (scheduling, idle_us) in [(Scheduling::Fair, 4900), (Scheduling::MuQss, 1900)] {
+        let mut machine =
+            machine(Settings { cores: 2, scheduler: scheduling, ..Settings::default() });
+        machine.spawn("pinned", steps(1, &[Step::Sleep(ms(1)), run(ms(4))]), Some(0));
+        let free = machine.spawn("free", steps(1, &[run(ms(4))]), None);
+        machine.starts(free, Moment::START + Picos::from_ps(100_000_000));
+        machine.run(Moment::MAX).unwrap();
+        let idle: Vec<Picos> = machine.cores().map(|core| core.idle).collect();
+        assert_eq!(idle[1], idle_us * Picos::from_ps(1_000_000), "{}", scheduling.name());
+    }
+}
+
+/// A thread that wakes up counts as having run 1.5 ms less than the one that has run alone for 3
+/// ms, which the machine has not counted yet. It gets two turns.
+#[test]
+fn fair_counts_what_runs_at_the_moment() {
+    let one_core = Topology { cpus: 1, threads_per_core: 1, cores_per_package: 1 };
+    let mut scheduler = Scheduling::Fair.start(one_core);
+    let us = |us: u64| us * Picos::from_ps(1_000_000);
+    let at = |time: u64| Moment::START + us(time);
+    scheduler.ready(0, None, at(0));
+    assert_eq!(scheduler.next(0, at(0)), Some((0, None)));
+    scheduler.ready(1, None, at(3000));
+    scheduler.ran(0, us(4500), at(4500));
+    scheduler.preempted(0, 0, at(4500));
+    for start in [4500, 6000] {
+        assert_eq!(scheduler.next(0, at(start)), Some((1, None)));
+        scheduler.ran(1, us(1500), at(start + 1500));
+        scheduler.preempted(1, 0, at(start + 1500));
+    }
+    assert_eq!(scheduler.next(0, at(7500)), Some((0, None)));
+}
+
+/// It has not run anywhere, and its deadline is younger than that of a thread that started before.
+#[test]
+fn a_thread_that_starts_later_is_not_known_before() {
+    let ms = |ms: u64| 1000 * ms * Picos::from_ps(1_000_000);
+    let run = |span| Step::Run(scalar(Extent::Time(span)));
+    let mut machine = machine(Settings { scheduler: Scheduling::MuQss, ..Settings::default() });
+    machine.spawn("first", steps(1, &[run(ms(1)), Step::Sleep(ms(1)), run(ms(1))]), None);
+    let later = machine.spawn("later", steps(1, &[run(ms(5))]), None);
+    machine.starts(later, Moment::START + Picos::from_ps(1_000_000));
+    machine.run(Moment::MAX).unwrap();
+    let finished: Vec<_> = machine.threads().map(|thread| thread.finished).collect();
+    // The first goes on as soon as it wakes up.
+    assert_eq!(finished, [3, 6].map(|at| Some(Moment::START + ms(at))));
+}
+
 #[test]
 fn muqss_leaves_with_little_of_a_slice_as_if_it_were_used_up() {
     let one_core = Topology { cpus: 1, threads_per_core: 1, cores_per_package: 1 };

@@ -10,7 +10,7 @@ use crate::drawn::{Code, Length, Step, Thread, Work, shipped};
 fn work(class: InstructionClass, is_chained: bool, cores: usize) -> Work {
     let code = Code { class, is_chained, per_cycle: 1.0, ..Code::SCALAR };
     let steps = vec![Step::Run { code: 1, length: Length::Us(100.0) }];
-    let thread = Thread { cpu: 0, begin_us: 0.001, times: 1, steps };
+    let thread = Thread::new(0, 0.001, 1, steps);
     Work::new(cores, vec![Code::SCALAR, code], vec![thread])
 }
 

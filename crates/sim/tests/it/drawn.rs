@@ -1,14 +1,19 @@
 //! Workloads and models drawn at random, each from a number.
-//!
-//! Long because it has each key of scenarios and models that is drawn, and how it is written.
+
+mod models;
+mod steps;
 
 use std::fmt::Write as _;
 use std::path::Path;
 
 use dimmer_processor::class::InstructionClass;
-use dimmer_processor::model::{self, Model, Sourced, builtin};
+use dimmer_processor::model::Model;
 use dimmer_sim::Governor;
 use dimmer_sim::scenario::Scenario;
+
+use self::models::{add_moves, add_pstates};
+pub(crate) use self::models::{certain, draw_model, flat, made_up, shipped};
+pub(crate) use self::steps::{Length, Step};
 
 /// A small generator (Marsaglia, "Xorshift RNGs", 2003).
 #[derive(Debug)]
@@ -59,206 +64,13 @@ pub(crate) struct Code {
     pub(crate) memory_ns: f64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Length {
-    Us(f64),
-    Instructions(f64),
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Step {
-    Run {
-        code: usize,
-        length: Length,
-    },
-    Sleep {
-        us: f64,
-    },
-    Lock(usize),
-    Unlock(usize),
-    /// Requests the P-state of this number of the model.
-    Pstate(usize),
-    Repeat {
-        passes: usize,
-        steps: Vec<Step>,
-    },
-    /// The shares are such that this branch is taken.
-    Choose {
-        taken: usize,
-        branches: Vec<Vec<Step>>,
-    },
-}
-
-impl Step {
-    /// These steps, with each step in the place of which `change` puts others, also in blocks.
-    pub(crate) fn changed(steps: &[Self], change: &impl Fn(&Self) -> Vec<Self>) -> Vec<Self> {
-        let one = |step: &Self| match step {
-            Self::Repeat { passes, steps } => {
-                vec![Self::Repeat { passes: *passes, steps: Self::changed(steps, change) }]
-            }
-            Self::Choose { taken, branches } => {
-                let branches = branches.iter().map(|steps| Self::changed(steps, change));
-                vec![Self::Choose { taken: *taken, branches: branches.collect() }]
-            }
-            step => change(step),
-        };
-        steps.iter().flat_map(one).collect()
-    }
-
-    /// These steps without those that are blocks, but with what is in these, in order.
-    pub(crate) fn single(steps: &[Self]) -> Vec<&Self> {
-        fn one(step: &Step) -> Vec<&Step> {
-            match step {
-                Step::Repeat { steps, .. } => Step::single(steps),
-                Step::Choose { branches, .. } => {
-                    branches.iter().flat_map(|steps| Step::single(steps)).collect()
-                }
-                step => vec![step],
-            }
-        }
-        steps.iter().flat_map(one).collect()
-    }
-
-    /// What a round of these steps is, with blocks written out: numbers of the steps of
-    /// [`Step::single`].
-    pub(crate) fn written_out(steps: &[Self]) -> Vec<usize> {
-        let mut first = 0;
-        let one = |step: &Self| {
-            let (passes, numbers) = match step {
-                Self::Repeat { passes, steps } => (*passes, Self::written_out(steps)),
-                Self::Choose { taken, branches } => {
-                    let before = Self::single(&branches[..*taken].concat()).len();
-                    let numbers = Self::written_out(&branches[*taken]).into_iter();
-                    (1, numbers.map(|number| before + number).collect())
-                }
-                _ => (1, vec![0]),
-            };
-            let start = first;
-            first += Self::single(std::slice::from_ref(step)).len();
-            vec![numbers; passes].concat().into_iter().map(move |number| start + number)
-        };
-        steps.iter().flat_map(one).collect()
-    }
-
-    /// These steps, some of them with a lock held, also in blocks. Locks within locks have higher
-    /// numbers, so that no threads wait for each other.
-    fn locked(steps: &[Self], draws: &mut Draws, deep: usize) -> Vec<Self> {
-        let mut locked: Vec<Self> = steps.to_vec();
-        for step in &mut locked {
-            match step {
-                Self::Repeat { steps, .. } => *steps = Self::locked(steps, draws, deep + 1),
-                Self::Choose { branches, .. } => {
-                    for steps in branches {
-                        *steps = Self::locked(steps, draws, deep + 1);
-                    }
-                }
-                _ => {}
-            }
-        }
-        if !locked.is_empty() && draws.is(0.7) {
-            let number = 2 * deep + draws.below(2);
-            let from = draws.below(locked.len());
-            let to = from + 1 + draws.below(locked.len() - from);
-            locked.insert(to, Self::Unlock(number));
-            locked.insert(from, Self::Lock(number));
-        }
-        locked
-    }
-
-    /// Adds choices to these steps, also in blocks, and steps that are skipped: those of no time,
-    /// or of less than an instruction, that distributions have drawn.
-    fn with_chance(steps: &[Self], draws: &mut Draws, codes: usize) -> Vec<Self> {
-        let mut with: Vec<Self> = Vec::new();
-        for step in steps {
-            let step = match step {
-                Self::Repeat { passes, steps } => {
-                    let steps = Self::with_chance(steps, draws, codes);
-                    Self::Repeat { passes: *passes, steps }
-                }
-                step => step.clone(),
-            };
-            if draws.is(0.2) {
-                let code = draws.below(codes);
-                let length = Length::Us(draws.size(1.0, 1000.0));
-                let other = vec![Self::Run { code, length }];
-                let mut branches = vec![Vec::new(), other];
-                let taken = draws.below(3);
-                branches.insert(taken, vec![step]);
-                with.push(Self::Choose { taken, branches });
-            } else {
-                with.push(step);
-            }
-            if draws.is(0.2) {
-                let code = draws.below(codes);
-                with.push(match draws.below(4) {
-                    0 => Self::Sleep { us: 0.0 },
-                    1 => Self::Run { code, length: Length::Us(0.0) },
-                    2 => Self::Run { code, length: Length::Instructions(0.75) },
-                    _ => Self::Run { code, length: Length::Instructions(1.25) },
-                });
-            }
-        }
-        with
-    }
-
-    /// The values of these steps that a distribution can stand for.
-    fn values(steps: &[Self]) -> Vec<f64> {
-        let one = |step: &Self| match step {
-            Self::Sleep { us: value }
-            | Self::Run { length: Length::Us(value) | Length::Instructions(value), .. } => {
-                vec![*value]
-            }
-            Self::Lock(_) | Self::Unlock(_) | Self::Pstate(_) => Vec::new(),
-            Self::Repeat { passes, steps } => [vec![*passes as f64], Self::values(steps)].concat(),
-            Self::Choose { branches, .. } => {
-                branches.iter().flat_map(|steps| Self::values(steps)).collect()
-            }
-        };
-        steps.iter().flat_map(one).collect()
-    }
-
-    /// `drawn`: the values in the place of which the name of a distribution stands.
-    fn toml(&self, drawn: &[f64], text: &mut String) {
-        let number = |value: f64| {
-            if drawn.contains(&value) { format!("\"{value:?}\"") } else { format!("{value:?}") }
-        };
-        _ = match self {
-            Self::Sleep { us } => writeln!(text, "  {{ sleep_us = {} }},", number(*us)),
-            Self::Lock(number) => writeln!(text, "  {{ lock = {number} }},"),
-            Self::Unlock(number) => writeln!(text, "  {{ unlock = {number} }},"),
-            Self::Pstate(number) => writeln!(text, "  {{ pstate = \"P{number}\" }},"),
-            Self::Run { code, length: Length::Us(us) } => {
-                writeln!(text, "  {{ run = \"{code}\", us = {} }},", number(*us))
-            }
-            Self::Run { code, length: Length::Instructions(n) } => {
-                writeln!(text, "  {{ run = \"{code}\", instructions = {} }},", number(*n))
-            }
-            Self::Repeat { passes, steps } => {
-                let name = format!("\"about {passes}\"");
-                let is_drawn = drawn.contains(&(*passes as f64));
-                let passes = if is_drawn { name } else { passes.to_string() };
-                _ = writeln!(text, "  {{ repeat = {passes}, steps = [");
-                steps.iter().for_each(|step| step.toml(drawn, text));
-                writeln!(text, "  ] }},")
-            }
-            Self::Choose { taken, branches } => {
-                text.push_str("  { choose = [\n");
-                for (index, steps) in branches.iter().enumerate() {
-                    let share = if index == *taken { 1e9 } else { 1e-9 };
-                    _ = writeln!(text, "  {{ share = {share:?}, steps = [");
-                    steps.iter().for_each(|step| step.toml(drawn, text));
-                    text.push_str("  ] },\n");
-                }
-                writeln!(text, "  ] }},")
-            }
-        };
-    }
-}
-
-/// A thread that stays on a CPU of its own.
+/// A thread that stays on a CPU, or is free to change it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Thread {
+    /// The CPU that it stays on, if it is not free.
     pub(crate) cpu: usize,
+    pub(crate) is_free: bool,
+    pub(crate) cached_kib: usize,
     pub(crate) begin_us: f64,
     pub(crate) times: u64,
     pub(crate) steps: Vec<Step>,
@@ -270,6 +82,7 @@ pub(crate) struct Work {
     pub(crate) cores: usize,
     pub(crate) threads_per_core: usize,
     pub(crate) smt_share: f64,
+    pub(crate) is_muqss: bool,
     pub(crate) codes: Vec<Code>,
     pub(crate) threads: Vec<Thread>,
     pub(crate) end_us: Option<f64>,
@@ -305,6 +118,11 @@ impl Code {
 }
 
 impl Thread {
+    /// One that stays on a CPU.
+    pub(crate) fn new(cpu: usize, begin_us: f64, times: u64, steps: Vec<Step>) -> Self {
+        Self { cpu, is_free: false, cached_kib: 0, begin_us, times, steps }
+    }
+
     fn draw(draws: &mut Draws, cpu: usize, codes: usize) -> Self {
         let count = 2 + draws.below(6);
         let mut steps: Vec<Step> = (0..count)
@@ -331,12 +149,8 @@ impl Thread {
                 steps.extend((0..after).map(|_| Step::Sleep { us: draws.size(1.0, 1000.0) }));
             }
         }
-        Self {
-            cpu,
-            begin_us: if draws.is(0.5) { 0.001 } else { draws.size(1.0, 500.0) },
-            times: 1 + draws.below(20) as u64,
-            steps,
-        }
+        let begin_us = if draws.is(0.5) { 0.001 } else { draws.size(1.0, 500.0) };
+        Self::new(cpu, begin_us, 1 + draws.below(20) as u64, steps)
     }
 }
 
@@ -347,6 +161,7 @@ impl Work {
             cores,
             threads_per_core: 1,
             smt_share: 1.0,
+            is_muqss: false,
             codes,
             threads,
             end_us: None,
@@ -389,12 +204,39 @@ impl Work {
         }
     }
 
+    /// Adds threads, and makes some free, under one of the two schedulers.
+    fn crowd(&mut self, draws: &mut Draws) {
+        self.is_muqss = draws.is(0.5);
+        let cpus = self.cores * self.threads_per_core;
+        for _ in 0..draws.below(2 * cpus + 2) {
+            let cpu = draws.below(cpus);
+            self.threads.push(Thread::draw(draws, cpu, self.codes.len()));
+        }
+        let free = [0.2, 0.7, 1.0][draws.below(3)];
+        for thread in &mut self.threads {
+            thread.is_free = draws.is(free);
+            if draws.is(0.3) {
+                thread.cached_kib = draws.below(2000);
+            }
+            if draws.is(0.3) {
+                // It computes for turns at a time.
+                thread.steps = Step::changed(&thread.steps, &|step| match *step {
+                    Step::Run { code, length: Length::Instructions(n) } => {
+                        vec![Step::Run { code, length: Length::Instructions(40.0 * n) }]
+                    }
+                    ref step => vec![step.clone()],
+                });
+            }
+        }
+    }
+
     /// Adds choices and distributions, with one possible outcome.
-    fn add_chance(&mut self, draws: &mut Draws) {
+    fn add_chance(&mut self, draws: &mut Draws, is_crowded: bool) {
         for thread in &mut self.threads {
             thread.steps = Step::with_chance(&thread.steps, draws, self.codes.len());
             // A thread's steps must take time for certain, and some branches have none.
-            thread.steps.push(Step::Sleep { us: 1.0 });
+            let us = if is_crowded { draws.size(0.5, 2.0) } else { 1.0 };
+            thread.steps.push(Step::Sleep { us });
         }
         let mut values: Vec<f64> =
             self.threads.iter().flat_map(|thread| Step::values(&thread.steps)).collect();
@@ -423,8 +265,11 @@ impl Work {
         let mut text = format!(
             "schema = \"dimmer/scenario/1\"\nname = \"drawn\"\nsource = \"drawn\"\n\
              model = \"i9-7940x\"\ncores = {}\n\
-             threads_per_core = {}\nsmt_share = {:?}\n",
-            self.cores, self.threads_per_core, self.smt_share
+             threads_per_core = {}\nsmt_share = {:?}\nscheduler = \"{}\"\n",
+            self.cores,
+            self.threads_per_core,
+            self.smt_share,
+            if self.is_muqss { "muqss" } else { "fair" }
         );
         if let Some(number) = self.pstate {
             _ = writeln!(text, "pstate = \"P{number}\"");
@@ -453,15 +298,19 @@ impl Work {
                 value + 0.4
             );
         }
-        for thread in &self.threads {
-            let Thread { cpu, begin_us, times, steps } = thread;
+        for (index, thread) in self.threads.iter().enumerate() {
+            let Thread { cpu, is_free, cached_kib, begin_us, times, steps } = thread;
             _ = writeln!(
                 text,
-                "[[thread]]\nname = \"on {cpu}\"\ncpu = {cpu}\nbegin_us = {begin_us:?}\n\
+                "[[thread]]\nname = \"{index}\"\ncached_kib = {cached_kib}\n\
+                 begin_us = {begin_us:?}\n\
                  times = {times}\nsteps = ["
             );
             steps.iter().for_each(|step| step.toml(&self.drawn, &mut text));
             text.push_str("]\n");
+            if !is_free {
+                _ = writeln!(text, "cpu = {cpu}");
+            }
         }
         text
     }
@@ -471,45 +320,28 @@ impl Work {
     }
 }
 
-/// A model that comes with Dimmer.
-pub(crate) fn shipped(name: &str) -> Model {
-    Model::parse(Path::new(name), builtin(name).unwrap()).unwrap()
-}
-
-pub(crate) fn made_up<T>(value: T) -> Option<Sourced<T>> {
-    Some(Sourced { value, source: "made up".to_owned(), guess: true, ci95: None })
-}
-
-/// The model with nothing left to chance.
-pub(crate) fn certain(mut model: Model) -> Model {
-    for rule in &mut model.rules {
-        (rule.instructions_log_sd, rule.grant_log_sd) = (None, None);
-    }
-    model.request.missed_share = None;
-    model.release.extended_share = None;
-    model
-}
-
-/// The model with the same clocks whatever number of cores is active.
-pub(crate) fn flat(mut model: Model) -> Model {
-    for level in &mut model.levels {
-        level.bins.truncate(1);
-        for bin in &mut level.bins {
-            (bin.from_cores, bin.cores) = (1, 64);
-        }
-    }
-    model
-}
-
-/// A model and a workload with all that the two may have: several CPUs of a core, locks, choices,
-/// distributions and P-states, or a governor in software.
+/// A model and a workload with all that the two may have, but with each thread alone on its CPU:
+/// several CPUs of a core, locks, choices, distributions and P-states, or a governor in software.
 pub(crate) fn draw_all(draws: &mut Draws) -> (Model, Work, Governor) {
+    draw(draws, false)
+}
+
+/// The same with threads that share CPUs and change them.
+pub(crate) fn draw_crowded(draws: &mut Draws) -> (Model, Work, Governor) {
+    draw(draws, true)
+}
+
+fn draw(draws: &mut Draws, is_crowded: bool) -> (Model, Work, Governor) {
     let (mut model, mut work) = (draw_model(draws), Work::draw(draws));
     if draws.is(0.4) {
         work.add_siblings(draws);
     }
+    if is_crowded {
+        work.crowd(draws);
+        add_moves(&mut model, draws);
+    }
     if draws.is(0.3) {
-        work.add_chance(draws);
+        work.add_chance(draws, is_crowded);
     }
     if draws.is(0.5) {
         for thread in &mut work.threads {
@@ -531,79 +363,4 @@ pub(crate) fn draw_all(draws: &mut Draws) -> (Model, Work, Governor) {
         model.clock.raise_period_ns = draws.is(0.7).then_some(period).flatten();
     }
     (model, work, governor)
-}
-
-/// Adds P-states to a model, and what changing between them takes.
-fn add_pstates(model: &mut Model, draws: &mut Draws) {
-    let mhz = [4000, 3000, 2200, 1200];
-    let pstate = |number: usize| model::PState {
-        name: format!("P{number}"),
-        mhz: made_up(mhz[number]).unwrap(),
-        mv: None,
-    };
-    model.pstates = (0..2 + draws.below(3)).map(pstate).collect();
-    for from in &model.pstates {
-        for to in &model.pstates {
-            if from != to {
-                let request_ns = draws.below(20_000) as u64;
-                let total_ns = request_ns + draws.below(20_000) as u64;
-                model.transitions.push(model::Transition {
-                    from: from.name.clone(),
-                    to: to.name.clone(),
-                    request_ns: draws.is(0.9).then(|| made_up(request_ns)).flatten(),
-                    total_ns: draws.is(0.9).then(|| made_up(total_ns)).flatten(),
-                });
-            }
-        }
-    }
-    let domains = [model::Domain::Core, model::Domain::Package];
-    model.clock.domain = made_up(domains[draws.below(2)]);
-}
-
-/// A model of which something is different than in those that come with Dimmer, with nothing left
-/// to chance.
-pub(crate) fn draw_model(draws: &mut Draws) -> Model {
-    let name = ["i9-7940x", "xeon-gold-6130"][draws.below(2)];
-    let mut model = certain(shipped(name));
-    if draws.is(0.3) {
-        model = flat(model);
-    }
-    let request = &mut model.request;
-    if draws.is(0.3) {
-        request.path = made_up(model::Path::Directly);
-    }
-    if draws.is(0.4) {
-        request.slot_ns = None;
-    }
-    if draws.is(0.2) {
-        request.stall_ns = draws.is(0.5).then(|| made_up(3_000)).flatten();
-    }
-    if draws.is(0.3) {
-        request.chained_throttle_factor = draws.is(0.5).then(|| made_up(0.5)).flatten();
-    }
-    let release = &mut model.release;
-    if draws.is(0.2) {
-        release.stall_ns = None;
-    }
-    if draws.is(0.3) {
-        release.hold_ns = made_up(20_000 + draws.below(800_000) as u64);
-    }
-    if draws.is(0.2) {
-        release.recurrence_ns = made_up(50_000 + draws.below(2_000_000) as u64);
-        release.recurrence_after_ns = draws.is(0.7).then(|| made_up(3_000_000)).flatten();
-    }
-    if draws.is(0.2) {
-        model.levels[2].issue_ratio = made_up(0.5);
-    }
-    if draws.is(0.2) {
-        let level = &mut model.levels[1];
-        (level.bins, level.clock_ratio) = (Vec::new(), made_up(0.9));
-    }
-    if draws.is(0.2) {
-        model.rules[0].grant_ns = None;
-    }
-    if draws.is(0.3) {
-        (model.shape.packages, model.shape.cores) = (made_up(4), made_up(2));
-    }
-    model
 }

@@ -70,7 +70,7 @@ fn bursts(gap_us: f64, instructions: f64) -> Work {
         Step::Run { code: 1, length: Length::Instructions(instructions) },
         Step::Run { code: 0, length: gap },
     ];
-    let thread = Thread { cpu: 0, begin_us: 0.001, times: 200, steps };
+    let thread = Thread::new(0, 0.001, 200, steps);
     Work::new(1, vec![Code::SCALAR, heavy], vec![thread])
 }
 

@@ -162,7 +162,7 @@ fn scalar_code_on_another_core_does_not_matter() {
         let mut more = Work { cores: work.cores + 1, ..work.clone() };
         let length = Length::Us(3000.0);
         let steps = vec![Step::Run { code: 0, length }];
-        more.threads.push(Thread { cpu: work.cores, begin_us: 10.0, times: 2, steps });
+        more.threads.push(Thread::new(work.cores, 10.0, 2, steps));
         let mut found = hardware(&model, &more);
         found.pop();
         same(number, &hardware(&model, work), &found, 1.0);
@@ -228,7 +228,7 @@ fn less_light_code_holds_a_level_no_longer() {
     let at_l2 = |after: &[Step]| {
         let run = |code, us| Step::Run { code, length: Length::Us(us) };
         let steps = [&[run(1, 1000.0)], after, &[run(0, 3000.0)]].concat();
-        let thread = Thread { cpu: 0, begin_us: 0.001, times: 1, steps };
+        let thread = Thread::new(0, 0.001, 1, steps);
         let codes =
             vec![Code::SCALAR, code(Heavy512, 2.0), code(Light512, 2.0), code(Light512, 1.9)];
         let work = Work::new(1, codes, vec![thread]);

@@ -2,29 +2,34 @@
 //! `docs/scenario.md` ("How it runs") alone. It shares no code with the simulator that it checks
 //! but the reading of models.
 //!
-//! It knows threads that stay on a CPU of their own, P-states without rated power, the governors
+//! It knows threads under both schedulers, P-states without rated power, the governors
 //! `avxfreq` and `user` on models without P-states, and models in which nothing is left to chance
 //! but when clocks are raised, which it is given. At each moment it does all that is due, then
 //! looks for the next moment at which anything can happen. Times are nanoseconds.
 
 mod license;
 mod pstates;
+mod schedulers;
 mod software;
 mod threads;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 
 use dimmer_processor::model::{Model, Sourced};
 use dimmer_sim::Governor;
 
 use self::license::{Core, Doing, Request, Rule, Slots};
 use self::pstates::Shared;
+use self::schedulers::{Cpu, Turns};
 use self::software::Software;
 use self::threads::{At, Lock, Thread};
 use crate::drawn::{Step, Work};
 
 /// Rounding: times that differ by less are one moment (ns).
 const MOMENT_NS: f64 = 1e-4;
+
+/// Rounding: what is left of instructions or cycles that are executed.
+const LEAST: f64 = 1e-3;
 
 /// What came of a run.
 #[derive(Debug, Default)]
@@ -42,6 +47,7 @@ pub(crate) struct CoreResult {
     pub(crate) throttled_ns: f64,
     pub(crate) still_ns: f64,
     pub(crate) governor_ns: f64,
+    pub(crate) delayed_ns: f64,
     pub(crate) idle_ns: f64,
     pub(crate) below_ns: f64,
     pub(crate) changes: u64,
@@ -67,14 +73,19 @@ pub(crate) struct Simulator<'a> {
     rules: Vec<Rule>,
     cores: Vec<Core>,
     slots: Vec<Slots>,
+    cpus: Vec<Cpu>,
     threads: Vec<Thread<'a>>,
+    /// What the scheduler knows of each thread.
+    turns: Vec<Turns>,
+    /// How often a thread has come to a queue, or left its CPU.
+    came: u64,
     locks: HashMap<usize, Lock>,
-    /// Threads that have got a lock at this moment.
-    woken: VecDeque<usize>,
     software: Vec<Software>,
     /// The P-state that each core requests, and until when a request keeps it (ns).
     requests: Vec<Option<usize>>,
     kept_ns: Vec<f64>,
+    /// Until when each core takes over threads (ns).
+    delayed_ns: Vec<f64>,
     /// As many as cores, whether these share a clock or not.
     shared: Vec<Shared>,
     now: f64,
@@ -125,12 +136,15 @@ impl<'a> Simulator<'a> {
             rules: Rule::all(model),
             cores: (0..work.cores).map(|_| Core::new(levels)).collect(),
             slots: vec![Slots::default(); work.cores],
-            threads: work.threads.iter().map(|thread| Thread::new(thread, work)).collect(),
+            cpus: vec![Cpu::new(); work.cores * work.threads_per_core],
+            threads: work.threads.iter().map(Thread::new).collect(),
+            turns: work.threads.iter().map(Turns::new).collect(),
+            came: 0,
             locks: HashMap::new(),
-            woken: VecDeque::new(),
             software: vec![Software::default(); work.cores],
             requests: vec![work.pstate; work.cores],
             kept_ns: vec![0.0; work.cores],
+            delayed_ns: vec![0.0; work.cores],
             shared: vec![Shared::new(work.pstate); work.cores],
             now: 0.0,
             is_something_done: false,
@@ -159,34 +173,36 @@ impl<'a> Simulator<'a> {
         self.result.end_ns = self.now;
     }
 
+    /// Each thing that is done may make others due, which come before the rest.
     fn do_all_that_is_due(&mut self) {
-        // Each round of these may make something else due.
-        self.is_something_done = true;
-        while std::mem::take(&mut self.is_something_done) {
-            for thread in 0..self.threads.len() {
-                if matches!(self.threads[thread].at, At::Asleep { .. }) {
-                    self.comes_to(thread);
-                }
-            }
-            for core in 0..self.cores.len() {
-                self.software_acts(core);
-                self.governor_acts(core);
-                for thread in self.running_on(core) {
-                    self.comes_to(thread);
-                }
-            }
-            while let Some(thread) = self.woken.pop_front() {
-                self.threads[thread].at = At::Asleep { until_ns: self.now };
-                self.comes_to(thread);
-            }
-        }
+        while self.does_something_due() {}
     }
 
-    /// A thread goes on, if it is its time, and its core sees what comes of that.
-    fn comes_to(&mut self, thread: usize) {
-        self.thread_goes_on(thread);
-        self.governor_looks(self.threads[thread].core);
-        self.rules_pstate(self.threads[thread].core);
+    fn does_something_due(&mut self) -> bool {
+        self.is_something_done = false;
+        for thread in 0..self.threads.len() {
+            if matches!(self.threads[thread].at, At::Asleep { until_ns } if self.is_due(until_ns)) {
+                self.wakes(thread);
+                return true;
+            }
+        }
+        for core in 0..self.cores.len() {
+            self.software_acts(core);
+            self.governor_acts(core);
+            for cpu in self.cpus_of(core) {
+                self.settles(cpu);
+                self.turn_may_end(cpu);
+            }
+            if self.is_something_done {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn wakes(&mut self, thread: usize) {
+        self.threads[thread].at = At::Between;
+        self.can_run(thread);
     }
 
     fn is_due(&self, ns: f64) -> bool {
@@ -199,6 +215,9 @@ impl<'a> Simulator<'a> {
         for core in 0..self.cores.len() {
             next.extend(self.pstate_changes(core));
             next.extend(self.software_next(core));
+            if self.is_delayed(core) {
+                next.push(self.delayed_ns[core]);
+            }
             if self.is_kept(core) {
                 next.push(self.kept_ns[core]);
             }
@@ -212,14 +231,15 @@ impl<'a> Simulator<'a> {
                 }
             }
         }
+        next.extend((0..self.cpus.len()).filter_map(|cpu| self.turn_end(cpu)));
         for (index, thread) in self.threads.iter().enumerate() {
             match thread.at {
-                At::Finished | At::Waits => {}
                 At::Asleep { until_ns } => next.push(until_ns),
-                At::Runs { left, until_ns, .. } => {
+                At::Runs { left, until_ns, .. } if self.cpu_of(index).is_some() => {
                     next.push(until_ns);
                     next.push(self.now + rounded_up(left / self.rate(index)));
                 }
+                At::Between | At::Finished | At::Waits | At::Runs { .. } => {}
             }
         }
         let next = next.into_iter().filter(|ns| ns.is_finite()).min_by(f64::total_cmp);
@@ -234,12 +254,12 @@ impl<'a> Simulator<'a> {
             let counted = self.count_rate(core) * span;
             let is_throttled = self.is_throttled(core) && self.asks_for(self.code_on(core)) > 0;
             let (is_idle, is_still) = (self.running_on(core).is_empty(), self.is_still(core));
-            let is_kept = self.is_kept(core);
+            let (is_kept, is_delayed) = (self.is_kept(core), self.is_delayed(core));
             let is_governed = self.is_governed();
             let asks = self.asks_for(self.code_on(core));
             let this = &self.cores[core];
             let level = if is_governed { self.software[core].set } else { this.level };
-            let is_executing = !is_idle && !is_still && !is_kept;
+            let is_executing = !is_idle && !is_still && !is_kept && !is_delayed;
             let totals = &mut self.result.cores[core];
             *if is_idle {
                 &mut totals.idle_ns
@@ -247,6 +267,8 @@ impl<'a> Simulator<'a> {
                 &mut totals.still_ns
             } else if is_kept {
                 &mut totals.governor_ns
+            } else if is_delayed {
+                &mut totals.delayed_ns
             } else if is_throttled {
                 &mut totals.throttled_ns
             } else {
@@ -259,14 +281,17 @@ impl<'a> Simulator<'a> {
                 *left -= counted;
             }
         }
-        let results = &mut self.result.threads;
-        for ((thread, rate), result) in self.threads.iter_mut().zip(rates).zip(results) {
-            if let At::Runs { step, left, .. } = &mut thread.at {
+        for (index, rate) in rates.into_iter().enumerate() {
+            let is_on_cpu = self.cpu_of(index).is_some();
+            if let At::Runs { step, left, .. } = &mut self.threads[index].at
+                && is_on_cpu
+            {
                 *left -= rate * span;
-                let (instructions, time) = &mut result.steps[*step];
+                let (instructions, time) = &mut self.result.threads[index].steps[*step];
                 *instructions += rate * span;
                 *time += span;
             }
         }
+        self.turns_pass(span);
     }
 }

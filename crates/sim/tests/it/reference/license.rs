@@ -2,7 +2,7 @@
 
 use dimmer_processor::model::{self, Model, Path, Upper};
 
-use super::{Simulator, value, whole};
+use super::{LEAST, Simulator, value, whole};
 use crate::drawn::Code;
 
 /// A rule for a level above the first.
@@ -108,7 +108,7 @@ fn lateness(takes: f64, usual: f64) -> f64 {
 impl Simulator<'_> {
     pub(super) fn governor_acts(&mut self, core: usize) {
         match self.cores[core].doing {
-            Doing::Counting { rule, since_ns, left } if left < 0.5 => {
+            Doing::Counting { rule, since_ns, left } if left < LEAST => {
                 self.request(core, rule, since_ns, None);
             }
             Doing::Waiting(Request { rule, due_ns, slot_ns })

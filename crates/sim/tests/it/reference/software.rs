@@ -3,7 +3,7 @@
 use dimmer_processor::class::InstructionClass;
 use dimmer_sim::Governor;
 
-use super::{MOMENT_NS, Simulator, rounded_up, value, whole};
+use super::{LEAST, MOMENT_NS, Simulator, rounded_up, value, whole};
 
 const INTERRUPT_NS: f64 = 4000.0;
 const LOOK_NS: f64 = 1000.0;
@@ -108,7 +108,7 @@ impl Simulator<'_> {
 
     pub(super) fn software_acts(&mut self, core: usize) {
         self.acts_if_over(core);
-        if self.software[core].skid.is_some_and(|cycles| cycles < 1e-3) {
+        if self.software[core].skid.is_some_and(|cycles| cycles < LEAST) {
             self.is_something_done = true;
             self.software[core].skid = None;
             self.keeps(core, INTERRUPT_NS);
@@ -152,13 +152,14 @@ impl Simulator<'_> {
     }
 
     /// The counter waits for an operation, and one is executed.
-    fn arms(&mut self, core: usize) {
+    pub(super) fn arms(&mut self, core: usize) {
         let this = &self.software[core];
         let waits = this.look_ns.is_none() && this.act.is_none() && this.skid.is_none();
         let executes = !self.is_still(core) && !self.is_kept(core);
         let is_wide = |thread: &usize| {
             let code = self.code(*thread);
-            code.class == InstructionClass::Heavy512 && code.share > 0.0
+            let is_executed = self.rate(*thread) > 0.0;
+            code.class == InstructionClass::Heavy512 && code.share > 0.0 && is_executed
         };
         let is_avxfreq = self.governor == Governor::AvxFreq;
         if is_avxfreq && waits && executes && self.running_on(core).iter().any(is_wide) {

@@ -4,14 +4,16 @@ use std::collections::VecDeque;
 
 use dimmer_sim::Governor;
 
-use super::{Simulator, rounded};
-use crate::drawn::{self, Code, Length, Step, Work};
+use super::{LEAST, Simulator, rounded};
+use crate::drawn::{self, Code, Length, Step};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum At {
     Asleep {
         until_ns: f64,
     },
+    /// It waits for a CPU, or is on one, to take its next step.
+    Between,
     /// It waits for a lock.
     Waits,
     Runs {
@@ -31,7 +33,6 @@ pub(super) struct Lock {
 
 #[derive(Debug)]
 pub(super) struct Thread<'a> {
-    pub(super) core: usize,
     pub(super) at: At,
     /// Its steps that are no blocks, in the order of the file.
     pub(super) steps: Vec<&'a Step>,
@@ -44,9 +45,8 @@ pub(super) struct Thread<'a> {
 }
 
 impl<'a> Thread<'a> {
-    pub(super) fn new(thread: &'a drawn::Thread, work: &Work) -> Self {
+    pub(super) fn new(thread: &'a drawn::Thread) -> Self {
         Self {
-            core: thread.cpu / work.threads_per_core,
             at: At::Asleep { until_ns: rounded(thread.begin_us * 1000.0) },
             steps: Step::single(&thread.steps),
             round: Step::written_out(&thread.steps),
@@ -58,28 +58,31 @@ impl<'a> Thread<'a> {
 }
 
 impl Simulator<'_> {
+    /// A thread that is on a CPU takes the steps that it is time for, and may leave the CPU.
     pub(super) fn thread_goes_on(&mut self, index: usize) {
-        loop {
+        while let Some(cpu) = self.cpu_of(index) {
+            let core = self.core_of(cpu);
             match self.threads[index].at {
-                At::Finished | At::Waits => return,
-                At::Asleep { until_ns } if !self.is_due(until_ns) => return,
-                At::Runs { left, until_ns, .. } if left > 0.5 && !self.is_due(until_ns) => return,
+                At::Runs { left, until_ns, .. } if left > LEAST && !self.is_due(until_ns) => {
+                    return;
+                }
                 _ => {}
             }
             self.is_something_done = true;
             let thread = &mut self.threads[index];
+            thread.at = At::Between;
             if thread.next == thread.round.len() {
                 (thread.next, thread.rounds) = (0, thread.rounds - 1);
             }
             if thread.rounds == 0 {
                 thread.at = At::Finished;
+                self.leaves(index);
                 self.result.threads[index].finished_ns = Some(self.now);
                 return;
             }
             let step = thread.round[thread.next];
             thread.next += 1;
             if let (Governor::User, Step::Run { code, .. }) = (self.governor, thread.steps[step]) {
-                let core = thread.core;
                 let asks = self.asks_for(Some(self.work.codes[*code]));
                 if self.threads[index].told.replace(asks) != Some(asks) {
                     self.calls(core, asks);
@@ -111,14 +114,13 @@ impl Simulator<'_> {
                 Step::Unlock(number) => {
                     let lock = self.locks.entry(number).or_default();
                     if let Some(first) = lock.waiting.pop_front() {
-                        self.woken.push_back(first);
+                        self.threads[first].at = At::Asleep { until_ns: self.now };
                     } else {
                         lock.is_taken = false;
                     }
                     continue;
                 }
                 Step::Pstate(number) => {
-                    let core = thread.core;
                     self.asks_for_pstate(core, number);
                     continue;
                 }
@@ -126,21 +128,20 @@ impl Simulator<'_> {
                     unreachable!("blocks are written out")
                 }
             };
+            if !matches!(self.threads[index].at, At::Runs { .. }) {
+                self.leaves(index);
+            }
         }
     }
 
     fn runs(&self, thread: usize) -> bool {
-        matches!(self.threads[thread].at, At::Runs { .. })
+        self.cpu_of(thread).is_some() && matches!(self.threads[thread].at, At::Runs { .. })
     }
 
     /// The threads that run on a core, in the order of its CPUs.
     pub(super) fn running_on(&self, core: usize) -> Vec<usize> {
-        let threads = 0..self.threads.len();
-        let running =
-            threads.filter(|index| self.threads[*index].core == core && self.runs(*index));
-        let mut running: Vec<usize> = running.collect();
-        running.sort_by_key(|index| self.work.threads[*index].cpu);
-        running
+        let running = self.cpus_of(core).filter_map(|cpu| self.cpus[cpu].running);
+        running.filter(|thread| self.runs(*thread)).collect()
     }
 
     /// The code that counts of what runs on a core.
@@ -166,14 +167,15 @@ impl Simulator<'_> {
         let package = self.package(core);
         let cores = 0..self.cores.len();
         let active =
-            cores.filter(|other| self.package(*other) == package && self.code_on(*other).is_some());
+            cores.filter(|other| self.package(*other) == package && !self.is_core_idle(*other));
         u32::try_from(active.count()).unwrap()
     }
 
     /// A thread's instructions per nanosecond.
     pub(super) fn rate(&self, thread: usize) -> f64 {
-        let core = self.threads[thread].core;
-        if !self.runs(thread) || self.is_still(core) || self.is_kept(core) {
+        let Some(cpu) = self.cpu_of(thread).filter(|_| self.runs(thread)) else { return 0.0 };
+        let core = self.core_of(cpu);
+        if self.is_still(core) || self.is_kept(core) || self.is_delayed(core) {
             return 0.0;
         }
         let code = self.code(thread);
