@@ -192,6 +192,24 @@ const LIBRARY: &[Change] = &[
         rows: policy_server::cores,
         change: |inputs| inputs.edit = Load::with_a_lock,
     },
+    Change {
+        what: "a page takes half as long",
+        ids: &["R001-20"],
+        rows: policy_server::studies,
+        change: |inputs| inputs.edit = Load::with_shorter_pages,
+    },
+    Change {
+        what: "Linux's fair scheduler, not MuQSS",
+        ids: &["R001-20"],
+        rows: policy_server::studies,
+        change: |inputs| inputs.scheduler = Scheduling::Fair,
+    },
+    Change {
+        what: "performance counts as changed from 5 % on, not 1 % (ε of §4.2.3, a guess)",
+        ids: &["R001-20"],
+        rows: policy_server::studies,
+        change: |inputs| inputs.thresholds.least_trend = 0.05,
+    },
 ];
 
 /// Changes a value of a model.
