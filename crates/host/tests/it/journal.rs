@@ -27,7 +27,10 @@ const CHILD_ROOT: &str = "DIMMER_TEST_CHILD_ROOT";
 /// changed [`SWITCH`].
 #[track_caller]
 fn start_child(test: &str, root: &Root) -> Child {
-    let mut child = Command::new(std::env::current_exe().expect("this program"))
+    // Under `nohup`, this program ignores SIGHUP, and what it starts would, too.
+    let mut child = Command::new("env")
+        .arg("--default-signal=HUP,INT,TERM")
+        .arg(std::env::current_exe().expect("this program"))
         .args(["--exact", test, "--nocapture", "--test-threads=1"])
         .env(CHILD_ROOT, root.path("/"))
         .stdout(Stdio::null())
