@@ -61,14 +61,12 @@ pub fn home(class: Class, levels: impl IntoIterator<Item = LicenseLevel>) -> Opt
 ///
 /// Every thread has rank 0 on the cores of its [`home`] level, and of those of rank 0 each has its
 /// turn: so none starves, whatever others do. In the paper, threads that may run on wide cores
-/// alone starve behind wide ones (corner case 1), if they are not of the class [`Class::Default`].
-/// These come as early as wide threads here, too. (The paper's sentence has it the other way round,
-/// "a priority equal to normal threads on the former and AVX-512 threads on the latter", which
-/// would not prevent the starvation that the caption of its figure 4 names.)
+/// alone starve behind wide ones (corner case 1), unless they are of the class [`Class::Default`],
+/// which it has for that. Here these rank as normal threads do: their affinity decides, not whether
+/// the system started them, and what may run anywhere stays out of the way of wide threads.
 #[must_use]
 pub fn rank(core: LicenseLevel, class: Class, home: Option<LicenseLevel>) -> Option<u32> {
     match home {
-        _ if class == Class::Default => Some(0),
         None => Some(0),
         Some(_) if core < class.level() => None,
         Some(home) => Some(core.index().saturating_sub(home.index())),

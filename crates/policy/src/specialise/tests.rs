@@ -135,7 +135,7 @@ fn cores_take_threads_by_level_and_narrow_ones_take_no_wide_thread() {
     assert_eq!(of(L2, Class::Wide(L2)), Some(0));
     assert_eq!(of(L2, Class::Wide(L1)), Some(1));
     assert_eq!(of(L2, Class::Normal), Some(2));
-    assert_eq!(of(L2, Class::Default), Some(0));
+    assert_eq!(of(L2, Class::Default), Some(2));
     for level in all {
         for class in [Class::Default, Class::Normal, Class::Wide(L1), Class::Wide(L2)] {
             assert!(of(level, class).is_none_or(|rank| rank < ranks(level)));
