@@ -53,6 +53,7 @@ struct Thread<'a> {
     phases: Vec<Phase<'a>>,
     calls: u64,
     moved: u64,
+    traps: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     latencies_us: Option<LatenciesDocument>,
 }
@@ -158,6 +159,7 @@ fn document<'a>(run: &Run<'a>) -> Document<'a> {
             .collect(),
         calls: thread.calls,
         moved: thread.moved,
+        traps: thread.traps,
         latencies_us: thread.latencies.as_ref().map(LatenciesDocument::new),
     });
     let energy = outcome.energy.as_ref().ok();
@@ -244,6 +246,10 @@ fn text(run: &Run<'_>, screen: Screen) -> String {
         text.push_str(&format!(
             "\nMarked regions: {moved} of {calls} calls ran on dedicated cores\n"
         ));
+    }
+    let traps = sum(|thread| thread.traps);
+    if traps > 0 {
+        text.push_str(&format!("\nThreads were trapped at wide code {traps} times\n"));
     }
     text.push('\n');
     for (index, core) in outcome.cores.iter().enumerate() {

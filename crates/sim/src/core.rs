@@ -112,6 +112,8 @@ pub(crate) struct Core {
     pub(crate) act: Option<Act>,
     /// Cycles until the counter's interrupt comes, if it is on its way.
     pub(crate) skid: Option<f64>,
+    /// When it looks for work, if it was interrupted for that.
+    pub(crate) looks: Option<Moment>,
     /// The start of the idle time.
     pub(crate) idle_since: Moment,
     /// One for each hardware thread.
@@ -157,6 +159,7 @@ impl Core {
             delays: Delays::default(),
             act: None,
             skid: None,
+            looks: None,
             idle_since: Moment::START,
             slots: vec![None; threads],
             ghz: 1.0,
@@ -349,6 +352,7 @@ impl Core {
         let wakes_at = |time: Option<Time>| time.map_or(Moment::MAX, Time::moment);
         earlier(wakes_at(self.hardware.next_wakeup()));
         earlier(self.raises.unwrap_or(Moment::MAX));
+        earlier(self.looks.unwrap_or(Moment::MAX));
         // A thread may come at the very moment at which a call is over.
         if self.act.is_some() && !self.delays.is_stolen(now) {
             earlier(now);

@@ -12,6 +12,12 @@ pub enum SimError {
     /// The model lacks a value.
     #[error(transparent)]
     Missing(#[from] Missing),
+    /// The scenario lacks what core specialisation needs.
+    #[error("core specialisation needs {needed} in the scenario")]
+    NotSpecialised {
+        /// The key, and what it says.
+        needed: &'static str,
+    },
     /// The model has fewer cores than requested.
     #[error("{asked} cores were asked for, but the model of {model} has {has}")]
     TooManyCores {

@@ -8,7 +8,11 @@ mod processor;
 mod regions;
 mod settings;
 mod software;
+mod specialised;
+mod steps;
 mod thread;
+
+use std::ops::Range;
 
 use dimmer_policy::license::Chance as _;
 use dimmer_policy::license::hardware::PowerControl;
@@ -21,16 +25,17 @@ use self::moves::Moves;
 use self::processor::Processor;
 use self::regions::Regions;
 pub use self::settings::Settings;
+use self::specialised::Specialised;
+pub use self::specialised::{Specialise, Wide};
 use self::thread::Thread;
 pub use self::thread::ThreadTotals;
-use crate::core::{Act, Core, Running, Totals};
+use crate::core::{Act, Core, Totals};
 use crate::energy::{Energy, Meter, NoEnergy};
 use crate::governor::Software;
 use crate::points::Points;
-use crate::program::Step;
 use crate::queue::{Queue, Target};
 use crate::sched::{Scheduler, Started, Topology};
-use crate::{Moment, Observer, Picos, Random, Ruling, SimError, State};
+use crate::{Moment, Observer, Picos, Random, Ruling, Scheduling, SimError, State};
 
 const L0: LicenseLevel = LicenseLevel::new(0);
 
@@ -76,6 +81,8 @@ pub struct Machine<O> {
     points: Option<Points>,
     /// The marked regions and what decides about them, if anything does.
     regions: Option<Regions>,
+    /// What is known of threads and cores, if cores are specialised.
+    specialised: Option<Specialised>,
     /// The power meter, if the model gives power.
     meter: Result<Meter, Missing>,
     observer: O,
@@ -122,12 +129,20 @@ impl<O: Observer> Machine<O> {
             threads_per_core: threads,
             cores_per_package: processor.cores_of(0, usize::MAX).len(),
         };
+        let specialised = settings.specialise.map(|specialise| {
+            let levels = processor.levels();
+            let of = |package| processor.cores_of(package, cores.len());
+            let packages: Vec<Range<usize>> =
+                (0..processor.packages(cores.len())).map(of).collect();
+            Specialised::new(specialise, &packages, levels, Random::new(settings.seed ^ 1))
+        });
+        let scheduler = specialised.as_ref().map_or(settings.scheduler, |_| Scheduling::MuQss);
         let mut machine = Self {
             packages: packages.collect(),
             processor,
             moves: Moves::new(model),
             chance: Random::new(settings.seed),
-            scheduler: settings.scheduler.start(topology),
+            scheduler: scheduler.start(topology),
             cores,
             threads: Vec::new(),
             locks: Locks::default(),
@@ -136,11 +151,13 @@ impl<O: Observer> Machine<O> {
             segments: 0,
             points,
             regions: settings.region_moves.as_ref().map(Regions::new),
+            specialised,
             meter,
             observer,
             settings,
         };
         machine.prepare_regions();
+        machine.prepare_specialised();
         for core in 0..machine.cores.len() {
             machine.set_clock(core);
             if machine.points.is_some() {
@@ -265,6 +282,7 @@ impl<O: Observer> Machine<O> {
         let thread = running.thread;
         self.observer.stops(self.now, core, thread);
         self.threads[thread].interrupted = Some(running);
+        self.phase_may_end(thread);
         self.scheduler.preempted(thread, self.cpu(core, slot), self.now);
         self.fill(core, slot)?;
         if self.threads[thread].interrupted.is_some()
@@ -325,110 +343,9 @@ impl<O: Observer> Machine<O> {
                 self.takes_turns(core, slot)?;
             }
         }
+        self.looks_for_work(core)?;
         self.settle(core);
         Ok(())
-    }
-
-    /// Gives an empty CPU a thread to run.
-    fn fill(&mut self, core: usize, slot: usize) -> Result<(), SimError> {
-        let cpu = self.cpu(core, slot);
-        while self.cores[core].slots[slot].is_none()
-            && let Some((thread, before)) = self.scheduler.next(cpu, self.now)
-        {
-            let takes = self.taking_over(thread, before, core);
-            if takes > Picos::ZERO {
-                self.cores[core].delays.delay(self.now, takes);
-            }
-            let slice_ends = self.slice_ends(cpu);
-            self.threads[thread].wakes = None;
-            // A step may have ended while its thread waited: none of its code is left.
-            let interrupted = self.threads[thread].interrupted.take();
-            if let Some(interrupted) = interrupted.filter(|running| !running.is_over(self.now)) {
-                self.observer.runs(self.now, core, thread, &interrupted.segment);
-                self.cores[core].slots[slot] = Some(Running { slice_ends, ..interrupted });
-            } else {
-                self.takes_steps(core, slot, thread, slice_ends)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The thread's segment is over, but not its time slice.
-    fn goes_on(&mut self, core: usize, slot: usize) -> Result<(), SimError> {
-        if let Some(Running { thread, slice_ends, .. }) = self.cores[core].slots[slot].take() {
-            self.takes_steps(core, slot, thread, slice_ends)?;
-            if self.cores[core].slots[slot].is_none() {
-                self.observer.stops(self.now, core, thread);
-            }
-        }
-        self.fill(core, slot)
-    }
-
-    /// Takes the thread's next steps, until one takes time.
-    fn takes_steps(
-        &mut self,
-        core: usize,
-        slot: usize,
-        thread: usize,
-        slice_ends: Moment,
-    ) -> Result<(), SimError> {
-        // More steps than any program here takes at once.
-        const MOST: usize = 100_000;
-        for _ in 0..MOST {
-            let this = &mut self.threads[thread];
-            match this.program.next(self.now, &mut this.chance) {
-                Step::Run(segment) => {
-                    self.segments += 1;
-                    let running = Running::new(thread, segment, self.now, slice_ends);
-                    if running.is_over(self.now) {
-                        continue;
-                    }
-                    self.observer.runs(self.now, core, thread, &segment);
-                    self.cores[core].slots[slot] = Some(running);
-                    return Ok(());
-                }
-                Step::Sleep(span) => {
-                    let wakes = self.now + span;
-                    this.wakes = Some(wakes);
-                    self.queue.set(Target::Thread(thread), Some(wakes));
-                    return Ok(());
-                }
-                Step::Lock(lock) => {
-                    if !self.takes(thread, lock) {
-                        return self.no_deadlock(thread);
-                    }
-                }
-                Step::Enter(site) => {
-                    if self.enters(thread, site, self.cpu(core, slot)) {
-                        return Ok(());
-                    }
-                }
-                Step::Leave(_) => {
-                    if self.leaves(thread) {
-                        return Ok(());
-                    }
-                }
-                Step::Unlock(lock) => self.unlock(thread, lock)?,
-                Step::Skip => {}
-                Step::Ask(wish) => self.ask(core, wish)?,
-                Step::Call(call) => self.call(core, call),
-                Step::Served(came) => {
-                    let latency = self.now - came;
-                    self.threads[thread].totals.served(latency);
-                }
-                Step::End => {
-                    this.totals.finished = Some(self.now);
-                    self.ends(thread);
-                    let kept = self.locks.held_by(thread);
-                    let name = || self.threads[thread].totals.name.clone();
-                    let at_us = self.now_us();
-                    let error = |lock| SimError::KeepsLock { at_us, thread: name(), lock };
-                    return kept.map_or(Ok(()), |lock| Err(error(lock)));
-                }
-            }
-        }
-        let (at_us, thread) = (self.now_us(), self.threads[thread].totals.name.clone());
-        Err(SimError::NoProgress { at_us, thread })
     }
 
     /// Counts what all cores have done until now, and the energy.

@@ -74,6 +74,8 @@ pub enum Step {
     Call(License),
     /// It requests a P-state for its core, given by its index in the model.
     Ask(usize),
+    /// It enters the kernel by a system call, whose time is that of other steps.
+    SystemCall,
     /// A request that arrived at this moment is done: its latency is counted.
     Served(Moment),
     /// Nothing: the program is not yet at its next step, but has already passed many ends of

@@ -1,4 +1,5 @@
-//! Moves of marked regions to dedicated cores: what decides, and the cost of a hand-over.
+//! What moves code: marked regions to dedicated cores, and the cost of a hand-over; or threads to
+//! wide cores.
 
 use dimmer_policy::cost;
 use dimmer_policy::server::cores;
@@ -9,7 +10,7 @@ use dimmer_processor::model::{Missing, Model};
 /// The kind of move in a model that is the least price of handing a region over.
 const LINE: &str = "cache-line within a package";
 
-/// What decides where marked regions run.
+/// What decides where code runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Moving {
     /// No mechanism: marks are ignored.
@@ -19,6 +20,17 @@ pub enum Moving {
     Loop(&'static Definition),
     /// No decision: all marked regions run on dedicated cores, always (paper 001 §6.2.1).
     Always,
+    /// Marks are ignored: threads that execute wide code run on a few cores (paper 003).
+    Specialise(Specialising),
+}
+
+/// Which wide phases of threads end too soon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Specialising {
+    /// None counts as such: a phase ends with the next system call, as in the paper.
+    Paper,
+    /// Those after which the thread is back before that has paid: its next phases end later.
+    Learning,
 }
 
 impl Moving {
@@ -26,7 +38,8 @@ impl Moving {
     #[must_use]
     pub fn all() -> Vec<Self> {
         let loops = LOOPS.into_iter().map(Self::Loop);
-        [Self::None].into_iter().chain(loops).chain([Self::Always]).collect()
+        let specialise = [Specialising::Paper, Specialising::Learning].map(Self::Specialise);
+        [Self::None].into_iter().chain(loops).chain([Self::Always]).chain(specialise).collect()
     }
 
     /// The mechanism of this name.
@@ -42,6 +55,12 @@ impl Moving {
             Self::None => "none: regions stay",
             Self::Loop(definition) => definition.summary,
             Self::Always => "none: all regions run on dedicated cores",
+            Self::Specialise(Specialising::Paper) => {
+                "none: threads run on wide cores from their first 512-bit instruction to their next system call"
+            }
+            Self::Specialise(Specialising::Learning) => {
+                "none: the same, but phases that ended too soon make the next ones longer"
+            }
         }
     }
 
@@ -52,6 +71,8 @@ impl Moving {
             Self::None => "none",
             Self::Loop(definition) => definition.name,
             Self::Always => "always",
+            Self::Specialise(Specialising::Paper) => "specialise",
+            Self::Specialise(Specialising::Learning) => "specialise-learning",
         }
     }
 }
@@ -84,7 +105,7 @@ impl RegionMoves {
     /// Calls between two updates: paper 001 §6.2.3.
     pub const UPDATE_CALLS: u64 = 100;
 
-    /// The settings of a mechanism on N cores of a processor; `None` for [`Moving::None`].
+    /// The settings of a mechanism on N cores of a processor; `None` for those that ignore marks.
     ///
     /// * `hand_over_ns`: there and back, if a better value than the model's is known. The model's
     ///   value is the price of one cache line each way, the least that a hand-over can cost.
@@ -106,7 +127,7 @@ impl RegionMoves {
         };
         let cores = usize::try_from(cores).unwrap_or(usize::MAX);
         let decider = match mechanism {
-            Moving::None => return Ok(None),
+            Moving::None | Moving::Specialise(_) => return Ok(None),
             Moving::Loop(definition) => {
                 let hand_over_ns = 2.0 * hand_over_ns.ok_or_else(missing)?;
                 let calls = cost::of_levels(model).ok();

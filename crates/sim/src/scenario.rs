@@ -31,7 +31,7 @@ use self::steps::Steps;
 use crate::machine::pstate;
 use crate::{
     Arrivals, Costs, Ended, Governor, Machine, Moment, Moving, Observer, RegionMoves, Scheduling,
-    Script, Settings, SimError, Step,
+    Script, Settings, SimError, Specialise, Specialising, Step,
 };
 
 /// A workload: threads, and the code that they run.
@@ -56,6 +56,8 @@ pub struct Scenario {
     end: Option<Moment>,
     /// The cost of handing a region over and back (ns), if not taken from the model.
     hand_over_ns: Option<f64>,
+    /// Cores that run wide code, if cores are specialised.
+    wide_cores: Option<u32>,
     threads: Vec<Thread>,
     /// The number of steps that all threads usually take, at a clock of 100 GHz.
     usual_steps: f64,
@@ -134,6 +136,10 @@ impl Scenario {
         mechanism: Moving,
         seed: u64,
     ) -> Result<Settings, SimError> {
+        let specialise = match mechanism {
+            Moving::Specialise(of) => Some(self.specialise(of, model)?),
+            _ => None,
+        };
         Ok(Settings {
             cores: self.cores,
             threads_per_core: self.threads_per_core,
@@ -144,8 +150,19 @@ impl Scenario {
             costs: Costs::default(),
             pstate: self.pstate.clone(),
             region_moves: RegionMoves::new(mechanism, model, self.cores, self.hand_over_ns)?,
+            specialise,
             seed,
         })
+    }
+
+    fn specialise(&self, of: Specialising, model: &Model) -> Result<Specialise, SimError> {
+        let needed = |needed| SimError::NotSpecialised { needed };
+        if self.scheduler != Scheduling::MuQss {
+            return Err(needed("`scheduler = \"muqss\"`, which knows classes of threads,"));
+        }
+        let wide_cores = "`wide_cores`, how many of its cores run wide code,";
+        let wide_cores = self.wide_cores.ok_or_else(|| needed(wide_cores))?;
+        Ok(Specialise::new(of, wide_cores, model))
     }
 
     /// A machine with these settings and the scenario's threads, and its latest end.

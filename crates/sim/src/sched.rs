@@ -8,6 +8,9 @@
 mod fair;
 mod muqss;
 
+use dimmer_policy::specialise::Class;
+use dimmer_processor::units::LicenseLevel;
+
 use crate::{Moment, Picos};
 
 /// Number of a thread of the machine, and of a CPU of it.
@@ -62,6 +65,10 @@ pub(crate) trait Scheduler {
     /// there for its next turn.
     fn preempted(&mut self, thread: ThreadId, cpu: CpuIndex, now: Moment);
 
+    /// The thread that runs on this CPU may not go on there: it is of another class now. It waits
+    /// where it may.
+    fn trapped(&mut self, thread: ThreadId, cpu: CpuIndex, now: Moment);
+
     /// The CPU has nothing to run. Returns the next thread, and the other CPU that it ran on
     /// before, if there is one.
     fn next(&mut self, cpu: CpuIndex, now: Moment) -> Option<(ThreadId, Option<CpuIndex>)>;
@@ -81,6 +88,14 @@ pub(crate) trait Scheduler {
 
     /// How long a turn usually lasts where others wait, for forecasts.
     fn turn(&self) -> Picos;
+
+    /// The highest license level that threads may ask for on the CPUs of this core: 0 for a narrow
+    /// one. Called before any thread is ready. Schedulers without classes ignore it.
+    fn widen(&mut self, core: usize, level: LicenseLevel);
+
+    /// The thread, which does not wait, is of another class from now on. Schedulers without classes
+    /// ignore it.
+    fn classify(&mut self, thread: ThreadId, class: Class);
 
     /// Reserves the CPU for moved regions, or ends that. The machine clears a CPU that is reserved
     /// ([`Self::clear`]), and the threads that were there are ready again.
@@ -109,6 +124,15 @@ macro_rules! schedulers {
                 match self {
                     $(Self::$name => $word,)+
                 }
+            }
+
+            /// The scheduler with this name; `Err`: the names that there are.
+            pub(crate) fn named(name: &str) -> Result<Self, String> {
+                let found = Self::ALL.iter().find(|known| known.name() == name);
+                let quoted = |known: &Self| format!("\"{}\"", known.name());
+                let names: Vec<String> = Self::ALL.iter().map(quoted).collect();
+                let expected = || format!("`scheduler` is {name:?}, expected {}", names.join(" or "));
+                found.copied().ok_or_else(expected)
             }
 
             /// The scheduler at its start.
@@ -152,6 +176,11 @@ macro_rules! schedulers {
             }
 
             #[inline]
+            fn trapped(&mut self, thread: ThreadId, cpu: CpuIndex, now: Moment) {
+                match self { $(Self::$name(of) => of.trapped(thread, cpu, now),)+ }
+            }
+
+            #[inline]
             fn next(&mut self, cpu: CpuIndex, now: Moment) -> Option<(ThreadId, Option<CpuIndex>)> {
                 match self { $(Self::$name(of) => of.next(cpu, now),)+ }
             }
@@ -179,6 +208,16 @@ macro_rules! schedulers {
             #[inline]
             fn turn(&self) -> Picos {
                 match self { $(Self::$name(of) => of.turn(),)+ }
+            }
+
+            #[inline]
+            fn widen(&mut self, core: usize, level: LicenseLevel) {
+                match self { $(Self::$name(of) => of.widen(core, level),)+ }
+            }
+
+            #[inline]
+            fn classify(&mut self, thread: ThreadId, class: Class) {
+                match self { $(Self::$name(of) => of.classify(thread, class),)+ }
             }
 
             #[inline]

@@ -10,6 +10,7 @@ mod ahead;
 mod points;
 mod power;
 mod regions;
+mod specialised;
 
 const PS: Picos = Picos::from_ps(1000);
 const US: Picos = Picos::from_ps(1_000_000);

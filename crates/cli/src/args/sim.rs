@@ -16,7 +16,7 @@ const OF_SCENARIO: &str =
 pub(crate) enum Sim {
     /// Predicts what a workload does on a processor model.
     Run(SimRun),
-    /// Compares governors of license levels, or loops that move regions, on one workload.
+    /// Compares governors of license levels, or loops that move code, on one workload.
     Compare(Compare),
     /// Runs phases of scalar and wide SIMD code, on this machine or on a processor model.
     Phases(Phases),
@@ -91,7 +91,8 @@ pub(crate) struct SimRun {
 Examples:
   dimmer sim compare scenarios/multiphase-worst-case.toml
   dimmer sim compare scenarios/bursts-in-a-sieve.toml --governors hardware,predictive --repeat 100
-  dimmer sim compare scenarios/nginx-avx512.toml --loops none,thresholds,trials,always --repeat 5")]
+  dimmer sim compare scenarios/nginx-avx512.toml --loops none,thresholds,trials,always --repeat 5
+  dimmer sim compare scenarios/nginx-specialised.toml --loops always,specialise,specialise-learning")]
 pub(crate) struct Compare {
     /// The workload: a scenario file.
     pub(crate) scenario: PathBuf,

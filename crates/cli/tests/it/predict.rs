@@ -102,6 +102,31 @@ fn scenarios_with_regions_are_compared_under_every_mechanism() {
     assert!(scenarios >= 5);
 }
 
+/// Threads move to wide cores, and more gets done than without.
+#[test]
+fn specialised_cores_are_compared_with_the_other_loops() {
+    let Some(project) = project() else { return };
+    let scenario = "scenarios/nginx-specialised.toml";
+    let arguments = ["sim", "compare", scenario, "--repeat", "1", "--json", "--loops"];
+    let loops = "always,specialise,specialise-learning";
+    let found = json(&project, &[&arguments[..], &[loops]].concat());
+    let of = |name: &str| {
+        let loops = found["loops"].as_array().unwrap();
+        loops.iter().find(|one| one["loop"] == name).unwrap()
+    };
+    for other in ["none", "always"] {
+        assert!(of(other)["traps"].is_null(), "{other}");
+    }
+    for specialise in ["specialise", "specialise-learning"] {
+        assert!(of(specialise)["traps"]["median"].as_f64().unwrap() > 100.0, "{specialise}");
+        assert!(of(specialise)["ratio"]["median"].as_f64().unwrap() > 1.0, "{specialise}");
+    }
+    let refused = ["sim", "run", "scenarios/nginx-avx512.toml", "--loop", "specialise"];
+    let output = dimmer(&project, &refused);
+    assert!(!output.status.success());
+    assert!(stderr(&output).contains("needs `scheduler = \"muqss\"`"), "{}", stderr(&output));
+}
+
 const ALL_LOOPS: &str = "none,thresholds,trials,always";
 
 #[test]

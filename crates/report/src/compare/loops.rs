@@ -1,4 +1,5 @@
-//! `dimmer sim compare --loops`: compares what moves marked regions, and whether they move.
+//! `dimmer sim compare --loops`: compares what moves marked regions or threads, and whether they
+//! move.
 //!
 //! Governors are compared by how fast code runs. Moving regions also takes cores and makes threads
 //! wait. So what counts here is the work that programs get done in the time: requests, or
@@ -44,6 +45,8 @@ pub(crate) struct Compared {
     pub(crate) moved: Option<Measured>,
     /// Dedicated cores, averaged over time.
     pub(crate) cores: Option<Measured>,
+    /// Traps at wide code, where cores are specialised, a second.
+    pub(crate) traps: Option<Measured>,
 }
 
 /// The work of a program.
@@ -129,12 +132,18 @@ fn compared(moving: Moving, own: &[Run], none: &[Run]) -> Compared {
     let cores = own.iter().map(|(outcome, course)| {
         course.mean(Moment::START, outcome.end, |served| served.cores as f64)
     });
+    let is_specialised = matches!(moving, Moving::Specialise(_));
+    let traps = own.iter().filter(|_| is_specialised).map(|(outcome, _)| {
+        let traps: u64 = outcome.threads.iter().map(|thread| thread.traps).sum();
+        traps as f64 / (outcome.end.since_start().as_f64() / 1e12)
+    });
     Compared {
         name: moving.name(),
         programs: programs.collect(),
         ratio: Measured::new(&ratios),
         moved: Measured::new(&moved.collect()),
         cores: Measured::new(&cores.collect()),
+        traps: Measured::new(&traps.collect()),
     }
 }
 
@@ -220,6 +229,11 @@ impl Document {
         row(["dedicated cores", ""], &|compared| {
             compared.cores.map(|cores| format!("{:.2}", cores.median)).unwrap_or_default()
         });
+        if self.loops.iter().any(|compared| compared.traps.is_some()) {
+            row(["traps at wide code a second", ""], &|compared| {
+                compared.traps.map(|traps| five_digits(traps.median)).unwrap_or_default()
+            });
+        }
         text.push_str(&table.render(screen));
         text.push_str("\nWhat programs get done under none, and how much more or less under the others: median and 95 % interval.\n");
         text + &assumed::told(&self.study.assumptions)

@@ -123,7 +123,8 @@ impl<O: Observer> Machine<O> {
                         turn = None;
                     }
                     Step::Lock(_) | Step::Unlock(_) | Step::Call(_) | Step::Ask(_) => {}
-                    Step::Served(_) | Step::Enter(_) | Step::Leave(_) | Step::Skip => {}
+                    Step::Served(_) | Step::SystemCall | Step::Skip => {}
+                    Step::Enter(_) | Step::Leave(_) => {}
                 }
                 continue;
             };
@@ -222,7 +223,8 @@ impl<O: Observer> Machine<O> {
                 Step::Unlock(of) if of == lock => return Some(now),
                 Step::End => return None,
                 Step::Lock(_) | Step::Unlock(_) | Step::Call(_) | Step::Ask(_) => {}
-                Step::Served(_) | Step::Enter(_) | Step::Leave(_) | Step::Skip => {}
+                Step::Served(_) | Step::SystemCall | Step::Skip => {}
+                Step::Enter(_) | Step::Leave(_) => {}
             }
         }
         None

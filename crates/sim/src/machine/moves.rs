@@ -27,6 +27,9 @@ pub(super) struct Moves {
     clusters: Vec<Option<usize>>,
 }
 
+/// The kind of move in a model that is a thread's, without its data.
+pub(super) const BY_KERNEL: &str = "thread by the kernel";
+
 impl Moves {
     pub(super) fn new(model: &Model) -> Self {
         let price = |kind: &str| {
@@ -40,7 +43,7 @@ impl Moves {
             std::iter::repeat_n(Some(number), index(cluster.cores.value))
         });
         Self {
-            kernel: Picos::from_ns(price("thread by the kernel")),
+            kernel: Picos::from_ns(price(BY_KERNEL)),
             lines: [
                 price("cache-line within a cluster"),
                 price("cache-line within a package"),

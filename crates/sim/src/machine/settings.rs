@@ -1,5 +1,6 @@
 //! Settings of a machine.
 
+use super::specialised::Specialise;
 use crate::{Costs, Governor, RegionMoves, Scheduling};
 
 /// Settings of a machine.
@@ -26,6 +27,9 @@ pub struct Settings {
     pub pstate: Option<String>,
     /// How marked regions are moved; `None`: they stay.
     pub region_moves: Option<RegionMoves>,
+    /// How threads are moved to cores for what they execute; `None`: they are not. Otherwise, the
+    /// scheduler is [`Scheduling::MuQss`].
+    pub specialise: Option<Specialise>,
     /// The seed of the machine's random numbers.
     pub seed: u64,
 }
@@ -42,6 +46,7 @@ impl Default for Settings {
             costs: Costs::default(),
             pstate: None,
             region_moves: None,
+            specialise: None,
             seed: 1,
         }
     }

@@ -25,6 +25,8 @@ pub struct ThreadTotals {
     pub calls: u64,
     /// Calls that ran on dedicated cores.
     pub moved: u64,
+    /// How often it was trapped because its core is no wide one, if cores are specialised.
+    pub traps: u64,
     /// Latencies of requests (ns), if there were any; to three digits, up to an hour. Longer ones
     /// count as an hour.
     pub latencies: Option<Box<Histogram<u64>>>,

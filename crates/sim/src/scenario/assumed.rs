@@ -6,7 +6,7 @@ use dimmer_processor::model::{Assumed, Missing, Model};
 use dimmer_processor::units::LicenseLevel;
 
 use super::Scenario;
-use crate::{Clocks, Governor, Segment, Step};
+use crate::{Clocks, Governor, Segment, Specialise, Step};
 
 /// What is used in the place of values that the model lacks, as far as this code depends on them on
 /// this number of cores, under these governors; empty if the model has all of them.
@@ -71,6 +71,7 @@ impl Scenario {
         let mut assumed = assumed(model, &segments, self.cores, governors)?;
         assumed.extend(self.assumed_of_pstates(model));
         assumed.extend(self.assumed_of_moves(model));
+        assumed.extend(self.assumed_of_traps());
         Ok(assumed)
     }
 
@@ -123,5 +124,15 @@ impl Scenario {
         let is_known = |kind: &str| model.moves.iter().any(|one| one.kind == kind);
         let lacking = needed.iter().filter(|(is_needed, kind)| *is_needed && !is_known(kind));
         lacking.map(|(_, kind)| Assumed::new(format!("move.ns ({kind})"), "0 ns")).collect()
+    }
+
+    /// What moving a thread to a wide core costs besides, which no model says, if there are any.
+    fn assumed_of_traps(&self) -> Vec<Assumed> {
+        let guesses = [
+            ("a trap at wide code", Specialise::TRAP_NS),
+            ("interrupting a wide core", Specialise::INTERRUPT_NS),
+        ];
+        let guessed = |(what, ns): (&str, f64)| Assumed::new(what, format!("{ns} ns, a guess"));
+        guesses.into_iter().filter(|_| self.wide_cores.is_some()).map(guessed).collect()
     }
 }

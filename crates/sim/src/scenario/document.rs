@@ -71,6 +71,7 @@ pub(super) struct Document {
     pstate: Option<Spanned<String>>,
     end_us: Option<Spanned<f64>>,
     hand_over_us: Option<Spanned<f64>>,
+    wide_cores: Option<Spanned<i64>>,
     #[serde(default)]
     code: Vec<Spanned<Code>>,
     #[serde(default)]
@@ -94,6 +95,7 @@ pub(super) struct Part {
     pub(super) pstate: Key<String>,
     pub(super) end: Key<Moment>,
     pub(super) hand_over: Key<Picos>,
+    pub(super) wide_cores: Key<u32>,
     pub(super) code: Vec<Arc<Table<Segment>>>,
     pub(super) distributions: Vec<Arc<Table<Arc<Distribution>>>>,
     pub(super) threads: Vec<Arc<Table<ThreadDocument>>>,
@@ -274,10 +276,12 @@ impl Document {
                 _ => Err(format!("`smt_share` is {share}, expected a share above 0, at most 1")),
             })?,
             idle_states: source.key(self.idle_states, Ok)?,
-            scheduler: source.key(self.scheduler, |name| scheduling(&name))?,
+            scheduler: source.key(self.scheduler, |name| Scheduling::named(&name))?,
             pstate: source.key(self.pstate, Ok)?,
             end: source.key(self.end_us, |us| Ok(Moment::START + span(us, "`end_us`")?))?,
             hand_over: source.key(self.hand_over_us, |us| span(us, "`hand_over_us`"))?,
+            wide_cores: source
+                .key(self.wide_cores, |cores| within("wide_cores", cores, 1, MOST_CORES))?,
             code: source.tables(self.code, |code| Ok((code.name.clone(), code.segment()?)))?,
             distributions: source.tables(self.distribution, |distribution| {
                 Ok((distribution.name.clone(), Arc::new(distribution.check()?)))
@@ -322,6 +326,11 @@ impl Part {
             let what = "what each of several busy hardware threads has of its core";
             return Err(missing("smt_share", what));
         }
+        if let Some(wide) = self.wide_cores.as_ref().filter(|wide| wide.value >= cores) {
+            let message =
+                format!("`wide_cores` is {}, expected fewer than the {cores} `cores`", wide.value);
+            return Err(wide.place.refuse(message));
+        }
         if self.threads.is_empty() {
             return Err(refused("no `[[thread]]`: there is nothing to run".to_owned()));
         }
@@ -361,19 +370,11 @@ impl Part {
             pstates: gathered.names.pstates.names,
             end,
             hand_over_ns: of(&self.hand_over).map(Picos::ns),
+            wide_cores: of(&self.wide_cores),
             usual_steps: gathered.steps,
             threads: gathered.threads,
         })
     }
-}
-
-/// The scheduler with this name.
-fn scheduling(name: &str) -> Result<Scheduling, String> {
-    let found = Scheduling::ALL.iter().find(|known| known.name() == name);
-    let names: Vec<String> =
-        Scheduling::ALL.iter().map(|known| format!("\"{}\"", known.name())).collect();
-    let expected = || format!("`scheduler` is {name:?}, expected {}", names.join(" or "));
-    found.copied().ok_or_else(expected)
 }
 
 /// The value of a key, if it is there.

@@ -122,6 +122,7 @@ smt_share = 0.6
 idle_states = true
 end_us = 40_000
 hand_over_us = 1
+wide_cores = 1
 [[code]]
 name = "scalar"
 class = "scalar"
@@ -382,6 +383,8 @@ fn no_number_of_the_documents_is_left_out() {
         "distribution",
         "quantiles",
         "include",
+        "specialise",
+        "system_call",
     ];
     check(include_str!("../../../../docs/scenario.md"), SCENARIO, &words);
 }

@@ -135,6 +135,7 @@ fn merged(own: Part, included: &[Arc<Part>], place: &Place) -> Result<Part, Scen
         pstate: of!(key, "pstate", pstate),
         end: of!(key, "end_us", end),
         hand_over: of!(key, "hand_over_us", hand_over),
+        wide_cores: of!(key, "wide_cores", wide_cores),
         code: of!(tables, "code", code),
         distributions: of!(tables, "distribution", distributions),
         threads: of!(tables, "thread", threads),

@@ -41,6 +41,8 @@ pub struct ThreadOutcome {
     pub calls: u64,
     /// Calls that ran on dedicated cores.
     pub moved: u64,
+    /// How often it was trapped because its core is no wide one, if cores are specialised.
+    pub traps: u64,
     /// Latencies of its requests, if it serves any.
     pub latencies: Option<Latencies>,
 }
@@ -142,6 +144,7 @@ impl Outcome {
                 phases: phases.collect(),
                 calls: totals.calls,
                 moved: totals.moved,
+                traps: totals.traps,
                 latencies: totals.latencies.as_deref().map(Latencies::new),
             }
         });

@@ -38,6 +38,7 @@ pub(super) struct StepDocument {
     lock: Option<i64>,
     unlock: Option<i64>,
     pstate: Option<String>,
+    system_call: Option<String>,
     enter: Option<String>,
     leave: Option<String>,
     repeat: Option<Amount>,
@@ -63,11 +64,12 @@ impl StepDocument {
     /// How many keys it has.
     fn keys(&self) -> usize {
         let Self { run, us, instructions, sleep_us, lock, unlock, .. } = self;
-        let Self { pstate, enter, leave, repeat, steps, choose, .. } = self;
-        let names = [run, pstate, enter, leave].map(Option::is_some);
+        let Self { pstate, system_call, enter, leave, repeat, steps, choose, .. } = self;
+        let names = [run, pstate, system_call, enter, leave].map(Option::is_some);
         let amounts = [us, instructions, sleep_us, repeat].map(Option::is_some);
         let others = [lock.is_some(), unlock.is_some(), steps.is_some(), choose.is_some()];
-        [names, amounts, others].as_flattened().iter().filter(|is_there| **is_there).count()
+        let all = names.iter().chain(&amounts).chain(&others);
+        all.filter(|is_there| **is_there).count()
     }
 }
 
@@ -303,13 +305,14 @@ impl Writer<'_> {
     /// Writes a step that is no block.
     fn simple(&mut self, step: &StepDocument) -> Result<Effort, String> {
         const ACCEPTED: &str = "{ run = CODE, us = N }, { run = CODE, instructions = N }, \
-            { sleep_us = N }, { lock = N }, { unlock = N }, { pstate = NAME }, { enter = REGION }, \
-            { leave = REGION }, { repeat = N, steps = [...] } or \
+            { sleep_us = N }, { lock = N }, { unlock = N }, { pstate = NAME }, \
+            { system_call = NAME }, { enter = REGION }, { leave = REGION }, { repeat = N, steps = [...] } or \
             { choose = [{ share = N, steps = [...] }, ...] }";
         let StepDocument { run, us, instructions, sleep_us, lock, unlock, pstate, .. } = step;
-        let StepDocument { enter, leave, repeat, steps, choose, .. } = step;
+        let StepDocument { system_call, enter, leave, repeat, steps, choose, .. } = step;
         let is_block = repeat.is_some() || steps.is_some() || choose.is_some();
-        if is_block || run.is_none() && (us.is_some() || instructions.is_some()) {
+        let is_mixed = system_call.is_some() && step.keys() > 1;
+        if is_block || is_mixed || run.is_none() && (us.is_some() || instructions.is_some()) {
             return Err(format!("expected {ACCEPTED}"));
         }
         let counter = self.written;
@@ -349,6 +352,7 @@ impl Writer<'_> {
             (None, None, None, None, None, None, Some(name)) => {
                 Step::Leave(self.names.regions.number(name))
             }
+            _ if system_call.is_some() => Step::SystemCall,
             _ => return Err(format!("expected {ACCEPTED}")),
         };
         self.operations.push(Operation::Take(step, LicenseLevel::new(0)));

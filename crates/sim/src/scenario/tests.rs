@@ -145,7 +145,7 @@ fn threads_ask_for_p_states_of_the_model() {
     assert!((1.4 * 29_000.0..3.1 * 27_000.0).contains(&cycles), "{cycles}");
     let error = scenario.run(&model("i7-4770"), Governor::Hardware, 1, (), &|_| false).unwrap_err();
     assert!(error.to_string().contains("no P-state `P6`, expected P39, P34"), "{error}");
-    check("{ lock = 0 }", "{ lock = 0, pstate = \"P2\" }", "{ pstate = NAME }, { enter = REGION }");
+    check("{ lock = 0 }", "{ lock = 0, pstate = \"P2\" }", "{ pstate = NAME }, { system_call");
 }
 
 /// CPU 1 is free after 5 ms. Then it takes the movable thread, which waits for CPU 0, with 256 KiB
@@ -538,4 +538,27 @@ fn distributions_that_are_wrong_are_refused_with_their_place() {
     );
     refused("", "", "{ sleep_us = \"x\" }", "expected a number: there is no `[[distribution]]`");
     refused(&(good.clone() + &good), "", count, "distribution `d` stands twice");
+}
+
+#[test]
+fn specialised_cores_need_what_they_are_told_to_need() {
+    check(
+        "cores = 2",
+        "cores = 2\nwide_cores = 2",
+        "line 7: `wide_cores` is 2, expected fewer than the 2 `cores`",
+    );
+    check("cores = 2", "cores = 2\nwide_cores = 0", "`wide_cores` is 0, expected 1 to 4096");
+    check("{ sleep_us = 5 }", "{ sleep_us = 5, system_call = \"read\" }", "expected { run = CODE");
+    let model = dimmer_processor::model::builtin("i9-7940x").unwrap();
+    let model = Model::parse(Path::new("m"), model).unwrap();
+    let specialise = Moving::Specialise(Specialising::Paper);
+    let of = |keys: &str| {
+        let scenario = parse(&GOOD.replace("cores = 2", keys)).unwrap();
+        let settings = scenario.settings(&model, Governor::Hardware, specialise, 1);
+        settings.map(|settings| settings.specialise.map_or(0, |of| of.wide_cores))
+    };
+    assert_eq!(of("cores = 2\nscheduler = \"muqss\"\nwide_cores = 1"), Ok(1));
+    let error = |keys| of(keys).unwrap_err().to_string();
+    assert!(error("cores = 2\nwide_cores = 1").contains("needs `scheduler = \"muqss\"`"));
+    assert!(error("cores = 2\nscheduler = \"muqss\"").contains("needs `wide_cores`"));
 }

@@ -10,6 +10,9 @@
 
 use std::collections::BTreeSet;
 
+use dimmer_policy::specialise::Class;
+use dimmer_processor::units::LicenseLevel;
+
 use super::{CpuIndex, Scheduler, ThreadId, Topology};
 use crate::{Moment, Picos};
 
@@ -158,6 +161,15 @@ impl Scheduler for Fair {
     fn comes_home(&mut self, thread: ThreadId, home: CpuIndex) {
         self.last_cpu[thread] = Some(home);
     }
+
+    /// It knows no classes.
+    fn trapped(&mut self, thread: ThreadId, cpu: CpuIndex, now: Moment) {
+        self.preempted(thread, cpu, now);
+    }
+
+    fn widen(&mut self, _: usize, _: LicenseLevel) {}
+
+    fn classify(&mut self, _: ThreadId, _: Class) {}
 
     fn dedicate(&mut self, cpu: CpuIndex, is_dedicated: bool) {
         self.dedicated[cpu] = is_dedicated;

@@ -9,11 +9,19 @@
 //! that counts from then. So a thread that sleeps often has an old deadline when it wakes up, and
 //! takes the CPU from one that computes all the time.
 //!
+//! Threads have classes, and cores levels, as in paper 003 §3.2: of what waits, what
+//! [`specialise::rank`] puts first goes first, then what has the earliest deadline. The paper keeps
+//! a queue for each class and core; one queue that is searched by class is the same. Without wide
+//! cores, all threads are of one rank.
+//!
 //! Left out: other priorities; the interrupts that make a busy CPU look at its queue once more,
 //! which with `interactive` at 0 never brings it the thread that woke up; and the order in which a
 //! CPU asks the other cores, which depends on the version.
 
 use std::collections::BTreeMap;
+
+use dimmer_policy::specialise::{self, Class};
+use dimmer_processor::units::LicenseLevel;
 
 use super::{CpuIndex, Scheduler, ThreadId, Topology};
 use crate::{Moment, Picos};
@@ -26,6 +34,7 @@ const DEADLINE: Picos = Picos::from_ps(836 * 6 * MILLISECOND_PS / 128);
 /// A thread that leaves its CPU with less of its slice gets a new one: `RESCHED_US` of 100, each
 /// counted as 2^10 ns.
 const USED_UP: Picos = Picos::from_ps(100 * 1024 * 1000);
+const NARROW: LicenseLevel = LicenseLevel::new(0);
 const MILLISECOND_PS: u64 = (1 << 20) * 1000;
 
 /// The scheduler.
@@ -40,6 +49,10 @@ pub(crate) struct MuQss {
     tasks: Vec<Task>,
     /// Cores that are reserved for moved regions.
     dedicated: Vec<bool>,
+    /// The highest license level that threads may ask for on each core.
+    levels: Vec<LicenseLevel>,
+    /// Whether no core is wide.
+    is_uniform: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -52,13 +65,15 @@ struct Task {
     /// Where it ran last.
     ran_on: Option<CpuIndex>,
     may_run: MayRun,
+    class: Class,
 }
 
 impl Task {
     /// A thread that was never ready.
     const fn new() -> Self {
         let (cpu, ran_on, may_run) = (None, None, MayRun::Anywhere);
-        Self { deadline: Moment::START, slice: SLICE, cpu, ran_on, may_run }
+        let class = Class::Normal;
+        Self { deadline: Moment::START, slice: SLICE, cpu, ran_on, may_run, class }
     }
 }
 
@@ -80,6 +95,8 @@ impl MuQss {
             running: vec![None; topology.cpus],
             tasks: Vec::new(),
             dedicated: vec![false; cores],
+            levels: vec![NARROW; cores],
+            is_uniform: true,
         }
     }
 
@@ -94,6 +111,21 @@ impl MuQss {
             MayRun::On(only) => cpu == only,
             MayRun::Away => is_dedicated,
         }
+    }
+
+    /// When the CPU takes the thread, if its affinity allows that; `None`: never.
+    fn rank(&self, thread: ThreadId, cpu: CpuIndex) -> Option<u32> {
+        if self.is_uniform {
+            return Some(0);
+        }
+        let task = &self.tasks[thread];
+        let level = |core: usize| self.levels[core];
+        let home = match task.may_run {
+            MayRun::Anywhere => specialise::home(task.class, self.levels.iter().copied()),
+            MayRun::On(only) => specialise::home(task.class, [level(self.core(only))]),
+            MayRun::Away => None,
+        };
+        specialise::rank(level(self.core(cpu)), task.class, home)
     }
 
     /// Threads that wait at the CPU's core, and the one that runs on it.
@@ -114,10 +146,13 @@ impl MuQss {
 
     /// The CPUs that a thread may run on.
     fn allowed(&self, thread: ThreadId) -> impl Iterator<Item = CpuIndex> {
-        (0..self.running.len()).filter(move |cpu| self.may_run(thread, *cpu))
+        let is_allowed =
+            move |cpu: &CpuIndex| self.may_run(thread, *cpu) && self.rank(thread, *cpu).is_some();
+        (0..self.running.len()).filter(is_allowed)
     }
 
-    /// The nearest idle CPU, one whose siblings are idle as well if there is one in the package.
+    /// The idle CPU that takes the thread first: of the first rank, the nearest one, one whose
+    /// siblings are idle as well if there is one in the package.
     fn idle(&self, thread: ThreadId) -> Option<CpuIndex> {
         let from = self.tasks[thread].ran_on.unwrap_or(0);
         let is_shared = |cpu: CpuIndex| {
@@ -127,17 +162,19 @@ impl MuQss {
         };
         let key = |cpu: &CpuIndex| {
             let distance = self.distance(from, *cpu);
-            (distance > 0, distance > 2, is_shared(*cpu), distance, *cpu)
+            let rank = self.rank(thread, *cpu);
+            (rank, distance > 0, distance > 2, is_shared(*cpu), distance, *cpu)
         };
         self.allowed(thread).filter(|cpu| self.running[*cpu].is_none()).min_by_key(key)
     }
 
-    /// The CPU for a thread that can run: an idle one, otherwise the nearest of those with the
-    /// least to do.
+    /// The CPU for a thread that can run: an idle one, otherwise of those that take it as soon as
+    /// any other thread the nearest with the least to do.
     fn choose(&self, thread: ThreadId) -> CpuIndex {
         let from = self.tasks[thread].ran_on.unwrap_or(0);
         let least = |cpu: &CpuIndex| (self.load(*cpu), self.distance(from, *cpu), *cpu);
-        self.idle(thread).or_else(|| self.allowed(thread).min_by_key(least)).unwrap_or(0)
+        let first = || self.allowed(thread).filter(|cpu| self.rank(thread, *cpu) == Some(0));
+        self.idle(thread).or_else(|| first().min_by_key(least)).unwrap_or(0)
     }
 
     /// The thread waits at this CPU.
@@ -156,14 +193,22 @@ impl MuQss {
         }
     }
 
-    /// The first thread that may run on this CPU, and the key and the core of its place: of the
-    /// core's own queue; or of one where more wait, if its deadline is earlier.
+    /// The thread that is next on this CPU: the core and the key of its place.
     fn earliest(&self, cpu: CpuIndex) -> Option<(usize, (Moment, u64))> {
+        let ranks = specialise::ranks(self.levels[self.core(cpu)]);
+        (0..ranks).find_map(|rank| self.earliest_of(rank, cpu))
+    }
+
+    /// The next thread of a rank: that of the core's own queue; or of one where more wait, if its
+    /// deadline is earlier.
+    fn earliest_of(&self, rank: u32, cpu: CpuIndex) -> Option<(usize, (Moment, u64))> {
         let core = self.core(cpu);
         let is_elsewhere = |task: &Task| matches!(task.may_run, MayRun::On(only) if only != cpu);
-        let own = self.queues[core].iter().find(|(_, thread)| !is_elsewhere(&self.tasks[**thread]));
+        let of_rank = |thread: ThreadId| self.rank(thread, cpu) == Some(rank);
+        let is_own = |thread: ThreadId| of_rank(thread) && !is_elsewhere(&self.tasks[thread]);
+        let own = self.queues[core].iter().find(|(_, thread)| is_own(**thread));
         let mut best = own.map(|(key, _)| (core, *key));
-        let mut most = if best.is_some() { self.queues[core].len() } else { 0 };
+        let mut most = if best.is_some() { self.waiting(core, rank, cpu) } else { 0 };
         if self.dedicated[core] {
             return best;
         }
@@ -177,13 +222,23 @@ impl MuQss {
             if is_far && best.is_some() {
                 break;
             }
-            let Some((key, thread)) = self.queues[other].first_key_value() else { continue };
+            let first = self.queues[other].iter().find(|(_, thread)| of_rank(**thread));
+            let Some((key, thread)) = first else { continue };
             let is_earlier = best.is_none_or(|(_, best)| key.0 < best.0);
-            if self.queues[other].len() > most && is_earlier && self.may_run(*thread, cpu) {
-                (best, most) = (Some((other, *key)), self.queues[other].len());
+            let waiting = self.waiting(other, rank, cpu);
+            if waiting > most && is_earlier && self.may_run(*thread, cpu) {
+                (best, most) = (Some((other, *key)), waiting);
             }
         }
         best
+    }
+
+    /// The number of threads of a rank that wait at a core.
+    fn waiting(&self, core: usize, rank: u32, cpu: CpuIndex) -> usize {
+        if self.is_uniform {
+            return self.queues[core].len();
+        }
+        self.queues[core].values().filter(|thread| self.rank(**thread, cpu) == Some(rank)).count()
     }
 }
 
@@ -214,13 +269,23 @@ impl Scheduler for MuQss {
     }
 
     fn preempts(&self, thread: ThreadId, cpu: CpuIndex) -> bool {
-        let running = self.running[cpu].map(|running| self.tasks[running].deadline);
-        running.is_some_and(|deadline| self.tasks[thread].deadline < deadline)
+        let key = |one: ThreadId| Some((self.rank(one, cpu)?, self.tasks[one].deadline));
+        let running = self.running[cpu];
+        running.is_some_and(|running| {
+            key(thread).zip(key(running)).is_some_and(|(new, old)| new < old)
+        })
     }
 
     fn preempted(&mut self, thread: ThreadId, cpu: CpuIndex, now: Moment) {
         self.running[cpu] = None;
         self.leaves(thread, now);
+        self.queue(thread, cpu);
+    }
+
+    fn trapped(&mut self, thread: ThreadId, cpu: CpuIndex, now: Moment) {
+        self.running[cpu] = None;
+        self.leaves(thread, now);
+        let cpu = self.choose(thread);
         self.queue(thread, cpu);
     }
 
@@ -261,6 +326,15 @@ impl Scheduler for MuQss {
 
     fn turn(&self) -> Picos {
         SLICE
+    }
+
+    fn widen(&mut self, core: usize, level: LicenseLevel) {
+        self.levels[core] = level;
+        self.is_uniform &= level == NARROW;
+    }
+
+    fn classify(&mut self, thread: ThreadId, class: Class) {
+        self.tasks[thread].class = class;
     }
 
     fn dedicate(&mut self, cpu: CpuIndex, is_dedicated: bool) {

@@ -41,13 +41,21 @@ pub(super) fn render(
         section {
             h2 { "What that takes" }
             table {
-                thead { tr { th { "loop" } th { "calls that are moved" } th { "dedicated cores" } } }
+                thead {
+                    tr {
+                        th { "loop" }
+                        th { "calls that are moved" }
+                        th { "dedicated cores" }
+                        th { "traps at wide code a second" }
+                    }
+                }
                 tbody {
                     @for one in &document.loops {
                         tr {
                             td { (one.name) }
                             td { (percent(one.moved).unwrap_or_default()) }
                             td { (number(one.cores).unwrap_or_default()) }
+                            td { (number(one.traps).unwrap_or_default()) }
                         }
                     }
                 }
@@ -57,7 +65,9 @@ pub(super) fn render(
     let mut sentences: Vec<String> = document.study.told_partial().into_iter().collect();
     sentences.push(
         "`none` leaves marked regions where they are, `thresholds` is the policy server of paper 001, `trials` tries each program's regions \
-         with and without, and `always` moves all of them."
+         with and without, and `always` moves all of them. Under `specialise` threads run on wide cores from their first 512-bit \
+         instruction to their next system call, as in paper 003; under `specialise-learning`, phases that ended too soon make the next \
+         ones longer."
             .to_owned(),
     );
     let about = ("Dimmer compare", document.study.scenario.as_str());

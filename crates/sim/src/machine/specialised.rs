@@ -1,0 +1,229 @@
+//! Core specialisation on the simulated machine (paper 003): a thread that begins code for which
+//! its core has no level is trapped, and waits for a core that has it.
+
+use std::ops::Range;
+
+use dimmer_policy::license::Chance as _;
+use dimmer_policy::specialise::{self, Class, Core, Interrupts, Thread};
+use dimmer_processor::class::InstructionClass;
+use dimmer_processor::model::Model;
+use dimmer_processor::units::{CoreId, LicenseLevel, NodeId, whole};
+
+use super::{L0, Machine, Observer, moves, short};
+use crate::core::Running;
+use crate::program::Segment;
+use crate::region_moves::Specialising;
+use crate::sched::Scheduler;
+use crate::{Moment, Picos, Random, SimError};
+
+/// Which code asks for a wide core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wide {
+    /// All code with 512-bit registers, and nothing else: what a trap by XCR0 tells (§3.1).
+    Registers,
+    /// Code that asks for a license level, as far as a wide core has it: what the paper wishes that
+    /// processors tell (§5), or what regions tell.
+    Level,
+}
+
+/// How threads are moved to wide cores. Threads are scheduled by MuQSS with classes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Specialise {
+    /// The number of wide cores, spread over packages, the last ones of each. They have the highest
+    /// level.
+    pub wide_cores: u32,
+    /// Which code asks for one.
+    pub wide: Wide,
+    /// When a thread stops being wide.
+    pub phases: specialise::Settings,
+    /// Whether the core that is interrupted is drawn at random, as in the paper; otherwise it is
+    /// the nearest one.
+    pub is_random: bool,
+    /// The time of the trap and the change of class (ns), on the core that the thread leaves.
+    pub trap_ns: f64,
+    /// The time until the interrupted core looks for work (ns).
+    pub interrupt_ns: f64,
+}
+
+impl Specialise {
+    /// What a trap and the change of class take, and then the other core's interrupt (ns): guesses.
+    /// Paper 003 does not say it, and KVM and QEMU take other times than processors.
+    pub(crate) const TRAP_NS: f64 = 1000.0;
+    pub(crate) const INTERRUPT_NS: f64 = 1000.0;
+
+    /// As the kernel does it in paper 003, or so that phases are learned.
+    ///
+    #[must_use]
+    pub fn new(specialising: Specialising, wide_cores: u32, model: &Model) -> Self {
+        let taking_over = model.moves.iter().find(|one| one.kind == moves::BY_KERNEL);
+        let taking_over_ns = taking_over.map_or(0.0, |one| one.ns.value);
+        let (trap_ns, interrupt_ns) = (Self::TRAP_NS, Self::INTERRUPT_NS);
+        let round_trip = Picos::from_ns(trap_ns + interrupt_ns + 2.0 * taking_over_ns).nanos();
+        let (phases, is_random) = match specialising {
+            Specialising::Paper => (specialise::Settings::PAPER, true),
+            Specialising::Learning => (specialise::Settings::learning(round_trip), false),
+        };
+        Self { wide_cores, wide: Wide::Registers, phases, is_random, trap_ns, interrupt_ns }
+    }
+}
+
+/// What the machine knows of it.
+#[derive(Debug)]
+pub(super) struct Specialised {
+    settings: Specialise,
+    threads: Vec<Thread>,
+    levels: Vec<LicenseLevel>,
+    /// Draws the core that is interrupted.
+    chance: Random,
+}
+
+impl Specialised {
+    /// * `packages`: the cores of each package.
+    pub(super) fn new(
+        settings: Specialise,
+        packages: &[Range<usize>],
+        levels: usize,
+        chance: Random,
+    ) -> Self {
+        let highest = LicenseLevel::new(short(levels.saturating_sub(1)));
+        let mut levels = vec![L0; packages.last().map_or(0, |last| last.end)];
+        let mut left = super::index(settings.wide_cores);
+        for (index, package) in packages.iter().enumerate() {
+            let wide = left.div_ceil(packages.len() - index).min(package.len());
+            levels[package.end - wide..package.end].fill(highest);
+            left -= wide;
+        }
+        Self { settings, threads: Vec::new(), levels, chance }
+    }
+
+    fn class(&self, thread: usize) -> Class {
+        self.threads.get(thread).map_or(Class::Default, Thread::class)
+    }
+
+    fn thread(&mut self, thread: usize) -> &mut Thread {
+        if self.threads.len() <= thread {
+            self.threads.resize(thread + 1, Thread::new());
+        }
+        &mut self.threads[thread]
+    }
+}
+
+impl<O: Observer> Machine<O> {
+    /// The thread is about to execute this code on the core. Returns whether it is trapped there:
+    /// then it waits for another core.
+    pub(super) fn traps(&mut self, thread: usize, cpu: usize, segment: &Segment) -> bool {
+        let (core, _) = self.place(cpu);
+        let Some(of) = &mut self.specialised else { return false };
+        let highest = of.levels.iter().copied().max().unwrap_or(L0);
+        let asks = match of.settings.wide {
+            Wide::Registers if segment.class >= InstructionClass::Light512 => highest,
+            Wide::Registers => L0,
+            Wide::Level => self.processor.rules().level_of(&segment.demand()).min(highest),
+        };
+        // Corner case 2: it may run on this CPU alone, so it is allowed there.
+        let is_confined = self.threads[thread].pinned.is_some();
+        if asks <= of.levels[core] || is_confined {
+            return false;
+        }
+        let phases = of.settings.phases;
+        let trap = Picos::from_ns(of.settings.trap_ns);
+        let now = self.now.time();
+        let this = of.thread(thread);
+        this.uses(asks, now, &phases);
+        self.scheduler.classify(thread, this.class());
+        self.scheduler.trapped(thread, cpu, self.now);
+        self.cores[core].delays.delay(self.now, trap);
+        self.threads[thread].totals.traps += 1;
+        self.interrupts(core, asks);
+        true
+    }
+
+    /// Makes a wide core that has nothing as wide to run look for work.
+    fn interrupts(&mut self, from: usize, level: LicenseLevel) {
+        let Some(of) = &mut self.specialised else { return };
+        let seen = |core: usize| Core {
+            id: CoreId::new(short(core)),
+            level: of.levels[core],
+            node: Some(NodeId::new(short(self.processor.package(core)))),
+            runs: self.cores[core]
+                .slots
+                .iter()
+                .map(|slot| slot.as_ref().map(|running| of.class(running.thread).level()))
+                // A CPU without work is what gives way first.
+                .min()
+                .flatten(),
+        };
+        let cores: Vec<Core> = (0..self.cores.len()).map(seen).collect();
+        let interrupts = if of.settings.is_random {
+            Interrupts::Random(whole(of.chance.uniform() * 1e9))
+        } else {
+            Interrupts::Nearest(|one, other| one.index().abs_diff(other.index()))
+        };
+        let latency = Picos::from_ns(of.settings.interrupt_ns);
+        let chosen = specialise::to_interrupt(&cores, &cores[from], level, interrupts);
+        if let Some(chosen) = chosen {
+            let core = super::index(chosen.index());
+            let looks = self.now + latency;
+            let this = &mut self.cores[core];
+            this.looks = Some(this.looks.map_or(looks, |sooner| sooner.min(looks)));
+            self.schedule(core);
+        }
+    }
+
+    /// The thread enters the kernel. Returns whether a phase of it ends, and others may have its
+    /// CPU.
+    pub(super) fn enters_kernel(&mut self, thread: usize) -> bool {
+        let Some(of) = &mut self.specialised else { return false };
+        let (phases, now) = (of.settings.phases, self.now.time());
+        let this = of.thread(thread);
+        let has_ended = this.calls(false, now, &phases);
+        if has_ended {
+            self.scheduler.classify(thread, this.class());
+        }
+        has_ended
+    }
+
+    /// Time has passed while the thread ran: its phase may end.
+    pub(super) fn phase_may_end(&mut self, thread: usize) {
+        let Some(of) = &mut self.specialised else { return };
+        let (phases, now) = (of.settings.phases, self.now.time());
+        let this = of.thread(thread);
+        if this.wakes(false, now, &phases) {
+            self.scheduler.classify(thread, this.class());
+        }
+    }
+
+    /// When the thread's phase ends by time.
+    pub(super) fn phase_due(&self, thread: usize) -> Moment {
+        let due = self
+            .specialised
+            .as_ref()
+            .and_then(|of| of.threads.get(thread).and_then(|this| this.due(&of.settings.phases)));
+        due.map_or(Moment::MAX, |due| Moment::START + due.since_start().picos())
+    }
+
+    /// The core was interrupted to look for work: its CPUs do so that run no wide code.
+    pub(super) fn looks_for_work(&mut self, core: usize) -> Result<(), SimError> {
+        let Some(of) = &self.specialised else { return Ok(()) };
+        if self.cores[core].looks.take_if(|looks| *looks <= self.now).is_none() {
+            return Ok(());
+        }
+        let gives_way = |running: &Running| of.class(running.thread).level() == L0;
+        let slots = &self.cores[core].slots;
+        let look: Vec<usize> =
+            (0..slots.len()).filter(|slot| slots[*slot].as_ref().is_none_or(gives_way)).collect();
+        for slot in look {
+            self.takes_turns(core, slot)?;
+            self.fill(core, slot)?;
+        }
+        Ok(())
+    }
+
+    /// Tells the scheduler the levels of the cores.
+    pub(super) fn prepare_specialised(&mut self) {
+        let Some(of) = &self.specialised else { return };
+        for (core, level) in of.levels.iter().enumerate() {
+            self.scheduler.widen(core, *level);
+        }
+    }
+}

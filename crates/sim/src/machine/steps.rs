@@ -1,0 +1,133 @@
+//! Threads get CPUs, and take their steps there.
+
+use super::{Machine, Observer};
+use crate::core::Running;
+use crate::program::Step;
+use crate::queue::Target;
+use crate::sched::Scheduler;
+use crate::{Moment, Picos, SimError};
+
+impl<O: Observer> Machine<O> {
+    /// Gives an empty CPU a thread to run.
+    pub(super) fn fill(&mut self, core: usize, slot: usize) -> Result<(), SimError> {
+        let cpu = self.cpu(core, slot);
+        while self.cores[core].slots[slot].is_none()
+            && let Some((thread, before)) = self.scheduler.next(cpu, self.now)
+        {
+            let takes = self.taking_over(thread, before, core);
+            if takes > Picos::ZERO {
+                self.cores[core].delays.delay(self.now, takes);
+            }
+            let slice_ends = self.slice_ends(cpu).min(self.phase_due(thread));
+            self.threads[thread].wakes = None;
+            // A step may have ended while its thread waited: none of its code is left.
+            let interrupted = self.threads[thread].interrupted.take();
+            if let Some(interrupted) = interrupted.filter(|running| !running.is_over(self.now)) {
+                if self.traps(thread, cpu, &interrupted.segment) {
+                    self.threads[thread].interrupted = Some(interrupted);
+                    continue;
+                }
+                self.observer.runs(self.now, core, thread, &interrupted.segment);
+                self.cores[core].slots[slot] = Some(Running { slice_ends, ..interrupted });
+            } else {
+                self.takes_steps(core, slot, thread, slice_ends)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The thread's segment is over, but not its time slice.
+    pub(super) fn goes_on(&mut self, core: usize, slot: usize) -> Result<(), SimError> {
+        if let Some(Running { thread, slice_ends, .. }) = self.cores[core].slots[slot].take() {
+            self.takes_steps(core, slot, thread, slice_ends)?;
+            if self.cores[core].slots[slot].is_none() {
+                self.observer.stops(self.now, core, thread);
+            }
+        }
+        self.fill(core, slot)
+    }
+
+    /// Takes the thread's next steps, until one takes time.
+    fn takes_steps(
+        &mut self,
+        core: usize,
+        slot: usize,
+        thread: usize,
+        slice_ends: Moment,
+    ) -> Result<(), SimError> {
+        // More steps than any program here takes at once.
+        const MOST: usize = 100_000;
+        for _ in 0..MOST {
+            let this = &mut self.threads[thread];
+            match this.program.next(self.now, &mut this.chance) {
+                Step::Run(segment) => {
+                    self.segments += 1;
+                    let running = Running::new(thread, segment, self.now, slice_ends);
+                    if running.is_over(self.now) {
+                        continue;
+                    }
+                    if self.traps(thread, self.cpu(core, slot), &segment) {
+                        self.threads[thread].interrupted = Some(running);
+                        return Ok(());
+                    }
+                    self.observer.runs(self.now, core, thread, &segment);
+                    self.cores[core].slots[slot] = Some(running);
+                    return Ok(());
+                }
+                Step::Sleep(span) => {
+                    let wakes = self.now + span;
+                    this.wakes = Some(wakes);
+                    self.enters_kernel(thread);
+                    self.queue.set(Target::Thread(thread), Some(wakes));
+                    return Ok(());
+                }
+                Step::Lock(lock) => {
+                    if !self.takes(thread, lock) {
+                        self.enters_kernel(thread);
+                        return self.no_deadlock(thread);
+                    }
+                }
+                Step::Enter(site) => {
+                    if self.enters(thread, site, self.cpu(core, slot)) {
+                        return Ok(());
+                    }
+                }
+                Step::Leave(_) => {
+                    if self.leaves(thread) {
+                        return Ok(());
+                    }
+                }
+                Step::Unlock(lock) => self.unlock(thread, lock)?,
+                Step::Skip => {}
+                Step::Ask(wish) => self.ask(core, wish)?,
+                Step::Call(call) => self.call(core, call),
+                Step::Served(came) => {
+                    let latency = self.now - came;
+                    self.threads[thread].totals.served(latency);
+                    // A request comes and goes by the kernel.
+                    if self.enters_kernel(thread) {
+                        self.scheduler.preempted(thread, self.cpu(core, slot), self.now);
+                        return Ok(());
+                    }
+                }
+                Step::SystemCall => {
+                    if self.enters_kernel(thread) {
+                        self.scheduler.preempted(thread, self.cpu(core, slot), self.now);
+                        return Ok(());
+                    }
+                }
+                Step::End => {
+                    this.totals.finished = Some(self.now);
+                    self.ends(thread);
+                    let kept = self.locks.held_by(thread);
+                    let name = || self.threads[thread].totals.name.clone();
+                    let at_us = self.now_us();
+                    let error = |lock| SimError::KeepsLock { at_us, thread: name(), lock };
+                    return kept.map_or(Ok(()), |lock| Err(error(lock)));
+                }
+            }
+        }
+        let (at_us, thread) = (self.now_us(), self.threads[thread].totals.name.clone());
+        Err(SimError::NoProgress { at_us, thread })
+    }
+}

@@ -1,0 +1,120 @@
+//! Core specialisation on the machine (paper 003).
+
+use dimmer_policy::specialise;
+use dimmer_processor::units::Nanos;
+
+use super::*;
+
+/// One wide core, the last one; nothing that moving takes is counted.
+fn one_wide_core(phases: specialise::Settings) -> Specialise {
+    Specialise {
+        wide_cores: 1,
+        wide: Wide::Registers,
+        phases,
+        is_random: false,
+        trap_ns: 0.0,
+        interrupt_ns: 0.0,
+    }
+}
+
+/// Three cores, on which four threads compute, and serve requests that begin with 50 us of wide
+/// code and end with 200 us of scalar code.
+fn run(specialise: Option<Specialise>) -> Machine<Levels> {
+    let mut machine = machine(Settings {
+        cores: 3,
+        scheduler: Scheduling::MuQss,
+        specialise,
+        ..Settings::default()
+    });
+    for _ in 0..4 {
+        let wide = Step::Run(heavy(Extent::Instructions(2e5)));
+        let narrow = Step::Run(scalar(Extent::Instructions(8e5)));
+        let script = Script::new(
+            [wide, narrow].into_iter().map(|step| (step, LicenseLevel::new(0))).collect(),
+            400,
+        );
+        machine.spawn("server", Box::new(script.serving(Arrivals::Closed)), None);
+    }
+    machine.run(Moment::MAX).unwrap();
+    assert!(machine.threads().all(|thread| thread.finished.is_some()));
+    machine
+}
+
+/// The time of a core at other levels than L0.
+fn reduced(machine: &Machine<Levels>, core: usize) -> Picos {
+    machine.cores().nth(core).unwrap().level.iter().skip(1).copied().sum()
+}
+
+#[test]
+fn narrow_cores_keep_their_clock() {
+    let everywhere = run(None);
+    assert!((0..3).all(|core| reduced(&everywhere, core) > MS));
+    assert!(everywhere.threads().all(|thread| thread.traps == 0));
+    for phases in [specialise::Settings::PAPER, specialise::Settings::learning(Nanos::from_us(10))]
+    {
+        let apart = run(Some(one_wide_core(phases)));
+        assert_eq!([0, 1].map(|core| reduced(&apart, core)), [Picos::ZERO; 2]);
+        assert!(reduced(&apart, 2) > MS);
+        assert!(apart.threads().any(|thread| thread.traps > 0));
+        // Each executes what it would without it.
+        for (one, other) in everywhere.threads().zip(apart.threads()) {
+            let instructions = |of: &ThreadTotals| of.instructions.iter().sum::<f64>();
+            assert!((instructions(one) / instructions(other) - 1.0).abs() < 1e-6);
+        }
+    }
+}
+
+#[test]
+fn a_thread_that_may_run_on_a_narrow_core_alone_is_allowed_there() {
+    let specialise = Some(one_wide_core(specialise::Settings::PAPER));
+    let mut machine = machine(Settings { cores: 2, specialise, ..Settings::default() });
+    machine.spawn("a", steps(1, &[Step::Run(heavy(Extent::Time(MS)))]), Some(0));
+    machine.run(Moment::MAX).unwrap();
+    let thread = machine.threads().next().unwrap();
+    assert!(thread.finished.is_some() && thread.traps == 0);
+    assert!(reduced(&machine, 0) > Picos::ZERO);
+}
+
+/// It traps once, and goes home by itself 2 ms later, in the midst of scalar code.
+#[test]
+fn a_thread_without_calls_returns_after_two_milliseconds() {
+    let specialise = Some(one_wide_core(specialise::Settings::PAPER));
+    let mut machine = machine(Settings { cores: 2, specialise, ..Settings::default() });
+    // Someone else wants the wide core.
+    machine.spawn("wide", steps(1, &[Step::Run(heavy(Extent::Time(20 * MS)))]), Some(1));
+    let both = [heavy(Extent::Instructions(1e5)), scalar(Extent::Instructions(60e6))];
+    machine.spawn("both", steps(1, &both.map(Step::Run)), None);
+    machine.run(Moment::MAX).unwrap();
+    let both = machine.threads().nth(1).unwrap();
+    assert_eq!(both.traps, 1);
+    let (took, alone) = (both.finished.unwrap().since_start(), 60e6 / 4.3 / 1e6);
+    assert!(took.as_f64() / MS.as_f64() < alone + 8.0, "{took:?}");
+}
+
+#[test]
+fn traps_and_interrupts_take_time() {
+    let free = one_wide_core(specialise::Settings::PAPER);
+    let dear = Specialise { trap_ns: 20_000.0, interrupt_ns: 5_000.0, ..free };
+    let delayed = |specialise| run(Some(specialise)).cores().map(|core| core.delayed).sum();
+    let [free, dear]: [Picos; 2] = [free, dear].map(delayed);
+    assert_eq!(free, Picos::ZERO);
+    assert!(dear > MS, "{dear:?}");
+}
+
+/// Only the loops that specialise cores look at system calls.
+#[test]
+fn a_system_call_ends_a_phase() {
+    let served = |step: Option<Step>| {
+        let specialise = Some(one_wide_core(specialise::Settings::PAPER));
+        let mut machine = machine(Settings { cores: 2, specialise, ..Settings::default() });
+        let wide = Step::Run(heavy(Extent::Instructions(1e4)));
+        let narrow = Step::Run(scalar(Extent::Instructions(4e5)));
+        let of_one: Vec<Step> = [Some(wide), step, Some(narrow)].into_iter().flatten().collect();
+        machine.spawn("one", steps(200, &of_one), None);
+        machine.spawn("other", steps(200, &of_one), None);
+        machine.run(Moment::MAX).unwrap();
+        machine.threads().map(|thread| thread.traps).sum::<u64>()
+    };
+    let traps = [Some(Step::SystemCall), None].map(served);
+    assert!(traps[0] > 2 * traps[1], "{traps:?}");
+}
