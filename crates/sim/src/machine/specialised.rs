@@ -16,24 +16,13 @@ use crate::region_moves::Specialising;
 use crate::sched::Scheduler;
 use crate::{Moment, Picos, Random, SimError};
 
-/// Which code asks for a wide core.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wide {
-    /// All code with 512-bit registers, and nothing else: what a trap by XCR0 tells (§3.1).
-    Registers,
-    /// Code that asks for a license level, as far as a wide core has it: what the paper wishes that
-    /// processors tell (§5), or what regions tell.
-    Level,
-}
-
-/// How threads are moved to wide cores. Threads are scheduled by MuQSS with classes.
+/// How threads are moved to wide cores: all that execute code with 512-bit registers, as a trap by
+/// XCR0 tells it (§3.1). Threads are scheduled by MuQSS with classes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Specialise {
     /// The number of wide cores, spread over packages, the last ones of each. They have the highest
     /// level.
     pub wide_cores: u32,
-    /// Which code asks for one.
-    pub wide: Wide,
     /// When a thread stops being wide.
     pub phases: specialise::Settings,
     /// Whether the core that is interrupted is drawn at random, as in the paper; otherwise it is
@@ -52,7 +41,6 @@ impl Specialise {
     pub(crate) const INTERRUPT_NS: f64 = 1000.0;
 
     /// As the kernel does it in paper 003, or so that phases are learned.
-    ///
     #[must_use]
     pub fn new(specialising: Specialising, wide_cores: u32, model: &Model) -> Self {
         let taking_over = model.moves.iter().find(|one| one.kind == moves::BY_KERNEL);
@@ -63,7 +51,7 @@ impl Specialise {
             Specialising::Paper => (specialise::Settings::PAPER, true),
             Specialising::Learning => (specialise::Settings::learning(round_trip), false),
         };
-        Self { wide_cores, wide: Wide::Registers, phases, is_random, trap_ns, interrupt_ns }
+        Self { wide_cores, phases, is_random, trap_ns, interrupt_ns }
     }
 }
 
@@ -115,11 +103,7 @@ impl<O: Observer> Machine<O> {
         let (core, _) = self.place(cpu);
         let Some(of) = &mut self.specialised else { return false };
         let highest = of.levels.iter().copied().max().unwrap_or(L0);
-        let asks = match of.settings.wide {
-            Wide::Registers if segment.class >= InstructionClass::Light512 => highest,
-            Wide::Registers => L0,
-            Wide::Level => self.processor.rules().level_of(&segment.demand()).min(highest),
-        };
+        let asks = if segment.class >= InstructionClass::Light512 { highest } else { L0 };
         // Corner case 2: it may run on this CPU alone, so it is allowed there.
         let is_confined = self.threads[thread].pinned.is_some();
         if asks <= of.levels[core] || is_confined {
@@ -170,8 +154,7 @@ impl<O: Observer> Machine<O> {
         }
     }
 
-    /// The thread enters the kernel. Returns whether a phase of it ends, and others may have its
-    /// CPU.
+    /// The thread enters the kernel. Returns whether a phase of it ends.
     pub(super) fn enters_kernel(&mut self, thread: usize) -> bool {
         let Some(of) = &mut self.specialised else { return false };
         let (phases, now) = (of.settings.phases, self.now.time());
@@ -179,6 +162,16 @@ impl<O: Observer> Machine<O> {
         let has_ended = this.calls(false, now, &phases);
         if has_ended {
             self.scheduler.classify(thread, this.class());
+        }
+        has_ended
+    }
+
+    /// The thread calls the kernel and comes back on this CPU. Returns whether a phase of it ends:
+    /// then it waits for its next turn.
+    pub(super) fn calls_kernel(&mut self, thread: usize, cpu: usize) -> bool {
+        let has_ended = self.enters_kernel(thread);
+        if has_ended {
+            self.scheduler.preempted(thread, cpu, self.now);
         }
         has_ended
     }

@@ -105,14 +105,12 @@ impl<O: Observer> Machine<O> {
                     let latency = self.now - came;
                     self.threads[thread].totals.served(latency);
                     // A request comes and goes by the kernel.
-                    if self.enters_kernel(thread) {
-                        self.scheduler.preempted(thread, self.cpu(core, slot), self.now);
+                    if self.calls_kernel(thread, self.cpu(core, slot)) {
                         return Ok(());
                     }
                 }
                 Step::SystemCall => {
-                    if self.enters_kernel(thread) {
-                        self.scheduler.preempted(thread, self.cpu(core, slot), self.now);
+                    if self.calls_kernel(thread, self.cpu(core, slot)) {
                         return Ok(());
                     }
                 }

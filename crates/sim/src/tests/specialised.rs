@@ -7,14 +7,7 @@ use super::*;
 
 /// One wide core, the last one; nothing that moving takes is counted.
 fn one_wide_core(phases: specialise::Settings) -> Specialise {
-    Specialise {
-        wide_cores: 1,
-        wide: Wide::Registers,
-        phases,
-        is_random: false,
-        trap_ns: 0.0,
-        interrupt_ns: 0.0,
-    }
+    Specialise { wide_cores: 1, phases, is_random: false, trap_ns: 0.0, interrupt_ns: 0.0 }
 }
 
 /// Three cores, on which four threads compute, and serve requests that begin with 50 us of wide
