@@ -41,7 +41,7 @@ pub(crate) struct Queue {
 const NONE: Moment = Moment::MAX;
 
 /// An event. The time is in the upper half, the target's rank among those of equal time in the
-/// lower half. So one comparison tells which of two comes first, and one move copies an event.
+/// lower half. So one comparison orders two events, and one move copies one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Event(u128);
 

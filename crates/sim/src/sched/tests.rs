@@ -316,7 +316,7 @@ fn fair_counts_what_runs_at_the_moment() {
     assert_eq!(scheduler.next(0, at(7500)), Some((0, None)));
 }
 
-/// It has not run anywhere, and its deadline is younger than that of a thread that started before.
+/// It never had a CPU, and its deadline is younger than that of a thread that started before.
 #[test]
 fn a_thread_that_starts_later_is_not_known_before() {
     let ms = |ms: u64| 1000 * ms * Picos::from_ps(1_000_000);

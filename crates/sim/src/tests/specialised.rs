@@ -94,10 +94,10 @@ fn traps_and_interrupts_take_time() {
     assert!(dear > MS, "{dear:?}");
 }
 
-/// Only the loops that specialise cores look at system calls.
+/// Without system calls, a phase lasts for 2 ms, which is many rounds.
 #[test]
 fn a_system_call_ends_a_phase() {
-    let served = |step: Option<Step>| {
+    let traps_with = |step: Option<Step>| {
         let specialise = Some(one_wide_core(specialise::Settings::PAPER));
         let mut machine = machine(Settings { cores: 2, specialise, ..Settings::default() });
         let wide = Step::Run(heavy(Extent::Instructions(1e4)));
@@ -108,6 +108,6 @@ fn a_system_call_ends_a_phase() {
         machine.run(Moment::MAX).unwrap();
         machine.threads().map(|thread| thread.traps).sum::<u64>()
     };
-    let traps = [Some(Step::SystemCall), None].map(served);
+    let traps = [Some(Step::SystemCall), None].map(traps_with);
     assert!(traps[0] > 2 * traps[1], "{traps:?}");
 }
