@@ -49,6 +49,7 @@ pub(crate) fn run(arguments: &args::Validate) -> anyhow::Result<ExitCode> {
         None => Paper::ALL.to_vec(),
         Some(args::Paper::Avxfreq) => vec![Paper::Avxfreq],
         Some(args::Paper::Library) => vec![Paper::Library],
+        Some(args::Paper::Specialisation) => vec![Paper::Specialisation],
     };
     let interrupt = Interrupt::install().context("cannot handle signals")?;
     let has_loops = papers.contains(&Paper::Library);

@@ -92,6 +92,17 @@ impl Running {
 /// What rounding may leave of a number of instructions or cycles: less than a picosecond of them.
 const LEAST: f64 = 1e-3;
 
+/// What a running thread did in some time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Done {
+    /// Instructions executed.
+    pub(crate) instructions: f64,
+    /// Cycles of its core, none while that stands still.
+    pub(crate) cycles: f64,
+    /// The time.
+    pub(crate) span: Picos,
+}
+
 /// A core.
 #[derive(Clone, Debug)]
 pub(crate) struct Core {
@@ -211,9 +222,8 @@ impl Core {
         demands.reduce(|one, other| rules.more_demanding(one, other)).unwrap_or(Demand::SCALAR)
     }
 
-    /// Counts everything up to now. Calls `ran` for each running thread with the number of
-    /// instructions executed and the time.
-    pub(crate) fn advance(&mut self, now: Moment, mut ran: impl FnMut(&Running, f64, Picos)) {
+    /// Counts everything up to now. Calls `ran` for each running thread with what it did.
+    pub(crate) fn advance(&mut self, now: Moment, mut ran: impl FnMut(&Running, Done)) {
         let span = now - self.since;
         if span == Picos::ZERO {
             return;
@@ -274,7 +284,7 @@ impl Core {
             if running.segment.class == class {
                 counted += wide;
             }
-            ran(running, done, span);
+            ran(running, Done { instructions: done, cycles, span });
         }
         if let Some((_, left)) = &mut self.counting {
             *left -= counted;

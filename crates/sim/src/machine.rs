@@ -29,7 +29,7 @@ pub use self::specialised::Specialise;
 use self::specialised::Specialised;
 use self::thread::Thread;
 pub use self::thread::ThreadTotals;
-use crate::core::{Act, Core, Totals};
+use crate::core::{Act, Core, Done, Totals};
 use crate::energy::{Energy, Meter, NoEnergy};
 use crate::governor::Software;
 use crate::points::Points;
@@ -359,11 +359,11 @@ impl<O: Observer> Machine<O> {
     /// Counts what the core has done until now.
     fn advance(&mut self, core: usize) {
         let Self { cores, threads, scheduler, regions, .. } = self;
-        let level = regions.as_ref().map(|_| cores[core].level());
+        let level = cores[core].level();
         let now = self.now;
-        cores[core].advance(now, |running, instructions, span| {
+        cores[core].advance(now, |running, Done { instructions, cycles, span }| {
             scheduler.ran(running.thread, span, now);
-            if let Some(level) = level {
+            if regions.is_some() {
                 threads[running.thread].calls.ran(level, span);
             }
             let totals = &mut threads[running.thread].totals;
@@ -374,6 +374,11 @@ impl<O: Observer> Machine<O> {
             }
             totals.instructions[counter] += instructions;
             totals.time[counter] += span;
+            let level = index(level.index());
+            if totals.cycles.len() <= level {
+                totals.cycles.resize(level + 1, 0.0);
+            }
+            totals.cycles[level] += cycles;
         });
     }
 

@@ -7,7 +7,7 @@ use dimmer_sim::{Scheduling, SimError};
 
 use crate::inputs::Inputs;
 use crate::server::Load;
-use crate::{Paper, Row, ValidateError, policy_server, thesis};
+use crate::{Paper, Row, ValidateError, policy_server, specialised, thesis};
 
 /// A row with one thing changed.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,6 +41,7 @@ pub(crate) fn test(
     let changes = match paper {
         Paper::Avxfreq => THESIS,
         Paper::Library => LIBRARY,
+        Paper::Specialisation => SPECIALISATION,
     };
     let is_missed = |id: &str| rows.iter().any(|row| row.id == id && !row.hit);
     let mut causes = Vec::new();
@@ -129,6 +130,61 @@ const THESIS: &[Change] = &[
         change: |inputs| without_standstills(&mut inputs.model),
     },
 ];
+
+/// The supposed causes of paper 003's rows.
+const SPECIALISATION: &[Change] = &[
+    Change {
+        what: "a page takes twice as long",
+        ids: &["R003-01", "R003-04", "R003-05", "R003-14"],
+        rows: specialised::web,
+        change: |inputs| inputs.edit = |load| load.with_longer_pages(2),
+    },
+    Change {
+        what: "a page takes four times as long",
+        ids: &["R003-01", "R003-04", "R003-05", "R003-14"],
+        rows: specialised::web,
+        change: |inputs| inputs.edit = |load| load.with_longer_pages(4),
+    },
+    Change {
+        what: "threads have no data in caches",
+        ids: &["R003-04", "R003-05", "R003-14"],
+        rows: specialised::web,
+        change: |inputs| inputs.edit = Load::without_cached_data,
+    },
+    Change {
+        what: "multiplications of a record are too few to ask for L2 (§5: \"very short sections\" do not)",
+        ids: &["R003-01", "R003-04", "R003-05", "R003-14"],
+        rows: specialised::web,
+        change: |inputs| inputs.edit = Load::with_short_sections,
+    },
+    Change {
+        what: "all of x265's wide code counts as heavy: it asks for L2",
+        ids: &["R003-02", "R003-03"],
+        rows: specialised::unmodified,
+        change: |inputs| inputs.edit = Load::with_dense_x265,
+    },
+    Change {
+        what: "all of x265's wide code counts as heavy: it asks for L2",
+        ids: BESIDE,
+        rows: specialised::beside,
+        change: |inputs| inputs.edit = Load::with_dense_x265,
+    },
+    Change {
+        what: "x265 always has work",
+        ids: BESIDE,
+        rows: specialised::beside,
+        change: |inputs| inputs.edit = |load| load.with_waits_of_x265(0),
+    },
+    Change {
+        what: "x265 waits for half of the time",
+        ids: BESIDE,
+        rows: specialised::beside,
+        change: |inputs| inputs.edit = |load| load.with_waits_of_x265(4),
+    },
+];
+
+/// The rows of programs beside x265.
+const BESIDE: &[&str] = &["R003-06", "R003-07", "R003-08", "R003-10", "R003-14b"];
 
 /// The supposed causes of paper 001's rows.
 const LIBRARY: &[Change] = &[
@@ -228,12 +284,12 @@ fn without_standstills(model: &mut Model) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::i9_7940x;
+    use crate::Paper;
 
     /// The reason of R001-07 gives this number.
     #[test]
     fn the_sieve_is_a_hit_only_if_the_thread_that_takes_bursts_polls() {
-        let mut inputs = Inputs::new(i9_7940x().unwrap(), &|| false);
+        let mut inputs = Inputs::new(Paper::Avxfreq.model().unwrap(), &|| false);
         let row = |inputs: &Inputs<'_>| {
             let rows = policy_server::sieve(inputs).unwrap();
             rows.into_iter().find(|row| row.id == "R001-07").unwrap()

@@ -17,6 +17,7 @@ mod policy_server;
 mod row;
 mod server;
 mod sieve;
+mod specialised;
 mod thesis;
 
 pub use self::causes::Cause;
@@ -34,6 +35,8 @@ pub enum Paper {
     Avxfreq,
     /// Paper 001.
     Library,
+    /// Paper 003.
+    Specialisation,
 }
 
 /// Follows work that takes seconds to minutes. A function that only says when to end is one.
@@ -64,7 +67,7 @@ pub struct Left {
 
 impl Paper {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::Avxfreq, Self::Library];
+    pub const ALL: [Self; 3] = [Self::Avxfreq, Self::Library, Self::Specialisation];
 
     /// The paper's number and subject.
     #[must_use]
@@ -72,6 +75,9 @@ impl Paper {
         match self {
             Self::Avxfreq => "paper 000: AVX-induced reclocking on the i9-7940X",
             Self::Library => "paper 001: a library that moves wide code to other cores",
+            Self::Specialisation => {
+                "paper 003: cores for 512-bit code, to which threads move by themselves"
+            }
         }
     }
 
@@ -83,10 +89,11 @@ impl Paper {
     /// # Errors
     /// If the model lacks what an experiment needs.
     pub fn recreate(self, follower: &dyn Follower) -> Result<Recreated, ValidateError> {
-        let inputs = Inputs::new(i9_7940x()?, follower);
+        let inputs = Inputs::new(self.model()?, follower);
         let experiments = match self {
             Self::Avxfreq => thesis::EXPERIMENTS.to_vec(),
             Self::Library => [sieve::EXPERIMENTS, policy_server::EXPERIMENTS].concat(),
+            Self::Specialisation => specialised::EXPERIMENTS.to_vec(),
         };
         let mut recreated = Recreated {
             paper: self,
@@ -115,11 +122,21 @@ impl Paper {
         Ok(recreated)
     }
 
+    /// Its processor.
+    fn model(self) -> Result<Model, ModelError> {
+        let name = match self {
+            Self::Avxfreq | Self::Library => "i9-7940x",
+            Self::Specialisation => "xeon-gold-6130",
+        };
+        Model::parse(std::path::Path::new(name), builtin(name).unwrap_or_default())
+    }
+
     /// What the experiments assume where the model lacks values.
     fn assumed(self, inputs: &Inputs<'_>) -> Result<Vec<Assumed>, ValidateError> {
         let assumed = match self {
             Self::Avxfreq => thesis::assumed(inputs),
             Self::Library => server::assumed(inputs),
+            Self::Specialisation => specialised::assumed(inputs),
         };
         assumed.map_err(|error| ValidateError::Sim { experiment: "what is assumed", error })
     }
@@ -130,6 +147,7 @@ impl Paper {
         match self {
             Self::Avxfreq => thesis::LEFT.to_vec(),
             Self::Library => [sieve::LEFT, policy_server::LEFT].concat(),
+            Self::Specialisation => specialised::LEFT.to_vec(),
         }
     }
 }
@@ -190,12 +208,6 @@ pub enum ValidateError {
     },
 }
 
-/// The processor of papers 000 and 001.
-fn i9_7940x() -> Result<Model, ModelError> {
-    let name = "i9-7940x";
-    Model::parse(std::path::Path::new(name), builtin(name).unwrap_or_default())
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -208,6 +220,7 @@ mod tests {
         match paper {
             Paper::Avxfreq => (1..=26).chain(30..=34).chain(40..=47).collect(),
             Paper::Library => (1..=26).collect(),
+            Paper::Specialisation => (1..=21).collect(),
         }
     }
 

@@ -10,7 +10,7 @@ use dimmer_sim::{Moment, Moving};
 
 use crate::inputs::Inputs;
 use crate::server::{Load, Plan, Run, Vectors, WORKERS, Way};
-use crate::{Follower, ValidateError, i9_7940x};
+use crate::{Follower, Paper, ValidateError};
 
 /// A workload under all loops.
 #[derive(Clone, Debug, PartialEq)]
@@ -74,7 +74,7 @@ fn loads() -> [Workload; WORKLOADS] {
 /// # Errors
 /// If the model lacks what a workload needs.
 pub fn compare(follower: &dyn Follower) -> Result<Vec<Compared>, ValidateError> {
-    let inputs = Inputs::new(i9_7940x()?, follower);
+    let inputs = Inputs::new(Paper::Library.model()?, follower);
     let mut compared = Vec::new();
     for Workload { name, load, clients, seconds, one } in loads() {
         if follower.stops() {

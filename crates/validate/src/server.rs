@@ -39,7 +39,7 @@ impl Vectors {
 }
 
 /// The files of `scenarios/` from which workloads are made.
-const FILES: [(&str, &str); 7] = [
+const FILES: [(&str, &str); 14] = [
     ("nginx-brotli-page.toml", include_str!("../../../scenarios/nginx-brotli-page.toml")),
     ("nginx-avx512.toml", include_str!("../../../scenarios/nginx-avx512.toml")),
     ("nginx-avx2.toml", include_str!("../../../scenarios/nginx-avx2.toml")),
@@ -47,6 +47,13 @@ const FILES: [(&str, &str); 7] = [
     ("video-encoder.toml", include_str!("../../../scenarios/video-encoder.toml")),
     ("primesieve-moved.toml", include_str!("../../../scenarios/primesieve-moved.toml")),
     ("changing-habits.toml", include_str!("../../../scenarios/changing-habits.toml")),
+    ("nginx-specialised.toml", include_str!("../../../scenarios/nginx-specialised.toml")),
+    ("nginx-specialised-sse.toml", include_str!("../../../scenarios/nginx-specialised-sse.toml")),
+    ("x265-avx512.toml", include_str!("../../../scenarios/x265-avx512.toml")),
+    ("batch-beside-x265.toml", include_str!("../../../scenarios/batch-beside-x265.toml")),
+    ("pipeline-beside-x265.toml", include_str!("../../../scenarios/pipeline-beside-x265.toml")),
+    ("build-beside-x265.toml", include_str!("../../../scenarios/build-beside-x265.toml")),
+    ("c-build.toml", include_str!("../../../scenarios/c-build.toml")),
 ];
 
 /// Number of workers of nginx.
@@ -63,7 +70,7 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    fn of(files: &[&'static str]) -> Self {
+    pub(crate) fn of(files: &[&'static str]) -> Self {
         Self { files: files.to_vec(), own: String::new(), cores: None, replaced: Vec::new() }
     }
 
@@ -148,6 +155,39 @@ steps = [
         )
     }
 
+    /// With pages of the web server that take this many times as long.
+    pub(crate) fn with_longer_pages(self, times: u32) -> Self {
+        self.replacing(
+            "name = \"scalar\"\nclass = \"scalar\"\nper_cycle = 1.0",
+            &format!(
+                "name = \"scalar\"\nclass = \"scalar\"\nper_cycle = {}",
+                1.0 / f64::from(times)
+            ),
+        )
+    }
+
+    /// With threads that find all their data wherever they run.
+    pub(crate) fn without_cached_data(self) -> Self {
+        self.replacing("cached_kib = 60\n", "")
+    }
+
+    /// With Poly1305 that asks for L1 alone.
+    pub(crate) fn with_short_sections(self) -> Self {
+        self.replacing("per_cycle = 1.0\nshare = 0.56\n", "per_cycle = 1.0\nshare = 0.49\n")
+    }
+
+    /// With x265 in code that is heavy throughout.
+    pub(crate) fn with_dense_x265(self) -> Self {
+        self.replacing("per_cycle = 1.0\nshare = 0.12\n", "per_cycle = 1.0\nshare = 0.655\n")
+    }
+
+    /// With threads of x265 that wait this many ms at a time, where that is 1 otherwise.
+    pub(crate) fn with_waits_of_x265(self, waits: usize) -> Self {
+        const RUN: &str = "{ run = \"x265\", instructions = \"x265: between waits\" },\n";
+        const WAIT: &str = "    { sleep_us = \"x265: a wait\" },\n";
+        self.replacing("{ run = \"x265\", instructions = \"x265: between waits\" },\n    { sleep_us = \"x265: a wait\" },\n", &format!("{RUN}{}", WAIT.repeat(waits)))
+    }
+
     /// With frames of the video that take half as long, as long or twice as long.
     pub(crate) fn with_uneven_frames(self) -> Self {
         const STEPS: &str = "steps = [
@@ -194,7 +234,7 @@ steps = [
     }
 
     /// The scenario.
-    fn scenario(&self) -> Result<Scenario, ScenarioError> {
+    pub(crate) fn scenario(&self) -> Result<Scenario, ScenarioError> {
         let quoted: Vec<String> = self.files.iter().map(|file| format!("\"{file}\"")).collect();
         let cores = self.cores.map_or(String::new(), |cores| format!("cores = {cores}\n"));
         let text = format!(

@@ -177,6 +177,9 @@ pub(crate) enum Paper {
     /// A library that moves wide code to other cores.
     #[value(name = "001")]
     Library,
+    /// Cores for 512-bit code, to which threads move by themselves.
+    #[value(name = "003")]
+    Specialisation,
 }
 
 #[derive(Args, Debug)]

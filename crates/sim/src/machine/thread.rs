@@ -18,6 +18,8 @@ pub struct ThreadTotals {
     pub instructions: Vec<f64>,
     /// Time on a core, including standing still and interrupts (ps), by counter.
     pub time: Vec<Picos>,
+    /// Cycles of its core while it was on it, standstills not counted, by the core's level.
+    pub cycles: Vec<f64>,
     /// When it finished (ps).
     pub finished: Option<Moment>,
     /// Calls of marked regions, if anything decides about them; `moved` counts those of them

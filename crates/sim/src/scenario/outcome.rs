@@ -36,6 +36,8 @@ pub struct ThreadOutcome {
     pub finished: Option<Moment>,
     /// Its steps that run code, in the order of the file; those of blocks, too.
     pub phases: Vec<PhaseOutcome>,
+    /// Cycles of its core while it was on it, standstills not counted, by the core's level.
+    pub cycles: Vec<f64>,
     /// Calls of marked regions, if anything decides about them; `moved` counts those of them
     /// that ran on dedicated cores.
     pub calls: u64,
@@ -142,6 +144,7 @@ impl Outcome {
                 program: thread.program.1.clone(),
                 finished: totals.finished,
                 phases: phases.collect(),
+                cycles: totals.cycles.clone(),
                 calls: totals.calls,
                 moved: totals.moved,
                 traps: totals.traps,
