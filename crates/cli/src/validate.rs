@@ -10,8 +10,8 @@ use std::time::Instant;
 use anyhow::Context;
 use dimmer_host::interrupt::Interrupt;
 use dimmer_report::validate;
-use dimmer_validate::loops;
 use dimmer_validate::{Follower, Paper, Recreated, ValidateError};
+use dimmer_validate::{loops, ways};
 use indicatif::ProgressBar;
 
 use crate::output::{self, Output};
@@ -53,6 +53,7 @@ pub(crate) fn run(arguments: &args::Validate) -> anyhow::Result<ExitCode> {
     };
     let interrupt = Interrupt::install().context("cannot handle signals")?;
     let has_loops = papers.contains(&Paper::Library);
+    let has_ways = papers.contains(&Paper::Specialisation);
     let followed = Followed {
         interrupt: &interrupt,
         spinner: progress::spinner(),
@@ -64,6 +65,8 @@ pub(crate) fn run(arguments: &args::Validate) -> anyhow::Result<ExitCode> {
         recreated.collect::<Result<_, ValidateError>>().map_err(bad_input)?;
     let loops = if has_loops { loops::compare(&followed) } else { Ok(Vec::new()) };
     let loops = loops.map_err(bad_input)?;
+    let ways = if has_ways { ways::compare(&followed) } else { Ok(Vec::new()) };
+    let ways = ways.map_err(bad_input)?;
     followed.spinner.finish_and_clear();
     let to_standard = [&json, &markdown].into_iter().flatten().any(Output::is_standard);
     if !to_standard {
@@ -73,12 +76,15 @@ pub(crate) fn run(arguments: &args::Validate) -> anyhow::Result<ExitCode> {
         if has_loops {
             output::print(&validate::loops_text(&loops, screen))?;
         }
+        if has_ways {
+            output::print(&validate::ways_text(&ways, screen))?;
+        }
     }
     if let Some(markdown) = markdown {
-        markdown.write(&validate::markdown(&recreated, &loops))?;
+        markdown.write(&validate::markdown(&recreated, &loops, &ways))?;
     }
     if let Some(json) = json {
-        json.write_json(&validate::document(recreated, &loops))?;
+        json.write_json(&validate::document(recreated, &loops, &ways))?;
     }
     Ok(output::end(&interrupt))
 }

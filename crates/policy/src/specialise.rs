@@ -11,6 +11,7 @@
 //! [`to_interrupt`] which core is to look for work when a thread has become wide, and tells each
 //! [`Thread`] what happened to it. The simulator and real machines do the same.
 
+pub mod sets;
 mod thread;
 
 use dimmer_processor::units::{CoreId, LicenseLevel, NodeId};

@@ -2,15 +2,17 @@
 //! for this machine beside measurements ([`Here`]). `docs/sim-json.md` describes the documents.
 
 mod here;
+mod ways;
 
 use std::fmt::Write as _;
 
 use dimmer_processor::model::Assumed;
 use dimmer_validate::loops::{self, Compared, Loop};
-use dimmer_validate::{Cause, Class, Left, Paper, Recreated, Row};
+use dimmer_validate::{Cause, Class, Left, Paper, Recreated, Row, ways as specialised};
 use serde::Serialize;
 
 pub use here::Document as Here;
+pub use ways::text as ways_text;
 
 use crate::screen::Screen;
 use crate::table::Table;
@@ -28,6 +30,8 @@ struct Document {
     assumptions: Vec<AssumptionDocument>,
     /// Only for paper 001.
     loops: Vec<LoopsDocument>,
+    /// Only for paper 003.
+    ways: Vec<ways::WaysDocument>,
 }
 
 #[derive(Debug, Serialize)]
@@ -82,11 +86,17 @@ struct AssumptionDocument {
     value: String,
 }
 
-/// The document `dimmer/validate/1`; `loops` are for paper 001 alone.
-pub fn document(recreated: Vec<Recreated>, loops: &[Compared]) -> impl Serialize + use<> {
+/// The document `dimmer/validate/1`; `loops` are for paper 001 alone, `ways` for paper 003.
+pub fn document(
+    recreated: Vec<Recreated>,
+    loops: &[Compared],
+    ways: &[specialised::Compared],
+) -> impl Serialize + use<> {
     let has_loops = recreated.iter().any(|recreated| recreated.paper == Paper::Library);
-    let partial =
-        recreated.iter().any(Recreated::is_partial) || has_loops && loops.len() < loops::WORKLOADS;
+    let has_ways = recreated.iter().any(|recreated| recreated.paper == Paper::Specialisation);
+    let partial = recreated.iter().any(Recreated::is_partial)
+        || has_loops && loops.len() < loops::WORKLOADS
+        || has_ways && ways.len() < specialised::WORKLOADS;
     let papers = recreated.iter().map(|recreated| recreated.paper);
     let left =
         papers.flat_map(Paper::left).map(|Left { id, what, why }| LeftDocument { id, what, why });
@@ -117,7 +127,8 @@ pub fn document(recreated: Vec<Recreated>, loops: &[Compared]) -> impl Serialize
         RowDocument { id, class, place, what, paper, ours, tolerance, hit, reason }
     });
     let rows = rows.collect();
-    Document { schema: "dimmer/validate/1", partial, rows, causes, left, assumptions, loops }
+    let ways = ways.iter().map(ways::WaysDocument::new).collect();
+    Document { schema: "dimmer/validate/1", partial, rows, causes, left, assumptions, loops, ways }
 }
 
 impl LoopDocument {
@@ -218,7 +229,11 @@ pub fn text(recreated: &Recreated, screen: Screen) -> String {
 }
 
 /// The rows as Markdown, as in `docs/VALIDATION.md`.
-pub fn markdown(recreated: &[Recreated], loops: &[Compared]) -> String {
+pub fn markdown(
+    recreated: &[Recreated],
+    loops: &[Compared],
+    ways: &[specialised::Compared],
+) -> String {
     let mut text = String::from(
         "# Validation\n\nWhat papers report, and what the simulator gives for the same experiments. This \
          page is written by\n`dimmer sim validate --markdown docs/VALIDATION.md`, and a test compares it. \
@@ -275,6 +290,9 @@ pub fn markdown(recreated: &[Recreated], loops: &[Compared]) -> String {
         for row in loops_rows(loops) {
             let _ = writeln!(text, "| {} |", row.join(" | "));
         }
+    }
+    if !ways.is_empty() {
+        text.push_str(&ways::markdown(ways));
     }
     text
 }

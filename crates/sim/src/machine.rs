@@ -25,8 +25,8 @@ use self::moves::Moves;
 use self::processor::Processor;
 use self::regions::Regions;
 pub use self::settings::Settings;
-pub use self::specialised::Specialise;
 use self::specialised::Specialised;
+pub use self::specialised::{Specialise, Traps, WideCores};
 use self::thread::Thread;
 pub use self::thread::ThreadTotals;
 use crate::core::{Act, Core, Done, Totals};
@@ -134,7 +134,8 @@ impl<O: Observer> Machine<O> {
             let of = |package| processor.cores_of(package, cores.len());
             let packages: Vec<Range<usize>> =
                 (0..processor.packages(cores.len())).map(of).collect();
-            Specialised::new(specialise, &packages, levels, Random::new(settings.seed ^ 1))
+            let chance = Random::new(settings.seed ^ 1);
+            Specialised::new(specialise, &packages, threads, levels, chance)
         });
         let scheduler = specialised.as_ref().map_or(settings.scheduler, |_| Scheduling::MuQss);
         let mut machine = Self {
@@ -207,6 +208,7 @@ impl<O: Observer> Machine<O> {
                     self.wakes(thread, cpu)?;
                 }
                 Target::Core(core) => self.happens(core)?,
+                Target::Server if self.specialised.is_some() => self.looks_at_load()?,
                 Target::Server => self.serves()?,
                 Target::Domain(domain) => self.steps(domain),
             }
@@ -366,6 +368,7 @@ impl<O: Observer> Machine<O> {
             if regions.is_some() {
                 threads[running.thread].calls.ran(level, span);
             }
+            threads[running.thread].ran = threads[running.thread].ran + span;
             let totals = &mut threads[running.thread].totals;
             let counter = running.segment.counter;
             if totals.instructions.len() <= counter {

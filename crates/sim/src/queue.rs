@@ -8,7 +8,7 @@ use crate::Moment;
 pub(crate) enum Target {
     /// The clock of a frequency domain takes a step.
     Domain(usize),
-    /// The policy server, which decides about marked regions, is due.
+    /// What decides about marked regions, or how many cores are wide, is due.
     Server,
     /// A thread wakes up.
     Thread(usize),

@@ -24,13 +24,22 @@ pub enum Moving {
     Specialise(Specialising),
 }
 
-/// Which wide phases of threads end too soon.
+/// How cores are specialised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Specialising {
-    /// None counts as such: a phase ends with the next system call, as in the paper.
+    /// As in the paper: a fixed number of wide cores, and a phase ends with the next system call.
     Paper,
-    /// Those after which the thread is back before that has paid: its next phases end later.
+    /// The number of wide cores follows the load. If a thread is back before its move has paid, its
+    /// next phases end later.
     Learning,
+    /// Likewise, on a processor that the paper wishes for (§5): it raises an exception before a
+    /// change of level, and tells when a thread has been quiet for some time.
+    Told,
+}
+
+impl Specialising {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Paper, Self::Learning, Self::Told];
 }
 
 impl Moving {
@@ -38,7 +47,7 @@ impl Moving {
     #[must_use]
     pub fn all() -> Vec<Self> {
         let loops = LOOPS.into_iter().map(Self::Loop);
-        let specialise = [Specialising::Paper, Specialising::Learning].map(Self::Specialise);
+        let specialise = Specialising::ALL.map(Self::Specialise);
         [Self::None].into_iter().chain(loops).chain([Self::Always]).chain(specialise).collect()
     }
 
@@ -59,7 +68,10 @@ impl Moving {
                 "none: threads run on wide cores from their first 512-bit instruction to their next system call"
             }
             Self::Specialise(Specialising::Learning) => {
-                "none: the same, but phases that ended too soon make the next ones longer"
+                "none: the same, with as many wide cores as the load asks for, and longer phases where they ended too soon"
+            }
+            Self::Specialise(Specialising::Told) => {
+                "none: the same, on a processor that says when code asks for a level, and when it no longer does"
             }
         }
     }
@@ -73,6 +85,7 @@ impl Moving {
             Self::Always => "always",
             Self::Specialise(Specialising::Paper) => "specialise",
             Self::Specialise(Specialising::Learning) => "specialise-learning",
+            Self::Specialise(Specialising::Told) => "specialise-told",
         }
     }
 }

@@ -89,9 +89,9 @@ pub(crate) trait Scheduler {
     /// How long a turn usually lasts where others wait, for forecasts.
     fn turn(&self) -> Picos;
 
-    /// The highest license level that threads may ask for on the CPUs of this core: 0 for a narrow
-    /// one. Called before any thread is ready. Schedulers without classes ignore it.
-    fn widen(&mut self, core: usize, level: LicenseLevel);
+    /// The highest license level that threads may ask for on each core: 0 for a narrow one.
+    /// Schedulers without classes ignore it.
+    fn widen(&mut self, levels: &[LicenseLevel]);
 
     /// The thread, which does not wait, is of another class from now on. Schedulers without classes
     /// ignore it.
@@ -211,8 +211,8 @@ macro_rules! schedulers {
             }
 
             #[inline]
-            fn widen(&mut self, core: usize, level: LicenseLevel) {
-                match self { $(Self::$name(of) => of.widen(core, level),)+ }
+            fn widen(&mut self, levels: &[LicenseLevel]) {
+                match self { $(Self::$name(of) => of.widen(levels),)+ }
             }
 
             #[inline]

@@ -19,6 +19,7 @@ mod server;
 mod sieve;
 mod specialised;
 mod thesis;
+pub mod ways;
 
 pub use self::causes::Cause;
 pub use self::row::{Class, Row};

@@ -63,7 +63,7 @@ const LENGTH: u64 = 2;
 
 /// The instructions with which x265 and nginx work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Vectors {
+pub(crate) enum Vectors {
     Avx512,
     Avx2,
     /// Neither.
@@ -72,7 +72,7 @@ enum Vectors {
 
 impl Vectors {
     /// The web server with them, and without AVX2 in any case.
-    fn nginx(self) -> Load {
+    pub(crate) fn nginx(self) -> Load {
         Load::of(&[match self {
             Self::Avx512 => "nginx-specialised.toml",
             _ => "nginx-specialised-sse.toml",
@@ -80,7 +80,7 @@ impl Vectors {
     }
 
     /// A program beside x265, which works with them.
-    fn beside(self, file: &'static str) -> Load {
+    pub(crate) fn beside(self, file: &'static str) -> Load {
         let class = match self {
             Self::Avx512 => "heavy-512",
             Self::Avx2 => "heavy-256",
@@ -91,31 +91,40 @@ impl Vectors {
 }
 
 /// The programs that stand for those of Parsec, and their files.
-const PARSEC: [(&str, &str); 2] =
+pub(crate) const PARSEC: [(&str, &str); 2] =
     [("batch", "batch-beside-x265.toml"), ("pipeline", "pipeline-beside-x265.toml")];
 
-const BUILD: (&str, &str) = ("build", "build-beside-x265.toml");
+pub(crate) const BUILD: (&str, &str) = ("build", "build-beside-x265.toml");
+
+/// As in the paper.
+const PAPER: How = How::Specialised(Specialising::Paper);
 
 /// What decides where threads run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum How {
+pub(crate) enum How {
     /// Linux's own scheduler, in the manner of CFS.
     Fair,
     /// MuQSS.
     MuQss,
     /// MuQSS with specialised cores.
-    Specialised,
-    /// Likewise, but no phase ends by time.
+    Specialised(Specialising),
+    /// Likewise as in the paper, but no phase ends by time.
     NeverByTime,
 }
 
 impl How {
-    fn run(self, load: &Load, inputs: &Inputs<'_>, seed: u64) -> Result<Outcome, SimError> {
+    pub(crate) fn run(
+        self,
+        load: &Load,
+        inputs: &Inputs<'_>,
+        seed: u64,
+    ) -> Result<Outcome, SimError> {
         let load = (inputs.edit)(load.clone());
         let scenario = load.scenario()?.until(Moment::START + LENGTH * SECOND);
         let mechanism = match self {
             Self::Fair | Self::MuQss => Moving::None,
-            Self::Specialised | Self::NeverByTime => Moving::Specialise(Specialising::Paper),
+            Self::Specialised(way) => Moving::Specialise(way),
+            Self::NeverByTime => Moving::Specialise(Specialising::Paper),
         };
         let mut settings = scenario.settings(&inputs.model, Governor::Hardware, mechanism, seed)?;
         if self == Self::Fair {
@@ -133,18 +142,18 @@ impl How {
 
 /// What a program got and did.
 #[derive(Clone, Copy, Debug, Default)]
-struct Program {
+pub(crate) struct Program {
     /// Time on CPUs (ns).
     cpu_ns: f64,
-    instructions: f64,
-    requests: f64,
+    pub(crate) instructions: f64,
+    pub(crate) requests: f64,
     /// Cycles at all levels, and above L0.
     cycles: f64,
     lowered: f64,
 }
 
 impl Program {
-    fn of(outcome: &Outcome, name: &str) -> Self {
+    pub(crate) fn of(outcome: &Outcome, name: &str) -> Self {
         let mut program = Self::default();
         for thread in outcome.threads.iter().filter(|thread| thread.program == name) {
             for phase in &thread.phases {
@@ -159,7 +168,7 @@ impl Program {
     }
 
     /// CPU time of an instruction (ns). All have the same code in all runs.
-    fn each_ns(&self) -> f64 {
+    pub(crate) fn each_ns(&self) -> f64 {
         self.cpu_ns / self.instructions
     }
 
@@ -174,7 +183,7 @@ impl Program {
 }
 
 /// How much more `one` is than `other` (%).
-fn more(one: f64, other: f64) -> f64 {
+pub(crate) fn more(one: f64, other: f64) -> f64 {
     100.0 * (one / other - 1.0)
 }
 
@@ -183,7 +192,7 @@ fn removed(without: f64, with: f64) -> f64 {
     100.0 * (1.0 - with / without)
 }
 
-fn mean(values: impl IntoIterator<Item = f64>) -> f64 {
+pub(crate) fn mean(values: impl IntoIterator<Item = f64>) -> f64 {
     let values: Vec<f64> = values.into_iter().collect();
     values.iter().sum::<f64>() / values.len() as f64
 }
@@ -232,7 +241,7 @@ pub(crate) fn web(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
             slower: more(time(&fair), time(&without)),
             encryption: 100.0 * encryption / of(&fair).cpu_ns,
             plain: loss(How::MuQss)?,
-            specialised: loss(How::Specialised)?,
+            specialised: loss(PAPER)?,
         })
     })?;
     Ok(vec![
@@ -330,7 +339,7 @@ fn three(
     Ok([
         at(How::MuQss, Vectors::Avx)?,
         at(How::MuQss, Vectors::Avx512)?,
-        at(How::Specialised, Vectors::Avx512)?,
+        at(PAPER, Vectors::Avx512)?,
     ])
 }
 
@@ -424,7 +433,7 @@ pub(crate) fn without_work(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
             .replacing("program = \"batch\"\ncount = 32", "program = \"batch\"\ncount = 8")
     };
     let answers = inputs.each_seed(|seed| {
-        let outcome = How::Specialised.run(&few(Vectors::Avx512), inputs, seed)?;
+        let outcome = PAPER.run(&few(Vectors::Avx512), inputs, seed)?;
         let clock = Program::of(&outcome, "batch").ghz();
         let all_busy = inputs.model.levels.first().and_then(|level| level.bins.last());
         let turbo = all_busy.map_or(f64::NAN, |bin| bin.mhz.value as f64 / 1000.0);
@@ -448,7 +457,7 @@ pub(crate) fn by_time(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
         let mut is_worse = false;
         for program in PARSEC.into_iter().chain([BUILD]) {
             let at = |how| pairs(program, how, Vectors::Avx512, inputs, seed);
-            let by = more(at(How::NeverByTime)?.each_ns(), at(How::Specialised)?.each_ns());
+            let by = more(at(How::NeverByTime)?.each_ns(), at(PAPER)?.each_ns());
             is_worse |= by > 0.5;
         }
         Ok(if is_worse { "no" } else { "yes" }.to_owned())

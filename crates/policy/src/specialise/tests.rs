@@ -92,8 +92,31 @@ fn a_thread_that_comes_back_at_once_is_moved_ever_more_rarely() {
             .count()
     };
     assert_eq!(moves(&Settings::PAPER), 100_000);
-    // It comes back 5 µs after the first end, and then never is quiet for as long as 40 µs.
+    // It comes back 5 µs after the first end, and then never is quiet for as long as 2 ms.
     assert_eq!(moves(&Settings::learning(Nanos::from_us(20))), 1);
+}
+
+/// A thread that computes with wide vectors all the time, and calls the kernel every 4 ms.
+#[test]
+fn a_thread_that_is_always_wide_stays_on_wide_cores() {
+    let traps = |settings: &Settings| {
+        let mut thread = Thread::new();
+        let looks = (0..4000_u64).map(|look| us(1000 * look));
+        looks
+            .enumerate()
+            .filter(|(look, now)| {
+                thread.wakes(false, *now, settings);
+                if look % 4 == 0 {
+                    thread.calls(false, *now, settings);
+                }
+                // Nothing is seen on a wide core.
+                thread.class() != Class::Wide(L2) && thread.uses(L2, *now, settings)
+            })
+            .count()
+    };
+    assert_eq!(traps(&Settings::PAPER), 2000);
+    // After 2, 8 and 32 ms, and then every 128 ms.
+    assert_eq!(traps(&Settings::learning(Nanos::from_us(20))), 35);
 }
 
 #[test]
@@ -101,15 +124,15 @@ fn what_was_learned_is_forgotten() {
     let settings = Settings::learning(Nanos::from_us(20));
     let mut thread = wide_at(0, &settings);
     assert!(thread.calls(false, us(1), &settings));
+    assert_eq!(thread.needs(), NARROW);
     thread.uses(L2, us(2), &settings);
-    assert!(!thread.calls(false, us(41), &settings), "quiet for less than twice a round trip");
-    assert!(thread.calls(false, us(42), &settings));
-    // It was away for longer than the timeout, twice.
-    for at in [10_000, 20_000] {
-        thread.uses(L2, us(at), &settings);
-        assert!(!thread.calls(false, us(at + 1), &settings));
-        assert!(thread.calls(false, us(at + 20), &settings));
-    }
+    assert!(!thread.calls(false, us(2001), &settings), "less than the timeout");
+    assert!(thread.calls(false, us(2002), &settings));
+    assert_eq!((thread.class(), thread.needs()), (Class::Normal, L2));
+    // It was away for longer than the timeout.
+    thread.uses(L2, us(10_000), &settings);
+    assert!(thread.calls(false, us(10_001), &settings));
+    assert_eq!(thread.needs(), NARROW);
 }
 
 #[test]

@@ -18,24 +18,32 @@ pub enum Ends {
 pub struct Settings {
     /// What ends a phase before the timeout.
     pub ends: Ends,
-    /// A phase ends at the latest after this time without a sign of wide code. Where nothing but
-    /// the first instruction is seen, that is this time after it.
+    /// A phase ends after this time without a sign of wide code, if nothing was learned. Where
+    /// nothing but the first instruction is seen, that is this time after it.
     pub timeout: Nanos,
-    /// What moving a thread there and back takes. A thread that comes back sooner than that after
-    /// its phase ended was moved in vain: the next end waits for twice as much quiet time, up to
-    /// [`Settings::timeout`]. `None`: nothing is learned, as in the paper.
+    /// What moving a thread there and back takes. A thread that is wide again sooner than that
+    /// after its phase ended was moved in vain: its next phases last for [`Settings::timeout`] at
+    /// least, then four times as long, and so on up to [`Settings::longest`]. `None`: nothing is
+    /// learned, as in the paper.
     pub round_trip: Option<Nanos>,
+    /// The longest phase that is learned. A thread that has ceased to execute wide code stays on
+    /// wide cores for as long, once.
+    pub longest: Nanos,
 }
 
 impl Settings {
     /// The paper's: the next entry into the kernel, else 2 ms.
-    pub const PAPER: Self =
-        Self { ends: Ends::AtCalls, timeout: Nanos::from_ms(2), round_trip: None };
+    pub const PAPER: Self = Self {
+        ends: Ends::AtCalls,
+        timeout: Nanos::from_ms(2),
+        round_trip: None,
+        longest: Nanos::from_ms(2),
+    };
 
-    /// The paper's, with a memory for phases that ended too soon.
+    /// The paper's, with a memory for phases that ended too soon. The longest phase is a guess.
     #[must_use]
     pub const fn learning(round_trip: Nanos) -> Self {
-        Self { round_trip: Some(round_trip), ..Self::PAPER }
+        Self { round_trip: Some(round_trip), longest: Nanos::from_ms(128), ..Self::PAPER }
     }
 }
 
@@ -48,30 +56,41 @@ struct Phase {
     seen: Time,
 }
 
-/// What is known of a thread. Follows any order of events; time that goes backwards counts as
-/// standing still.
+/// What is known of a thread. Times are of a clock that runs while the thread does, its CPU time: a
+/// thread that sleeps does not show what it executes. Follows any order of events; time that goes
+/// backwards counts as standing still.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Thread {
     /// What it is outside of wide phases.
     base: Class,
     phase: Option<Phase>,
+    /// The level of its last phase, this one included.
+    last: LicenseLevel,
     /// When its last phase ended.
     ended: Option<Time>,
-    /// How much quiet time a call must follow to end a phase, as far as that was learned.
-    quiet: Nanos,
+    /// How long its phases last at least, as far as that was learned.
+    stay: Nanos,
 }
 
 impl Thread {
     /// A thread of which nothing is known.
     #[must_use]
     pub const fn new() -> Self {
-        Self { base: Class::Default, phase: None, ended: None, quiet: Nanos::ZERO }
+        Self { base: Class::Default, phase: None, last: NARROW, ended: None, stay: Nanos::ZERO }
     }
 
     /// Its class.
     #[must_use]
     pub fn class(&self) -> Class {
         self.phase.map_or(self.base, |phase| Class::Wide(phase.level))
+    }
+
+    /// The level for which it needs a core: that of its phase; or of its last one, if it was seen
+    /// to be back at once.
+    #[must_use]
+    pub fn needs(&self) -> LicenseLevel {
+        let last = if self.stay > Nanos::ZERO { self.last } else { NARROW };
+        self.class().level().max(last)
     }
 
     /// The user sets its class. A wide one is wide for good.
@@ -100,6 +119,7 @@ impl Thread {
         let level = self.phase.map_or(level, |phase| phase.level.max(level));
         let seen = self.phase.map_or(now, |phase| phase.seen.max(now));
         self.phase = Some(Phase { level, seen });
+        self.last = level;
         if self.base == Class::Default {
             self.base = Class::Normal;
         }
@@ -111,14 +131,15 @@ impl Thread {
         let Some(round_trip) = settings.round_trip else { return };
         let Some(ended) = self.ended else { return };
         let away = now - ended;
-        self.quiet = if away < round_trip {
-            let twice = Nanos::from_ns(self.quiet.max(round_trip).ns().saturating_mul(2));
-            twice.min(settings.timeout)
+        self.stay = if away < round_trip {
+            let longer = Nanos::from_ns(self.stay.ns().saturating_mul(4));
+            longer.max(settings.timeout).min(settings.longest)
         } else if away > settings.timeout {
             // It forgets what it learned, as it learned it.
-            Nanos::from_ns(self.quiet.ns() / 2)
+            let shorter = Nanos::from_ns(self.stay.ns() / 4);
+            if shorter < settings.timeout { Nanos::ZERO } else { shorter }
         } else {
-            self.quiet
+            self.stay
         };
     }
 
@@ -126,7 +147,7 @@ impl Thread {
     /// does not keep (§3.4), with which it stays. Returns whether its phase ends: any core may take
     /// it.
     pub fn calls(&mut self, has_upper_state: bool, now: Time, settings: &Settings) -> bool {
-        let is_quiet = |phase: Phase| now - phase.seen >= self.quiet;
+        let is_quiet = |phase: Phase| now - phase.seen >= self.stay;
         let ends = settings.ends == Ends::AtCalls && self.phase.is_some_and(is_quiet);
         ends && !has_upper_state && self.end(now)
     }
@@ -134,7 +155,7 @@ impl Thread {
     /// When its phase ends by time, if it has one.
     #[must_use]
     pub fn due(&self, settings: &Settings) -> Option<Time> {
-        self.phase.map(|phase| phase.seen + settings.timeout)
+        self.phase.map(|phase| phase.seen + settings.timeout.max(self.stay))
     }
 
     /// Time has passed. Returns whether its phase ends.

@@ -4,25 +4,47 @@
 use std::ops::Range;
 
 use dimmer_policy::license::Chance as _;
+use dimmer_policy::specialise::sets::{self, Sets};
 use dimmer_policy::specialise::{self, Class, Core, Interrupts, Thread};
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::Model;
-use dimmer_processor::units::{CoreId, LicenseLevel, NodeId, whole};
+use dimmer_processor::units::{CoreId, LicenseLevel, Nanos, NodeId, Time, whole};
 
 use super::{L0, Machine, Observer, moves, short};
 use crate::core::Running;
 use crate::program::Segment;
+use crate::queue::Target;
 use crate::region_moves::Specialising;
 use crate::sched::Scheduler;
 use crate::{Moment, Picos, Random, SimError};
 
-/// How threads are moved to wide cores: all that execute code with 512-bit registers, as a trap by
-/// XCR0 tells it (§3.1). Threads are scheduled by MuQSS with classes.
+/// Which cores are wide: the last ones of each package.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum WideCores {
+    /// This many, spread over packages, all of the highest level.
+    Fixed(u32),
+    /// As many as the load asks for.
+    ByLoad(sets::Settings),
+}
+
+/// Which code is wide: what is trapped on narrow cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Traps {
+    /// All code with 512-bit registers, as XCR0 has it (§3.1). It may ask for the highest level.
+    Registers,
+    /// What asks for a level by the model's rules, for that level: what a processor would trap that
+    /// raised an exception before it changes its clock (§5). It tells as well when a thread has
+    /// been quiet for some time.
+    Levels,
+}
+
+/// How threads are moved to wide cores. Threads are scheduled by MuQSS with classes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Specialise {
-    /// The number of wide cores, spread over packages, the last ones of each. They have the highest
-    /// level.
-    pub wide_cores: u32,
+    /// Which cores are wide.
+    pub wide_cores: WideCores,
+    /// Which code is wide.
+    pub traps: Traps,
     /// When a thread stops being wide.
     pub phases: specialise::Settings,
     /// Whether the core that is interrupted is drawn at random, as in the paper; otherwise it is
@@ -40,20 +62,36 @@ impl Specialise {
     pub(crate) const TRAP_NS: f64 = 1000.0;
     pub(crate) const INTERRUPT_NS: f64 = 1000.0;
 
-    /// As the kernel does it in paper 003, or so that phases are learned.
+    /// The time between two looks at how many threads could run: the kernel's tick.
+    const LOOK: Picos = Picos::from_ps(1_000_000_000);
+
+    /// As the kernel does it in paper 003, or by another way.
+    ///
+    /// * `wide_cores`: how many, in the paper's way.
     #[must_use]
     pub fn new(specialising: Specialising, wide_cores: u32, model: &Model) -> Self {
         let taking_over = model.moves.iter().find(|one| one.kind == moves::BY_KERNEL);
         let taking_over_ns = taking_over.map_or(0.0, |one| one.ns.value);
         let (trap_ns, interrupt_ns) = (Self::TRAP_NS, Self::INTERRUPT_NS);
         let round_trip = Picos::from_ns(trap_ns + interrupt_ns + 2.0 * taking_over_ns).nanos();
-        let (phases, is_random) = match specialising {
-            Specialising::Paper => (specialise::Settings::PAPER, true),
-            Specialising::Learning => (specialise::Settings::learning(round_trip), false),
+        let by_load = WideCores::ByLoad(sets::Settings::DEFAULT);
+        let learning = specialise::Settings::learning(round_trip);
+        let told = specialise::Settings { timeout: QUIET, ..learning };
+        let (wide_cores, traps, phases, is_random) = match specialising {
+            Specialising::Paper => {
+                let phases = specialise::Settings::PAPER;
+                (WideCores::Fixed(wide_cores), Traps::Registers, phases, true)
+            }
+            Specialising::Learning => (by_load, Traps::Registers, learning, false),
+            Specialising::Told => (by_load, Traps::Levels, told, false),
         };
-        Self { wide_cores, phases, is_random, trap_ns, interrupt_ns }
+        Self { wide_cores, traps, phases, is_random, trap_ns, interrupt_ns }
     }
 }
+
+/// How long a thread is quiet when a processor of the paper's wish (§5) tells so, which is for
+/// software to set: a guess.
+const QUIET: Nanos = Nanos::from_us(100);
 
 /// What the machine knows of it.
 #[derive(Debug)]
@@ -61,27 +99,32 @@ pub(super) struct Specialised {
     settings: Specialise,
     threads: Vec<Thread>,
     levels: Vec<LicenseLevel>,
+    /// For each package, if the number of wide cores follows the load.
+    sets: Vec<Sets>,
     /// Draws the core that is interrupted.
     chance: Random,
 }
 
 impl Specialised {
-    /// * `packages`: the cores of each package.
+    /// * `packages`: the cores of each package; `cpus`: the CPUs of each core.
     pub(super) fn new(
         settings: Specialise,
         packages: &[Range<usize>],
+        cpus: usize,
         levels: usize,
         chance: Random,
     ) -> Self {
-        let highest = LicenseLevel::new(short(levels.saturating_sub(1)));
-        let mut levels = vec![L0; packages.last().map_or(0, |last| last.end)];
-        let mut left = super::index(settings.wide_cores);
-        for (index, package) in packages.iter().enumerate() {
-            let wide = left.div_ceil(packages.len() - index).min(package.len());
-            levels[package.end - wide..package.end].fill(highest);
-            left -= wide;
-        }
-        Self { settings, threads: Vec::new(), levels, chance }
+        let sets: Vec<Sets> = match settings.wide_cores {
+            WideCores::Fixed(_) => Vec::new(),
+            WideCores::ByLoad(by) => {
+                packages.iter().map(|package| Sets::new(by, package.len(), cpus, levels)).collect()
+            }
+        };
+        let levels = match settings.wide_cores {
+            WideCores::Fixed(wide) => fixed(wide, packages, levels),
+            WideCores::ByLoad(_) => sets.iter().flat_map(Sets::levels).collect(),
+        };
+        Self { settings, threads: Vec::new(), levels, sets, chance }
     }
 
     fn class(&self, thread: usize) -> Class {
@@ -96,6 +139,26 @@ impl Specialised {
     }
 }
 
+/// The levels of cores of which a fixed number is wide.
+fn fixed(wide: u32, packages: &[Range<usize>], levels: usize) -> Vec<LicenseLevel> {
+    let highest = LicenseLevel::new(short(levels.saturating_sub(1)));
+    let mut levels = vec![L0; packages.last().map_or(0, |last| last.end)];
+    let mut left = super::index(wide);
+    for (index, package) in packages.iter().enumerate() {
+        let wide = left.div_ceil(packages.len() - index).min(package.len());
+        levels[package.end - wide..package.end].fill(highest);
+        left -= wide;
+    }
+    levels
+}
+
+impl super::thread::Thread {
+    /// Its CPU time, as the policy takes it.
+    fn ran_until(&self) -> Time {
+        (Moment::START + self.ran).time()
+    }
+}
+
 impl<O: Observer> Machine<O> {
     /// The thread is about to execute this code on the core. Returns whether it is trapped there:
     /// then it waits for another core.
@@ -103,17 +166,30 @@ impl<O: Observer> Machine<O> {
         let (core, _) = self.place(cpu);
         let Some(of) = &mut self.specialised else { return false };
         let highest = of.levels.iter().copied().max().unwrap_or(L0);
-        let asks = if segment.class >= InstructionClass::Light512 { highest } else { L0 };
+        let asks = match of.settings.traps {
+            Traps::Registers if segment.class >= InstructionClass::Light512 => highest,
+            Traps::Registers => L0,
+            Traps::Levels => self.processor.rules().level_of(&segment.demand()),
+        };
         // Corner case 2: it may run on this CPU alone, so it is allowed there.
         let is_confined = self.threads[thread].pinned.is_some();
-        if asks <= of.levels[core] || is_confined {
-            return false;
-        }
         let phases = of.settings.phases;
         let trap = Picos::from_ns(of.settings.trap_ns);
-        let now = self.now.time();
+        let now = self.threads[thread].ran_until();
+        let is_trapped = asks > of.levels[core] && !is_confined;
+        // On wide cores, XCR0 shows nothing; the processor of the wish knows when it was wide last.
+        let is_seen = of.settings.traps == Traps::Levels && asks > L0 && !is_confined;
+        if !is_trapped && !is_seen {
+            return false;
+        }
         let this = of.thread(thread);
-        this.uses(asks, now, &phases);
+        let has_changed = this.uses(asks, now, &phases);
+        if !is_trapped {
+            if has_changed {
+                self.scheduler.classify(thread, this.class());
+            }
+            return false;
+        }
         self.scheduler.classify(thread, this.class());
         self.scheduler.trapped(thread, cpu, self.now);
         self.cores[core].delays.delay(self.now, trap);
@@ -157,7 +233,7 @@ impl<O: Observer> Machine<O> {
     /// The thread enters the kernel. Returns whether a phase of it ends.
     pub(super) fn enters_kernel(&mut self, thread: usize) -> bool {
         let Some(of) = &mut self.specialised else { return false };
-        let (phases, now) = (of.settings.phases, self.now.time());
+        let (phases, now) = (of.settings.phases, self.threads[thread].ran_until());
         let this = of.thread(thread);
         let has_ended = this.calls(false, now, &phases);
         if has_ended {
@@ -179,20 +255,20 @@ impl<O: Observer> Machine<O> {
     /// Time has passed while the thread ran: its phase may end.
     pub(super) fn phase_may_end(&mut self, thread: usize) {
         let Some(of) = &mut self.specialised else { return };
-        let (phases, now) = (of.settings.phases, self.now.time());
+        let (phases, now) = (of.settings.phases, self.threads[thread].ran_until());
         let this = of.thread(thread);
         if this.wakes(false, now, &phases) {
             self.scheduler.classify(thread, this.class());
         }
     }
 
-    /// When the thread's phase ends by time.
+    /// When the thread's phase ends by time, if it runs from now on.
     pub(super) fn phase_due(&self, thread: usize) -> Moment {
         let due = self
             .specialised
             .as_ref()
             .and_then(|of| of.threads.get(thread).and_then(|this| this.due(&of.settings.phases)));
-        due.map_or(Moment::MAX, |due| Moment::START + due.since_start().picos())
+        due.map_or(Moment::MAX, |due| self.now + (due - self.threads[thread].ran_until()).picos())
     }
 
     /// The core was interrupted to look for work: its CPUs do so that run no wide code.
@@ -212,11 +288,54 @@ impl<O: Observer> Machine<O> {
         Ok(())
     }
 
-    /// Tells the scheduler the levels of the cores.
+    /// Tells the scheduler the levels of the cores, before anything runs.
     pub(super) fn prepare_specialised(&mut self) {
         let Some(of) = &self.specialised else { return };
-        for (core, level) in of.levels.iter().enumerate() {
-            self.scheduler.widen(core, *level);
+        self.scheduler.widen(&of.levels);
+        if !of.sets.is_empty() {
+            self.queue.set(Target::Server, Some(self.now + Specialise::LOOK));
         }
+    }
+
+    /// Looks how many threads could run, and lets the sets of wide cores follow that.
+    pub(super) fn looks_at_load(&mut self) -> Result<(), SimError> {
+        let Some(of) = &mut self.specialised else { return Ok(()) };
+        if self.threads.iter().all(|thread| thread.totals.finished.is_some()) {
+            return Ok(());
+        }
+        let levels = self.processor.levels();
+        let mut runnable = vec![vec![0; levels]; of.sets.len()];
+        for (thread, this) in self.threads.iter().enumerate() {
+            let is_awake = this.wakes.is_none_or(|wakes| wakes <= self.now);
+            let could = this.totals.finished.is_none() && this.waits_for.is_none() && is_awake;
+            let Some(cpu) = self.scheduler.home(thread).filter(|_| could) else { continue };
+            let package =
+                self.processor.package(cpu / super::index(self.settings.threads_per_core));
+            let needs = of.threads.get(thread).map_or(L0, Thread::needs);
+            let level = super::index(needs.index());
+            runnable[package][level.min(levels - 1)] += 1;
+        }
+        let mut has_changed = false;
+        for (sets, runnable) in of.sets.iter_mut().zip(&runnable) {
+            has_changed |= sets.look(runnable);
+        }
+        let levels: Vec<LicenseLevel> = of.sets.iter().flat_map(Sets::levels).collect();
+        let before = std::mem::replace(&mut of.levels, levels);
+        let changed: Vec<usize> =
+            (0..before.len()).filter(|core| before[*core] != of.levels[*core]).collect();
+        if has_changed {
+            self.scheduler.widen(&of.levels);
+        }
+        // What runs there may have to go elsewhere, and what waits may have to come.
+        for core in changed {
+            self.advance(core);
+            for slot in 0..self.cores[core].slots.len() {
+                self.takes_turns(core, slot)?;
+                self.fill(core, slot)?;
+            }
+            self.settle(core);
+        }
+        self.queue.set(Target::Server, Some(self.now + Specialise::LOOK));
+        Ok(())
     }
 }

@@ -62,7 +62,7 @@ impl<O: Observer> Machine<O> {
             match this.program.next(self.now, &mut this.chance) {
                 Step::Run(segment) => {
                     self.segments += 1;
-                    let running = Running::new(thread, segment, self.now, slice_ends);
+                    let mut running = Running::new(thread, segment, self.now, slice_ends);
                     if running.is_over(self.now) {
                         continue;
                     }
@@ -70,6 +70,7 @@ impl<O: Observer> Machine<O> {
                         self.threads[thread].interrupted = Some(running);
                         return Ok(());
                     }
+                    running.slice_ends = slice_ends.min(self.phase_due(thread));
                     self.observer.runs(self.now, core, thread, &segment);
                     self.cores[core].slots[slot] = Some(running);
                     return Ok(());

@@ -62,6 +62,8 @@ pub(super) struct Thread {
     pub(super) waits_for: Option<usize>,
     /// When it wakes up, or has woken up, until it runs.
     pub(super) wakes: Option<Moment>,
+    /// Its time on CPUs.
+    pub(super) ran: Picos,
     /// Its marked regions.
     pub(super) calls: Calls,
     pub(super) totals: ThreadTotals,
@@ -84,6 +86,7 @@ impl Thread {
             interrupted: None,
             waits_for: None,
             wakes: Some(now),
+            ran: Picos::ZERO,
             calls: Calls::default(),
             totals,
         }

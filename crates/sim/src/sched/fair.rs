@@ -167,7 +167,7 @@ impl Scheduler for Fair {
         self.preempted(thread, cpu, now);
     }
 
-    fn widen(&mut self, _: usize, _: LicenseLevel) {}
+    fn widen(&mut self, _: &[LicenseLevel]) {}
 
     fn classify(&mut self, _: ThreadId, _: Class) {}
 

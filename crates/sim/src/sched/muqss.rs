@@ -328,9 +328,9 @@ impl Scheduler for MuQss {
         SLICE
     }
 
-    fn widen(&mut self, core: usize, level: LicenseLevel) {
-        self.levels[core] = level;
-        self.is_uniform &= level == NARROW;
+    fn widen(&mut self, levels: &[LicenseLevel]) {
+        self.levels.copy_from_slice(levels);
+        self.is_uniform = levels.iter().all(|level| *level == NARROW);
     }
 
     fn classify(&mut self, thread: ThreadId, class: Class) {

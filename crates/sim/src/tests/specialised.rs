@@ -7,7 +7,8 @@ use super::*;
 
 /// One wide core, the last one; nothing that moving takes is counted.
 fn one_wide_core(phases: specialise::Settings) -> Specialise {
-    Specialise { wide_cores: 1, phases, is_random: false, trap_ns: 0.0, interrupt_ns: 0.0 }
+    let (wide_cores, traps) = (WideCores::Fixed(1), Traps::Registers);
+    Specialise { wide_cores, traps, phases, is_random: false, trap_ns: 0.0, interrupt_ns: 0.0 }
 }
 
 /// Three cores, on which four threads compute, and serve requests that begin with 50 us of wide
