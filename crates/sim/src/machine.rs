@@ -285,6 +285,7 @@ impl<O: Observer> Machine<O> {
         self.phase_may_end(thread);
         self.scheduler.preempted(thread, self.cpu(core, slot), self.now);
         self.fill(core, slot)?;
+        self.sees(core);
         if self.threads[thread].interrupted.is_some()
             && let Some(idle) = self.scheduler.idle_for(thread)
         {
@@ -339,6 +340,7 @@ impl<O: Observer> Machine<O> {
             let Some(running) = &self.cores[core].slots[slot] else { continue };
             if running.is_over(self.now) {
                 self.goes_on(core, slot)?;
+                self.sees(core);
             } else if running.slice_ends <= self.now {
                 self.takes_turns(core, slot)?;
             }
@@ -377,9 +379,8 @@ impl<O: Observer> Machine<O> {
         });
     }
 
-    /// Reports the running code to the governors, sets clock and rates, and schedules the core's
-    /// next event.
-    fn settle(&mut self, core: usize) {
+    /// Reports the running code to the governors.
+    fn sees(&mut self, core: usize) {
         let demand = self.cores[core].most_demanding(self.processor.rules());
         let before = std::mem::replace(&mut self.cores[core].demand, demand);
         if demand != before {
@@ -390,6 +391,12 @@ impl<O: Observer> Machine<O> {
             self.cores[core].asked = self.processor.rules().level_of(&demand);
             self.tell_software(core, &before);
         }
+    }
+
+    /// Reports the running code to the governors, sets clock and rates, and schedules the core's
+    /// next event.
+    fn settle(&mut self, core: usize) {
+        self.sees(core);
         self.cores[core].obey();
         let package = self.processor.package(core);
         let before = self.packages[package].active;
@@ -419,6 +426,7 @@ impl<O: Observer> Machine<O> {
                 }
                 self.advance(other);
                 self.cores[other].halts = self.halts(other);
+                self.count_if_armed(other);
                 self.set_clock(other);
                 self.schedule(other);
             }
@@ -445,9 +453,13 @@ impl<O: Observer> Machine<O> {
         }
     }
 
-    /// The number of cores of this core's package that execute something.
+    /// The number of cores of this core's package that execute something. The core itself counts
+    /// as it is now, also where it has not settled yet.
     fn active(&self, core: usize) -> u32 {
-        self.packages[self.processor.package(core)].active
+        let this = &self.cores[core];
+        let is_active = this.is_between || this.is_active();
+        let counted = self.packages[self.processor.package(core)].active;
+        counted - u32::from(this.is_counted) + u32::from(is_active)
     }
 
     fn schedule(&mut self, core: usize) {

@@ -176,6 +176,8 @@ impl<'a> Simulator<'a> {
     /// Each thing that is done may make others due, which come before the rest.
     fn do_all_that_is_due(&mut self) {
         while self.does_something_due() {}
+        // What is on a core for no time is not executed.
+        (0..self.cores.len()).for_each(|core| self.arms(core));
     }
 
     fn does_something_due(&mut self) -> bool {

@@ -160,7 +160,6 @@ impl Simulator<'_> {
         let core = self.core_of(cpu);
         self.governor_looks(core);
         self.rules_pstate(core);
-        self.arms(core);
     }
 
     /// The turn of the thread that runs on a CPU ends if it is time.
