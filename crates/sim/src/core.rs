@@ -402,9 +402,11 @@ impl Factors<'_> {
     }
 }
 
-/// Whole picoseconds, rounded up; at least one, so that time advances.
+/// Whole picoseconds, rounded up; at least one, so that time advances. What exceeds a whole number
+/// by an error of floating-point numbers is whole, as the error depends on how a span is split.
 fn ceil(ps: f64) -> Picos {
+    const ERROR: f64 = 1e-3;
     // Avoids `f64::ceil`, which calls the C library where SSE 4.1 is not assumed.
     let below = whole(ps);
-    Picos::from_ps(below.saturating_add(u64::from((below as f64) < ps)).max(1))
+    Picos::from_ps(below.saturating_add(u64::from((below as f64) + ERROR < ps)).max(1))
 }

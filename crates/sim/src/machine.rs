@@ -29,7 +29,7 @@ pub use self::specialised::Specialise;
 use self::specialised::Specialised;
 use self::thread::Thread;
 pub use self::thread::ThreadTotals;
-use crate::core::{Act, Core, Totals};
+use crate::core::{Act, Core, Running, Totals};
 use crate::energy::{Energy, Meter, NoEnergy};
 use crate::governor::Software;
 use crate::points::Points;
@@ -307,17 +307,7 @@ impl<O: Observer> Machine<O> {
             self.act(core, act);
         }
         self.interrupt_if_due(core);
-        let Self { processor, packages, chance, .. } = self;
-        let control = &mut packages[processor.package(core)].control;
         let this = &mut self.cores[core];
-        if this.has_counted() {
-            this.hardware.counted(time, processor.rules(), control, chance);
-        }
-        while this.hardware.next_wakeup().is_some_and(|wake| wake <= time) {
-            this.hardware.wake(time, processor.rules(), control, chance);
-            // A level that is released as soon as it is granted counts, too.
-            this.obey();
-        }
         if this.raises.is_some_and(|raises| raises <= self.now) {
             let level = this.set;
             self.grant(core, level);
@@ -336,18 +326,37 @@ impl<O: Observer> Machine<O> {
                 self.steal(core, self.settings.costs.look_ns, None);
             }
         }
+        self.wakes_hardware(core);
         for slot in 0..self.cores[core].slots.len() {
-            let Some(running) = &self.cores[core].slots[slot] else { continue };
-            if running.is_over(self.now) {
+            let is_over = |running: &Running| running.is_over(self.now);
+            if self.cores[core].slots[slot].as_ref().is_some_and(is_over) {
                 self.goes_on(core, slot)?;
                 self.sees(core);
-            } else if running.slice_ends <= self.now {
+            }
+            let ends_turn = |running: &Running| running.slice_ends <= self.now;
+            if self.cores[core].slots[slot].as_ref().is_some_and(ends_turn) {
                 self.takes_turns(core, slot)?;
             }
         }
         self.looks_for_work(core)?;
         self.settle(core);
         Ok(())
+    }
+
+    /// The processor's governor acts, if it is due on this core.
+    fn wakes_hardware(&mut self, core: usize) {
+        let time = self.now.time();
+        let Self { processor, packages, chance, .. } = self;
+        let control = &mut packages[processor.package(core)].control;
+        let this = &mut self.cores[core];
+        if this.has_counted() {
+            this.hardware.counted(time, processor.rules(), control, chance);
+        }
+        while this.hardware.next_wakeup().is_some_and(|wake| wake <= time) {
+            this.hardware.wake(time, processor.rules(), control, chance);
+            // A level that is released as soon as it is granted counts, too.
+            this.obey();
+        }
     }
 
     /// Counts what all cores have done until now, and the energy.
