@@ -123,12 +123,16 @@ pub(crate) struct Core {
     pub(crate) act: Option<Act>,
     /// Cycles until the counter's interrupt comes, if it is on its way.
     pub(crate) skid: Option<f64>,
+    /// When the machine last looked whether code makes it come.
+    pub(crate) skid_since: Moment,
     /// When it looks for work, if it was interrupted for that.
     pub(crate) looks: Option<Moment>,
     /// The start of the idle time.
     pub(crate) idle_since: Moment,
     /// One for each hardware thread.
     pub(crate) slots: Vec<Option<Running>>,
+    /// Whether a thread takes steps, which is in none of the slots until one of them takes time.
+    pub(crate) is_between: bool,
     /// The clock (GHz).
     pub(crate) ghz: f64,
     /// Everything is counted until then.
@@ -170,9 +174,11 @@ impl Core {
             delays: Delays::default(),
             act: None,
             skid: None,
+            skid_since: Moment::START,
             looks: None,
             idle_since: Moment::START,
             slots: vec![None; threads],
+            is_between: false,
             ghz: 1.0,
             since: Moment::START,
             counting: None,
@@ -406,9 +412,11 @@ impl Factors<'_> {
     }
 }
 
-/// Whole picoseconds, rounded up; at least one, so that time advances.
+/// Whole picoseconds, rounded up; at least one, so that time advances. What exceeds a whole number
+/// by an error of floating-point numbers is whole, as the error depends on how a span is split.
 fn ceil(ps: f64) -> Picos {
+    const ERROR: f64 = 1e-3;
     // Avoids `f64::ceil`, which calls the C library where SSE 4.1 is not assumed.
     let below = whole(ps);
-    Picos::from_ps(below.saturating_add(u64::from((below as f64) < ps)).max(1))
+    Picos::from_ps(below.saturating_add(u64::from((below as f64) + ERROR < ps)).max(1))
 }

@@ -29,7 +29,7 @@ use self::specialised::Specialised;
 pub use self::specialised::{Specialise, Traps, WideCores};
 use self::thread::Thread;
 pub use self::thread::ThreadTotals;
-use crate::core::{Act, Core, Done, Totals};
+use crate::core::{Act, Core, Done, Running, Totals};
 use crate::energy::{Energy, Meter, NoEnergy};
 use crate::governor::Software;
 use crate::points::Points;
@@ -287,6 +287,7 @@ impl<O: Observer> Machine<O> {
         self.phase_may_end(thread);
         self.scheduler.preempted(thread, self.cpu(core, slot), self.now);
         self.fill(core, slot)?;
+        self.sees(core);
         if self.threads[thread].interrupted.is_some()
             && let Some(idle) = self.scheduler.idle_for(thread)
         {
@@ -308,17 +309,7 @@ impl<O: Observer> Machine<O> {
             self.act(core, act);
         }
         self.interrupt_if_due(core);
-        let Self { processor, packages, chance, .. } = self;
-        let control = &mut packages[processor.package(core)].control;
         let this = &mut self.cores[core];
-        if this.has_counted() {
-            this.hardware.counted(time, processor.rules(), control, chance);
-        }
-        while this.hardware.next_wakeup().is_some_and(|wake| wake <= time) {
-            this.hardware.wake(time, processor.rules(), control, chance);
-            // A level that is released as soon as it is granted counts, too.
-            this.obey();
-        }
         if this.raises.is_some_and(|raises| raises <= self.now) {
             let level = this.set;
             self.grant(core, level);
@@ -337,17 +328,37 @@ impl<O: Observer> Machine<O> {
                 self.steal(core, self.settings.costs.look_ns, None);
             }
         }
+        self.wakes_hardware(core);
         for slot in 0..self.cores[core].slots.len() {
-            let Some(running) = &self.cores[core].slots[slot] else { continue };
-            if running.is_over(self.now) {
+            let is_over = |running: &Running| running.is_over(self.now);
+            if self.cores[core].slots[slot].as_ref().is_some_and(is_over) {
                 self.goes_on(core, slot)?;
-            } else if running.slice_ends <= self.now {
+                self.sees(core);
+            }
+            let ends_turn = |running: &Running| running.slice_ends <= self.now;
+            if self.cores[core].slots[slot].as_ref().is_some_and(ends_turn) {
                 self.takes_turns(core, slot)?;
             }
         }
         self.looks_for_work(core)?;
         self.settle(core);
         Ok(())
+    }
+
+    /// The processor's governor acts, if it is due on this core.
+    fn wakes_hardware(&mut self, core: usize) {
+        let time = self.now.time();
+        let Self { processor, packages, chance, .. } = self;
+        let control = &mut packages[processor.package(core)].control;
+        let this = &mut self.cores[core];
+        if this.has_counted() {
+            this.hardware.counted(time, processor.rules(), control, chance);
+        }
+        while this.hardware.next_wakeup().is_some_and(|wake| wake <= time) {
+            this.hardware.wake(time, processor.rules(), control, chance);
+            // A level that is released as soon as it is granted counts, too.
+            this.obey();
+        }
     }
 
     /// Counts what all cores have done until now, and the energy.
@@ -385,9 +396,8 @@ impl<O: Observer> Machine<O> {
         });
     }
 
-    /// Reports the running code to the governors, sets clock and rates, and schedules the core's
-    /// next event.
-    fn settle(&mut self, core: usize) {
+    /// Reports the running code to the governors.
+    fn sees(&mut self, core: usize) {
         let demand = self.cores[core].most_demanding(self.processor.rules());
         let before = std::mem::replace(&mut self.cores[core].demand, demand);
         if demand != before {
@@ -398,6 +408,12 @@ impl<O: Observer> Machine<O> {
             self.cores[core].asked = self.processor.rules().level_of(&demand);
             self.tell_software(core, &before);
         }
+    }
+
+    /// Reports the running code to the governors, sets clock and rates, and schedules the core's
+    /// next event.
+    fn settle(&mut self, core: usize) {
+        self.sees(core);
         self.cores[core].obey();
         let package = self.processor.package(core);
         let before = self.packages[package].active;
@@ -427,6 +443,7 @@ impl<O: Observer> Machine<O> {
                 }
                 self.advance(other);
                 self.cores[other].halts = self.halts(other);
+                self.count_if_armed(other);
                 self.set_clock(other);
                 self.schedule(other);
             }
@@ -453,9 +470,13 @@ impl<O: Observer> Machine<O> {
         }
     }
 
-    /// The number of cores of this core's package that execute something.
+    /// The number of cores of this core's package that execute something. The core itself counts
+    /// as it is now, also where it has not settled yet.
     fn active(&self, core: usize) -> u32 {
-        self.packages[self.processor.package(core)].active
+        let this = &self.cores[core];
+        let is_active = this.is_between || this.is_active();
+        let counted = self.packages[self.processor.package(core)].active;
+        counted - u32::from(this.is_counted) + u32::from(is_active)
     }
 
     fn schedule(&mut self, core: usize) {

@@ -7,6 +7,7 @@ use dimmer_processor::units::LicenseLevel;
 use super::*;
 
 mod ahead;
+mod moments;
 mod points;
 mod power;
 mod regions;

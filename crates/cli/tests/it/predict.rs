@@ -108,7 +108,7 @@ fn specialised_cores_are_compared_with_the_other_loops() {
     let Some(project) = project() else { return };
     let scenario = "scenarios/nginx-specialised.toml";
     let arguments = ["sim", "compare", scenario, "--repeat", "1", "--json", "--loops"];
-    let loops = "always,specialise,specialise-learning";
+    let loops = "always,specialise,specialise-learning,specialise-told";
     let found = json(&project, &[&arguments[..], &[loops]].concat());
     let of = |name: &str| {
         let loops = found["loops"].as_array().unwrap();
@@ -117,7 +117,7 @@ fn specialised_cores_are_compared_with_the_other_loops() {
     for other in ["none", "always"] {
         assert!(of(other)["traps"].is_null(), "{other}");
     }
-    for specialise in ["specialise", "specialise-learning"] {
+    for specialise in ["specialise", "specialise-learning", "specialise-told"] {
         assert!(of(specialise)["traps"]["median"].as_f64().unwrap() > 100.0, "{specialise}");
         assert!(of(specialise)["ratio"]["median"].as_f64().unwrap() > 1.0, "{specialise}");
     }

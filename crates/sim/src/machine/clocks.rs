@@ -49,10 +49,7 @@ impl<O: Observer> Machine<O> {
     /// Sets the P-states in force in the core's package. Call it when other cores execute than
     /// before, or when a core requests another P-state. The caller looks at the core itself.
     pub(super) fn rule(&mut self, core: usize, asked: Option<(Moment, Moment)>) {
-        // A thread that requests a P-state runs, though it is between two segments, and its core
-        // may not be counted yet.
-        let is_uncounted = asked.is_some() && !self.cores[core].is_counted;
-        let active = self.active(core) + u32::from(is_uncounted);
+        let active = self.active(core);
         let Self { points, cores, processor, now, .. } = self;
         let Some(points) = points else { return };
         let fastest = processor.ghz(L0, active);

@@ -16,8 +16,8 @@ const LINE: u64 = 64;
 /// Prices of moving threads.
 #[derive(Clone, Debug)]
 pub(super) struct Moves {
-    /// The kernel's work (ps).
-    kernel: Picos,
+    /// The kernel's work (ns).
+    kernel: f64,
     /// A cache line within a cluster, within a package, and between packages (ns).
     lines: [f64; 3],
     /// Cache lines in a core's second-level cache.
@@ -43,7 +43,7 @@ impl Moves {
             std::iter::repeat_n(Some(number), index(cluster.cores.value))
         });
         Self {
-            kernel: Picos::from_ns(price(BY_KERNEL)),
+            kernel: price(BY_KERNEL),
             lines: [
                 price("cache-line within a cluster"),
                 price("cache-line within a package"),
@@ -70,7 +70,7 @@ impl Moves {
             within_package
         };
         let lines = cached_kib.saturating_mul(1024 / LINE).min(self.most_lines);
-        self.kernel + Picos::from_ns(lines as f64 * line_ns)
+        Picos::from_ns(self.kernel + lines as f64 * line_ns)
     }
 }
 

@@ -66,7 +66,8 @@ impl<O: Observer> Machine<O> {
     }
 
     /// Arms the interrupt: the first 512-bit operation of any thread executed while the counter is
-    /// armed causes an interrupt some cycles later.
+    /// armed causes an interrupt some cycles later. What was on the core at this moment alone has
+    /// not been executed.
     pub(super) fn count_if_armed(&mut self, core: usize) {
         let is_counted =
             |segment: &Segment| segment.class == InstructionClass::Heavy512 && segment.share > 0.0;
@@ -74,11 +75,12 @@ impl<O: Observer> Machine<O> {
         if let Software::AvxFreq(avxfreq) = &this.software
             && avxfreq.is_armed()
             && this.act.is_none()
-            && this.skid.is_none()
-            && this.slots.iter().flatten().any(|running| is_counted(&running.segment))
-            && this.is_executing(self.now)
+            && (this.skid.is_none() || this.skid_since == self.now)
         {
-            this.skid = Some(self.settings.costs.skid_cycles);
+            let is_executed = this.is_executing(self.now)
+                && this.slots.iter().flatten().any(|running| is_counted(&running.segment));
+            this.skid = is_executed.then_some(self.settings.costs.skid_cycles);
+            this.skid_since = self.now;
         }
     }
 

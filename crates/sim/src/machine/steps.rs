@@ -47,8 +47,22 @@ impl<O: Observer> Machine<O> {
         self.fill(core, slot)
     }
 
-    /// Takes the thread's next steps, until one takes time.
+    /// Takes the thread's next steps, until one takes time. Meanwhile the thread is on the core,
+    /// though in none of its slots.
     fn takes_steps(
+        &mut self,
+        core: usize,
+        slot: usize,
+        thread: usize,
+        slice_ends: Moment,
+    ) -> Result<(), SimError> {
+        self.cores[core].is_between = true;
+        let taken = self.takes_each(core, slot, thread, slice_ends);
+        self.cores[core].is_between = false;
+        taken
+    }
+
+    fn takes_each(
         &mut self,
         core: usize,
         slot: usize,

@@ -1,7 +1,7 @@
 //! Scenarios that run, and files that are not valid scenarios.
 
 use super::*;
-use crate::{Moment, Picos};
+use crate::{Moment, Picos, WideCores};
 
 const PS: Picos = Picos::from_ps(1000);
 
@@ -555,9 +555,12 @@ fn specialised_cores_need_what_they_are_told_to_need() {
     let of = |keys: &str| {
         let scenario = parse(&GOOD.replace("cores = 2", keys)).unwrap();
         let settings = scenario.settings(&model, Governor::Hardware, specialise, 1);
-        settings.map(|settings| settings.specialise.map_or(0, |of| of.wide_cores))
+        settings.map(|settings| settings.specialise.map(|of| of.wide_cores))
     };
-    assert_eq!(of("cores = 2\nscheduler = \"muqss\"\nwide_cores = 1"), Ok(1));
+    assert_eq!(
+        of("cores = 2\nscheduler = \"muqss\"\nwide_cores = 1"),
+        Ok(Some(WideCores::Fixed(1)))
+    );
     let error = |keys| of(keys).unwrap_err().to_string();
     assert!(error("cores = 2\nwide_cores = 1").contains("needs `scheduler = \"muqss\"`"));
     assert!(error("cores = 2\nscheduler = \"muqss\"").contains("needs `wide_cores`"));

@@ -1,6 +1,6 @@
 //! Core specialisation on the machine (paper 003).
 
-use dimmer_policy::specialise;
+use dimmer_policy::specialise::{self, sets};
 use dimmer_processor::units::Nanos;
 
 use super::*;
@@ -111,4 +111,49 @@ fn a_system_call_ends_a_phase() {
     };
     let traps = [Some(Step::SystemCall), None].map(traps_with);
     assert!(traps[0] > 2 * traps[1], "{traps:?}");
+}
+
+/// Four threads of 200 ms, each on what would be one of four cores.
+#[test]
+fn as_many_cores_are_wide_as_the_load_asks_for() {
+    let cores_with = |wide_cores, wide: usize| {
+        let specialise =
+            Specialise { wide_cores, ..one_wide_core(specialise::Settings::learning(Nanos::ZERO)) };
+        let specialise = Some(specialise);
+        let mut machine = machine(Settings { cores: 4, specialise, ..Settings::default() });
+        for thread in 0..4 {
+            let code: fn(Extent) -> Segment = if thread < wide { heavy } else { scalar };
+            let step = Step::Run(code(Extent::Instructions(2e6)));
+            machine.spawn("thread", steps(400, &[step]), None);
+        }
+        machine.run(Moment::MAX).unwrap();
+        assert!(machine.threads().all(|thread| thread.finished.is_some()));
+        (0..4).filter(|core| reduced(&machine, *core) > Picos::ZERO).count()
+    };
+    let by_load = WideCores::ByLoad(sets::Settings::DEFAULT);
+    for wide in 0..=4 {
+        assert_eq!(cores_with(by_load, wide), wide, "{wide}");
+        assert_eq!(cores_with(WideCores::Fixed(1), wide), wide.min(1), "{wide}");
+    }
+}
+
+/// On a processor that tells, code that asks for no level goes anywhere, and a phase ends when it
+/// is over.
+#[test]
+fn a_processor_that_tells_traps_what_asks_for_a_level() {
+    let told = specialise::Settings {
+        timeout: Nanos::from_us(100),
+        ..specialise::Settings::learning(Nanos::ZERO)
+    };
+    let specialise = Some(Specialise { traps: Traps::Levels, ..one_wide_core(told) });
+    let mut machine = machine(Settings { cores: 2, specialise, ..Settings::default() });
+    let light = Segment { class: InstructionClass::Light256, ..scalar(Extent::Time(MS)) };
+    machine.spawn("light", steps(20, &[Step::Run(light)]), Some(1));
+    let both = [heavy(Extent::Instructions(1e5)), scalar(Extent::Instructions(2e7))];
+    machine.spawn("both", steps(3, &both.map(Step::Run)), None);
+    machine.run(Moment::MAX).unwrap();
+    let traps: Vec<u64> = machine.threads().map(|thread| thread.traps).collect();
+    assert_eq!(traps[0], 0);
+    assert!(traps[1] > 1, "{traps:?}");
+    assert_eq!(reduced(&machine, 0), Picos::ZERO);
 }

@@ -247,6 +247,27 @@ impl Work {
         self.drawn = values;
     }
 
+    /// Times become multiples of this one, and long steps end by time.
+    fn round(&mut self, unit_us: f64) {
+        // What is shorter than any unit is there for its own sake.
+        let round = |us: f64| if us < 1.0 { us } else { (us / unit_us).round().max(1.0) * unit_us };
+        for thread in &mut self.threads {
+            thread.begin_us = round(thread.begin_us);
+            thread.steps = Step::changed(&thread.steps, &|step| {
+                vec![match *step {
+                    Step::Sleep { us } => Step::Sleep { us: round(us) },
+                    Step::Run { code, length: Length::Us(us) } => {
+                        Step::Run { code, length: Length::Us(round(us)) }
+                    }
+                    Step::Run { code, length: Length::Instructions(n) } if n > 1000.0 => {
+                        Step::Run { code, length: Length::Us(round(n / 3000.0)) }
+                    }
+                    ref step => step.clone(),
+                }]
+            });
+        }
+    }
+
     /// Adds requests for P-states, of which there is this number.
     fn add_requests(&mut self, pstates: usize, draws: &mut Draws) {
         self.pstate = draws.is(0.5).then(|| draws.below(pstates));
@@ -329,6 +350,16 @@ pub(crate) fn draw_all(draws: &mut Draws) -> (Model, Work, Governor) {
 /// The same with threads that share CPUs and change them.
 pub(crate) fn draw_crowded(draws: &mut Draws) -> (Model, Work, Governor) {
     draw(draws, true)
+}
+
+/// The same where most times are multiples of 10 µs, so that much falls on one moment.
+pub(crate) fn draw_at_once(draws: &mut Draws) -> (Model, Work, Governor) {
+    let (mut model, mut work, governor) = draw(draws, true);
+    work.round(10.0);
+    for price in &mut model.moves {
+        price.ns.value = (price.ns.value / 1e3).round() * 1e3;
+    }
+    (model, work, governor)
 }
 
 fn draw(draws: &mut Draws, is_crowded: bool) -> (Model, Work, Governor) {

@@ -28,6 +28,9 @@ use crate::drawn::{Step, Work};
 /// Rounding: times that differ by less are one moment (ns).
 const MOMENT_NS: f64 = 1e-4;
 
+/// Times are whole picoseconds (ns).
+const LEAST_SPAN_NS: f64 = 1e-3;
+
 /// Rounding: what is left of instructions or cycles that are executed.
 const LEAST: f64 = 1e-3;
 
@@ -106,7 +109,7 @@ fn rounded(ns: f64) -> f64 {
 
 /// Whole picoseconds, rounded up.
 fn rounded_up(ns: f64) -> f64 {
-    (ns * 1e3 - 1e-6).ceil() / 1e3
+    (ns * 1e3 - 1e-3).ceil() / 1e3
 }
 
 fn value(value: &Option<Sourced<u64>>) -> f64 {
@@ -163,7 +166,7 @@ impl<'a> Simulator<'a> {
             self.do_all_that_is_due();
             let end = self.work.end_us.map(|us| rounded(us * 1000.0));
             let next = self.next_moment().into_iter().chain(end).min_by(f64::total_cmp);
-            let Some(next) = next else { break };
+            let Some(next) = next.map(rounded) else { break };
             self.pass(next - self.now);
             self.now = next;
             if end.is_some_and(|end| next >= end) {
@@ -176,6 +179,8 @@ impl<'a> Simulator<'a> {
     /// Each thing that is done may make others due, which come before the rest.
     fn do_all_that_is_due(&mut self) {
         while self.does_something_due() {}
+        // What is on a core for no time is not executed.
+        (0..self.cores.len()).for_each(|core| self.arms(core));
     }
 
     fn does_something_due(&mut self) -> bool {
@@ -224,7 +229,7 @@ impl<'a> Simulator<'a> {
             match self.cores[core].doing {
                 Doing::Nothing => {}
                 Doing::Holding { until_ns } | Doing::Still { until_ns, .. } => next.push(until_ns),
-                Doing::Waiting(Request { due_ns, .. }) => next.push(due_ns - self.stall_ns()),
+                Doing::Waiting(Request { still_ns, .. }) => next.push(still_ns),
                 Doing::Counting { left, .. } => {
                     // Never, where nothing is executed.
                     next.push(self.now + rounded_up(left / self.count_rate(core)));
@@ -243,7 +248,7 @@ impl<'a> Simulator<'a> {
             }
         }
         let next = next.into_iter().filter(|ns| ns.is_finite()).min_by(f64::total_cmp);
-        next.map(|next| next.max(self.now + MOMENT_NS))
+        next.map(|next| next.max(self.now + LEAST_SPAN_NS))
     }
 
     /// Time passes in which nothing happens.

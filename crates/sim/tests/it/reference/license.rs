@@ -35,6 +35,8 @@ impl Rule {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request {
     pub(super) rule: usize,
+    /// When the core stands still for its level, and when that comes.
+    pub(super) still_ns: f64,
     pub(super) due_ns: f64,
     pub(super) slot_ns: f64,
 }
@@ -106,13 +108,21 @@ fn lateness(takes: f64, usual: f64) -> f64 {
 }
 
 impl Simulator<'_> {
+    /// The processor does what it is time for on a core.
     pub(super) fn governor_acts(&mut self, core: usize) {
+        while self.governor_acts_once(core) {
+            self.is_something_done = true;
+        }
+    }
+
+    /// Returns whether there was anything to do.
+    fn governor_acts_once(&mut self, core: usize) -> bool {
         match self.cores[core].doing {
             Doing::Counting { rule, since_ns, left } if left < LEAST => {
                 self.request(core, rule, since_ns, None);
             }
-            Doing::Waiting(Request { rule, due_ns, slot_ns })
-                if self.is_due(due_ns - self.stall_ns()) =>
+            Doing::Waiting(Request { rule, still_ns, due_ns, slot_ns })
+                if self.is_due(still_ns) =>
             {
                 let to = self.rules[rule].level;
                 let slot_ns = Some(slot_ns);
@@ -130,9 +140,9 @@ impl Simulator<'_> {
                 self.cores[core].doing = Doing::Nothing;
                 self.decides(core, slot_ns);
             }
-            _ => return,
+            _ => return false,
         }
-        self.is_something_done = true;
+        true
     }
 
     /// The governor sees what code runs.
@@ -172,8 +182,7 @@ impl Simulator<'_> {
                     let due_ns = now + takes + waits;
                     if due_ns < pending.due_ns {
                         self.cores[core].lateness = lateness(takes, usual);
-                        self.cores[core].doing =
-                            Doing::Waiting(Request { rule, due_ns, slot_ns: pending.slot_ns });
+                        self.waits(core, rule, due_ns, pending.slot_ns);
                     }
                 }
             }
@@ -212,8 +221,16 @@ impl Simulator<'_> {
         let takes = self.cores[core].takes_ns;
         let granted_ns = (since_ns + takes.max(0.0).round()).max(now + self.stall_ns());
         self.cores[core].lateness = lateness(granted_ns - since_ns, takes);
-        let due_ns = granted_ns + (slot_ns - now);
-        self.cores[core].doing = Doing::Waiting(Request { rule, due_ns, slot_ns });
+        self.waits(core, rule, granted_ns + (slot_ns - now), slot_ns);
+    }
+
+    /// A request is pending, which is decided 1 ns after its slot starts.
+    fn waits(&mut self, core: usize, rule: usize, due_ns: f64, slot_ns: f64) {
+        let has_slots = value(&self.model.request.slot_ns) > 0.0;
+        let decided_ns = slot_ns + f64::from(u8::from(has_slots));
+        let still_ns = (due_ns - self.stall_ns()).max(decided_ns);
+        let due_ns = due_ns.max(decided_ns);
+        self.cores[core].doing = Doing::Waiting(Request { rule, still_ns, due_ns, slot_ns });
     }
 
     /// When the slot starts that serves a request of this core's.

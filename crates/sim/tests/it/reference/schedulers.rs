@@ -110,13 +110,15 @@ impl Simulator<'_> {
         self.comes_to_queue(thread, cpu);
         let deadline_ns = self.turns[thread].deadline_ns;
         match self.cpus[cpu].running {
-            None => self.takes_next(cpu),
+            None => {
+                self.takes_next(cpu);
+                self.settles(cpu);
+            }
             Some(other) if self.work.is_muqss && self.turns[other].deadline_ns > deadline_ns => {
                 self.ends_turn(cpu);
             }
             Some(_) => {}
         }
-        self.settles(cpu);
     }
 
     fn comes_to_queue(&mut self, thread: usize, cpu: usize) {
@@ -160,7 +162,6 @@ impl Simulator<'_> {
         let core = self.core_of(cpu);
         self.governor_looks(core);
         self.rules_pstate(core);
-        self.arms(core);
     }
 
     /// The turn of the thread that runs on a CPU ends if it is time.

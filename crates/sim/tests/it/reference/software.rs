@@ -122,7 +122,6 @@ impl Simulator<'_> {
             self.is_something_done = true;
             self.looks_at_the_counter(core);
         }
-        self.arms(core);
     }
 
     fn looks_at_the_counter(&mut self, core: usize) {
