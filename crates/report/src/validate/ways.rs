@@ -1,4 +1,4 @@
-//! Ways to specialise cores beside each other, as text, Markdown and JSON.
+//! Ways to specialise cores beside each other, as text, Markdown and JSON (`docs/sim-json.md`).
 
 use std::fmt::Write as _;
 
