@@ -2,6 +2,7 @@
 
 mod ahead;
 mod clocks;
+mod core_scheduling;
 mod locks;
 mod moves;
 mod processor;
@@ -137,7 +138,8 @@ impl<O: Observer> Machine<O> {
             let chance = Random::new(settings.seed ^ 1);
             Specialised::new(specialise, &packages, threads, levels, chance)
         });
-        let scheduler = specialised.as_ref().map_or(settings.scheduler, |_| Scheduling::MuQss);
+        let needs_classes = specialised.is_some() || settings.core_scheduling;
+        let scheduler = if needs_classes { Scheduling::MuQss } else { settings.scheduler };
         let mut machine = Self {
             packages: packages.collect(),
             processor,
@@ -159,6 +161,7 @@ impl<O: Observer> Machine<O> {
         };
         machine.prepare_regions();
         machine.prepare_specialised();
+        machine.prepare_core_scheduling();
         for core in 0..machine.cores.len() {
             machine.set_clock(core);
             if machine.points.is_some() {

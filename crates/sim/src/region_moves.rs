@@ -22,6 +22,9 @@ pub enum Moving {
     Always,
     /// Marks are ignored: threads that execute wide code run on a few cores (paper 003).
     Specialise(Specialising),
+    /// Marks are ignored: CPUs of a core do not run threads that have executed wide code beside
+    /// others; rather one of them is idle (paper 003 §6.1).
+    CoreScheduling,
 }
 
 /// How cores are specialised.
@@ -48,7 +51,13 @@ impl Moving {
     pub fn all() -> Vec<Self> {
         let loops = LOOPS.into_iter().map(Self::Loop);
         let specialise = Specialising::ALL.map(Self::Specialise);
-        [Self::None].into_iter().chain(loops).chain([Self::Always]).chain(specialise).collect()
+        [Self::None]
+            .into_iter()
+            .chain(loops)
+            .chain([Self::Always])
+            .chain(specialise)
+            .chain([Self::CoreScheduling])
+            .collect()
     }
 
     /// The mechanism of this name.
@@ -70,6 +79,9 @@ impl Moving {
             Self::Specialise(Specialising::Learning) => {
                 "none: the same, with as many wide cores as the load asks for, and longer phases where they ended too soon"
             }
+            Self::CoreScheduling => {
+                "none: threads that have executed 512-bit code share a core with their like alone"
+            }
             Self::Specialise(Specialising::Told) => {
                 "none: the same, on a processor that says when code asks for a level, and when it no longer does"
             }
@@ -86,6 +98,7 @@ impl Moving {
             Self::Specialise(Specialising::Paper) => "specialise",
             Self::Specialise(Specialising::Learning) => "specialise-learning",
             Self::Specialise(Specialising::Told) => "specialise-told",
+            Self::CoreScheduling => "core-scheduling",
         }
     }
 }
@@ -140,7 +153,7 @@ impl RegionMoves {
         };
         let cores = usize::try_from(cores).unwrap_or(usize::MAX);
         let decider = match mechanism {
-            Moving::None | Moving::Specialise(_) => return Ok(None),
+            Moving::None | Moving::Specialise(_) | Moving::CoreScheduling => return Ok(None),
             Moving::Loop(definition) => {
                 let hand_over_ns = 2.0 * hand_over_ns.ok_or_else(missing)?;
                 let calls = cost::of_levels(model).ok();

@@ -138,6 +138,10 @@ impl Scenario {
     ) -> Result<Settings, SimError> {
         let specialise = match mechanism {
             Moving::Specialise(of) => Some(self.specialise(of, model)?),
+            Moving::CoreScheduling => {
+                self.needs_muqss()?;
+                None
+            }
             _ => None,
         };
         Ok(Settings {
@@ -151,18 +155,22 @@ impl Scenario {
             pstate: self.pstate.clone(),
             region_moves: RegionMoves::new(mechanism, model, self.cores, self.hand_over_ns)?,
             specialise,
+            core_scheduling: mechanism == Moving::CoreScheduling,
             seed,
         })
     }
 
     fn specialise(&self, of: Specialising, model: &Model) -> Result<Specialise, SimError> {
-        let needed = |needed| SimError::NotSpecialised { needed };
-        if self.scheduler != Scheduling::MuQss {
-            return Err(needed("`scheduler = \"muqss\"`, which knows classes of threads,"));
-        }
-        let wide_cores = "`wide_cores`, how many of its cores run wide code,";
-        let wide_cores = self.wide_cores.ok_or_else(|| needed(wide_cores))?;
+        self.needs_muqss()?;
+        let needed = "`wide_cores`, how many of its cores run wide code,";
+        let wide_cores = self.wide_cores.ok_or(SimError::NotSpecialised { needed })?;
         Ok(Specialise::new(of, wide_cores, model))
+    }
+
+    fn needs_muqss(&self) -> Result<(), SimError> {
+        let needed = "`scheduler = \"muqss\"`, which knows classes of threads,";
+        let has_classes = self.scheduler == Scheduling::MuQss;
+        if has_classes { Ok(()) } else { Err(SimError::NotSpecialised { needed }) }
     }
 
     /// A machine with these settings and the scenario's threads, and its latest end.

@@ -89,6 +89,10 @@ pub(crate) trait Scheduler {
     /// How long a turn usually lasts where others wait, for forecasts.
     fn turn(&self) -> Picos;
 
+    /// From now on, CPUs of a core run wide threads or others, not both at a time. Schedulers
+    /// without classes ignore it.
+    fn keeps_apart(&mut self);
+
     /// The highest license level that threads may ask for on each core: 0 for a narrow one.
     /// Schedulers without classes ignore it.
     fn widen(&mut self, levels: &[LicenseLevel]);
@@ -208,6 +212,11 @@ macro_rules! schedulers {
             #[inline]
             fn turn(&self) -> Picos {
                 match self { $(Self::$name(of) => of.turn(),)+ }
+            }
+
+            #[inline]
+            fn keeps_apart(&mut self) {
+                match self { $(Self::$name(of) => of.keeps_apart(),)+ }
             }
 
             #[inline]

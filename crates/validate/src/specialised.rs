@@ -97,7 +97,7 @@ pub(crate) const PARSEC: [(&str, &str); 2] =
 pub(crate) const BUILD: (&str, &str) = ("build", "build-beside-x265.toml");
 
 /// As in the paper.
-const PAPER: How = How::Specialised(Specialising::Paper);
+const PAPER: How = How::By(Moving::Specialise(Specialising::Paper));
 
 /// What decides where threads run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,9 +106,9 @@ pub(crate) enum How {
     Fair,
     /// MuQSS.
     MuQss,
-    /// MuQSS with specialised cores.
-    Specialised(Specialising),
-    /// Likewise as in the paper, but no phase ends by time.
+    /// MuQSS with this mechanism.
+    By(Moving),
+    /// As in the paper, but no phase ends by time.
     NeverByTime,
 }
 
@@ -123,7 +123,7 @@ impl How {
         let scenario = load.scenario()?.until(Moment::START + LENGTH * SECOND);
         let mechanism = match self {
             Self::Fair | Self::MuQss => Moving::None,
-            Self::Specialised(way) => Moving::Specialise(way),
+            Self::By(mechanism) => mechanism,
             Self::NeverByTime => Moving::Specialise(Specialising::Paper),
         };
         let mut settings = scenario.settings(&inputs.model, Governor::Hardware, mechanism, seed)?;

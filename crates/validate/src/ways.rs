@@ -1,4 +1,4 @@
-//! Compares ways to specialise cores, that of paper 003 among them, on the paper's workloads.
+//! Compares ways to keep wide code apart, that of paper 003 among them, on the paper's workloads.
 
 use dimmer_sim::scenario::Outcome;
 use dimmer_sim::{Moving, SimError, Specialising};
@@ -101,14 +101,15 @@ fn workload(
     };
     let without = loss(&plain);
     let mut ways = Vec::new();
-    for way in Specialising::ALL {
-        let runs = run(How::Specialised(way), Vectors::Avx512)?;
+    let all = Specialising::ALL.map(Moving::Specialise);
+    for mechanism in [Moving::CoreScheduling].into_iter().chain(all) {
+        let runs = run(How::By(mechanism), Vectors::Avx512)?;
         let done = runs.iter().zip(&plain);
         let done =
             mean(done.map(|(way, plain)| 100.0 * (done_over(&way.outcome, &plain.outcome) - 1.0)));
         let left = loss(&runs);
         let way_of = Way { loss: left, removed: 100.0 * (1.0 - left / without), done };
-        ways.push((Moving::Specialise(way).name(), way_of));
+        ways.push((mechanism.name(), way_of));
     }
     Ok(Compared { load, loss: without, ways })
 }

@@ -73,8 +73,8 @@ pub fn text(compared: &[Compared], screen: Screen) -> String {
 /// The ways as Markdown, as in `docs/VALIDATION.md`.
 pub(super) fn markdown(compared: &[Compared]) -> String {
     let mut text = String::from(
-        "\n## Paper 003's specialised cores beside Dimmer's\n\nThe paper's way (`specialise`), with its \
-         numbers of cores; Dimmer's (`specialise-learning`), where\nthe number follows the load and \
+        "\n## Paper 003's specialised cores beside Dimmer's\n\nCore scheduling (`core-scheduling`), \
+         which the paper cites; its own way (`specialise`), with\nits numbers of cores; Dimmer's (`specialise-learning`), where\nthe number follows the load and \
          phases are learned; and the same on the processor that the paper\nwishes for \
          (`specialise-told`). *AVX-512 costs* the web server throughput, and programs beside x265\nCPU \
          time for the same work, against AVX without AVX2. *All programs get done*: a geometric mean \

@@ -30,6 +30,9 @@ pub struct Settings {
     /// How threads are moved to cores for what they execute; `None`: they are not. Otherwise, the
     /// scheduler is [`Scheduling::MuQss`].
     pub specialise: Option<Specialise>,
+    /// Whether threads that have executed code with 512-bit registers share a core with their like
+    /// alone. If so, the scheduler is [`Scheduling::MuQss`].
+    pub core_scheduling: bool,
     /// The seed of the machine's random numbers.
     pub seed: u64,
 }
@@ -47,6 +50,7 @@ impl Default for Settings {
             pstate: None,
             region_moves: None,
             specialise: None,
+            core_scheduling: false,
             seed: 1,
         }
     }

@@ -273,10 +273,13 @@ impl<O: Observer> Machine<O> {
 
     /// The core was interrupted to look for work: its CPUs do so that run no wide code.
     pub(super) fn looks_for_work(&mut self, core: usize) -> Result<(), SimError> {
-        let Some(of) = &self.specialised else { return Ok(()) };
         if self.cores[core].looks.take_if(|looks| *looks <= self.now).is_none() {
             return Ok(());
         }
+        let Some(of) = &self.specialised else {
+            return (0..self.cores[core].slots.len())
+                .try_for_each(|slot| self.keeps_apart(core, slot));
+        };
         let gives_way = |running: &Running| of.class(running.thread).level() == L0;
         let slots = &self.cores[core].slots;
         let look: Vec<usize> =

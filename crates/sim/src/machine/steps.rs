@@ -33,7 +33,7 @@ impl<O: Observer> Machine<O> {
                 self.takes_steps(core, slot, thread, slice_ends)?;
             }
         }
-        Ok(())
+        self.keeps_apart(core, slot)
     }
 
     /// The thread's segment is over, but not its time slice.
@@ -44,7 +44,8 @@ impl<O: Observer> Machine<O> {
                 self.observer.stops(self.now, core, thread);
             }
         }
-        self.fill(core, slot)
+        self.fill(core, slot)?;
+        self.is_left(core, slot)
     }
 
     /// Takes the thread's next steps, until one takes time. Meanwhile the thread is on the core,
@@ -85,6 +86,7 @@ impl<O: Observer> Machine<O> {
                         return Ok(());
                     }
                     running.slice_ends = slice_ends.min(self.phase_due(thread));
+                    self.tags(thread, core, &segment);
                     self.observer.runs(self.now, core, thread, &segment);
                     self.cores[core].slots[slot] = Some(running);
                     return Ok(());

@@ -64,6 +64,8 @@ pub(super) struct Thread {
     pub(super) wakes: Option<Moment>,
     /// Its time on CPUs.
     pub(super) ran: Picos,
+    /// Whether it has executed wide code, if that matters.
+    pub(super) is_tagged: bool,
     /// Its marked regions.
     pub(super) calls: Calls,
     pub(super) totals: ThreadTotals,
@@ -87,6 +89,7 @@ impl Thread {
             waits_for: None,
             wakes: Some(now),
             ran: Picos::ZERO,
+            is_tagged: false,
             calls: Calls::default(),
             totals,
         }

@@ -167,6 +167,8 @@ impl Scheduler for Fair {
         self.preempted(thread, cpu, now);
     }
 
+    fn keeps_apart(&mut self) {}
+
     fn widen(&mut self, _: &[LicenseLevel]) {}
 
     fn classify(&mut self, _: ThreadId, _: Class) {}

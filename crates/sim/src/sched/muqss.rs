@@ -53,6 +53,8 @@ pub(crate) struct MuQss {
     levels: Vec<LicenseLevel>,
     /// Whether no core is wide.
     is_uniform: bool,
+    /// Whether CPUs of a core run wide threads or others, not both at a time.
+    is_apart: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -97,6 +99,7 @@ impl MuQss {
             dedicated: vec![false; cores],
             levels: vec![NARROW; cores],
             is_uniform: true,
+            is_apart: false,
         }
     }
 
@@ -126,6 +129,24 @@ impl MuQss {
             MayRun::Away => None,
         };
         specialise::rank(level(self.core(cpu)), task.class, home)
+    }
+
+    /// Whether the thread may run on the CPU beside what its siblings run: threads of its kind, or
+    /// such as give way to it because their deadlines are later.
+    fn fits(&self, thread: ThreadId, cpu: CpuIndex) -> bool {
+        if !self.is_apart {
+            return true;
+        }
+        let is_wide = |of: &Task| matches!(of.class, Class::Wide(_));
+        let first = cpu - cpu % self.topology.threads_per_core;
+        let siblings = first..first + self.topology.threads_per_core;
+        let this = &self.tasks[thread];
+        siblings.filter(|sibling| *sibling != cpu).filter_map(|sibling| self.running[sibling]).all(
+            |running| {
+                let other = &self.tasks[running];
+                is_wide(this) == is_wide(other) || this.deadline < other.deadline
+            },
+        )
     }
 
     /// Threads that wait at the CPU's core, and the one that runs on it.
@@ -165,7 +186,8 @@ impl MuQss {
             let rank = self.rank(thread, *cpu);
             (rank, distance > 0, distance > 2, is_shared(*cpu), distance, *cpu)
         };
-        self.allowed(thread).filter(|cpu| self.running[*cpu].is_none()).min_by_key(key)
+        let is_free = |cpu: &CpuIndex| self.running[*cpu].is_none() && self.fits(thread, *cpu);
+        self.allowed(thread).filter(is_free).min_by_key(key)
     }
 
     /// The CPU for a thread that can run: an idle one, otherwise of those that take it as soon as
@@ -204,7 +226,8 @@ impl MuQss {
     fn earliest_of(&self, rank: u32, cpu: CpuIndex) -> Option<(usize, (Moment, u64))> {
         let core = self.core(cpu);
         let is_elsewhere = |task: &Task| matches!(task.may_run, MayRun::On(only) if only != cpu);
-        let of_rank = |thread: ThreadId| self.rank(thread, cpu) == Some(rank);
+        let of_rank =
+            |thread: ThreadId| self.rank(thread, cpu) == Some(rank) && self.fits(thread, cpu);
         let is_own = |thread: ThreadId| of_rank(thread) && !is_elsewhere(&self.tasks[thread]);
         let own = self.queues[core].iter().find(|(_, thread)| is_own(**thread));
         let mut best = own.map(|(key, _)| (core, *key));
@@ -326,6 +349,10 @@ impl Scheduler for MuQss {
 
     fn turn(&self) -> Picos {
         SLICE
+    }
+
+    fn keeps_apart(&mut self) {
+        self.is_apart = true;
     }
 
     fn widen(&mut self, levels: &[LicenseLevel]) {

@@ -157,3 +157,66 @@ fn a_processor_that_tells_traps_what_asks_for_a_level() {
     assert!(traps[1] > 1, "{traps:?}");
     assert_eq!(reduced(&machine, 0), Picos::ZERO);
 }
+
+/// Which threads run at a time, and for how long threads of the numbers 0 and 1 ran beside others.
+#[derive(Debug, Default)]
+struct Beside {
+    since: Moment,
+    runs: [bool; 4],
+    mixed: Picos,
+    alike: Picos,
+}
+
+impl Beside {
+    fn is_until(&mut self, now: Moment) {
+        let (wide, others) = self.runs.split_at(2);
+        match (wide, others) {
+            ([true, true], _) | (_, [true, true]) => self.alike = self.alike + (now - self.since),
+            (wide, others) if wide.contains(&true) && others.contains(&true) => {
+                self.mixed = self.mixed + (now - self.since);
+            }
+            _ => {}
+        }
+        self.since = now;
+    }
+}
+
+impl Observer for Beside {
+    fn runs(&mut self, now: Moment, _: usize, thread: usize, _: &Segment) {
+        self.is_until(now);
+        self.runs[thread] = true;
+    }
+
+    fn stops(&mut self, now: Moment, _: usize, thread: usize) {
+        self.is_until(now);
+        self.runs[thread] = false;
+    }
+}
+
+/// A core of two CPUs and four threads, two of them wide, which sleep now and then.
+#[test]
+fn core_scheduling_lets_no_thread_run_beside_a_wide_one() {
+    let mixed = |core_scheduling: bool| {
+        let settings = Settings {
+            threads_per_core: 2,
+            scheduler: Scheduling::MuQss,
+            core_scheduling,
+            ..Settings::default()
+        };
+        let mut machine = Machine::new(&model(), settings, Beside::default()).unwrap();
+        for thread in 0..4 {
+            let code: fn(Extent) -> Segment = if thread < 2 { heavy } else { scalar };
+            let work = code(Extent::Instructions(7e6 + 1e6 * f64::from(thread)));
+            machine.spawn("thread", steps(50, &[Step::Run(work), Step::Sleep(MS)]), None);
+        }
+        machine.run(Moment::MAX).unwrap();
+        assert!(machine.threads().all(|thread| thread.finished.is_some()));
+        let seen = machine.into_observer();
+        (seen.mixed, seen.alike)
+    };
+    let (together, _) = mixed(false);
+    assert!(together > 20 * MS, "{together:?}");
+    let (together, alike) = mixed(true);
+    assert_eq!(together, Picos::ZERO);
+    assert!(alike > 20 * MS, "{alike:?}");
+}
