@@ -5,17 +5,20 @@ mod here;
 
 use std::process::ExitCode;
 use std::sync::Once;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use anyhow::Context;
+use dimmer_host::cpuid::Cpuid;
 use dimmer_host::interrupt::Interrupt;
+use dimmer_host::machine::Machine;
+use dimmer_host::root::Root;
 use dimmer_report::validate;
 use dimmer_validate::{Follower, Paper, Recreated, ValidateError};
 use dimmer_validate::{loops, ways};
 use indicatif::ProgressBar;
 
 use crate::output::{self, Output};
-use crate::{args, bad_input, progress};
+use crate::{args, bad_input, probe, progress};
 
 /// Shows which experiment is carried out, once the first seconds are over, until the user ends it.
 struct Followed<'a> {
@@ -43,7 +46,9 @@ pub(crate) fn run(arguments: &args::Validate) -> anyhow::Result<ExitCode> {
     if arguments.here {
         return here::run(arguments);
     }
+    let begin = SystemTime::now();
     let json = arguments.json.open()?;
+    let page = arguments.page.open()?;
     let markdown = arguments.markdown.as_deref().map(Output::open).transpose()?;
     let papers = match arguments.paper {
         None => Paper::ALL.to_vec(),
@@ -68,7 +73,7 @@ pub(crate) fn run(arguments: &args::Validate) -> anyhow::Result<ExitCode> {
     let ways = if has_ways { ways::compare(&followed) } else { Ok(Vec::new()) };
     let ways = ways.map_err(bad_input)?;
     followed.spinner.finish_and_clear();
-    let to_standard = [&json, &markdown].into_iter().flatten().any(Output::is_standard);
+    let to_standard = [&json, &page, &markdown].into_iter().flatten().any(Output::is_standard);
     if !to_standard {
         let screen = output::screen();
         let texts: Vec<String> = recreated.iter().map(|one| validate::text(one, screen)).collect();
@@ -79,6 +84,11 @@ pub(crate) fn run(arguments: &args::Validate) -> anyhow::Result<ExitCode> {
         if has_ways {
             output::print(&validate::ways_text(&ways, screen))?;
         }
+    }
+    if let Some(page) = page {
+        let machine = Machine::read(&Root::live(), &Cpuid::instruction());
+        let machine = probe::description(&machine, begin);
+        page.write(&validate::page(&recreated, &ways, &machine)?)?;
     }
     if let Some(markdown) = markdown {
         markdown.write(&validate::markdown(&recreated, &loops, &ways))?;

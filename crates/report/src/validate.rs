@@ -2,6 +2,7 @@
 //! for this machine beside measurements ([`Here`]). `docs/sim-json.md` describes the documents.
 
 mod here;
+mod page;
 mod ways;
 
 use std::fmt::Write as _;
@@ -12,6 +13,7 @@ use dimmer_validate::{Cause, Class, Left, Paper, Recreated, Row, ways as special
 use serde::Serialize;
 
 pub use here::Document as Here;
+pub use page::page;
 pub use ways::text as ways_text;
 
 use crate::screen::Screen;
@@ -122,7 +124,7 @@ pub fn document(
     });
     let assumptions = assumptions.collect();
     let rows = recreated.into_iter().flat_map(|recreated| recreated.rows).map(|row| {
-        let Row { id, class, place, what, paper, ours, tolerance, hit, reason } = row;
+        let Row { id, class, place, what, paper, ours, tolerance, hit, reason, .. } = row;
         let class = class.name();
         RowDocument { id, class, place, what, paper, ours, tolerance, hit, reason }
     });
@@ -249,7 +251,7 @@ pub fn markdown(
         let _ = writeln!(text, "\n## {}\n\n{}.\n", paper.name(), verdict(recreated));
         text.push_str("| row | class | where | what | paper | ours | tolerance | | why |\n|---|---|---|---|---|---|---|---|---|\n");
         for row in rows {
-            let Row { id, class, place, what, paper, ours, tolerance, hit, reason } = row;
+            let Row { id, class, place, what, paper, ours, tolerance, hit, reason, .. } = row;
             let class = class.name();
             let verdict = if *hit { "hit" } else { "**miss**" };
             let _ = writeln!(

@@ -22,7 +22,7 @@ mod thesis;
 pub mod ways;
 
 pub use self::causes::Cause;
-pub use self::row::{Class, Row};
+pub use self::row::{Class, Number, Row};
 
 use dimmer_processor::model::{Assumed, Model, ModelError, builtin};
 use dimmer_sim::SimError;

@@ -75,6 +75,19 @@ struct Value {
     ours: Ours,
 }
 
+/// A number of a row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Number {
+    /// Its name, if the row has several.
+    pub name: &'static str,
+    /// What the paper reports: the value, or a bound for it.
+    pub paper: f64,
+    /// What the simulator gives.
+    pub ours: f64,
+    /// The least and the most of several runs.
+    pub interval: Option<(f64, f64)>,
+}
+
 /// One recreated result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
@@ -90,6 +103,8 @@ pub struct Row {
     pub paper: String,
     /// What the simulator gives.
     pub ours: String,
+    /// The numbers of both, if they are any, in this unit.
+    pub numbers: (&'static str, Vec<Number>),
     /// How far ours may be from that, as text. One rule for all rows.
     pub tolerance: String,
     /// Whether all values are within it.
@@ -165,11 +180,19 @@ impl Draft {
             Says::Value => format!("± {} %", short(100.0 * PART)),
             Says::Bound => "at most".to_owned(),
         };
+        let number = |&Value { name, paper, ours: Ours { mean, interval } }: &Value| Number {
+            name,
+            paper,
+            ours: mean,
+            interval,
+        };
+        let numbers = (self.unit, self.values.iter().map(number).collect());
         Row {
             id: self.id,
             class: self.class,
             place: self.place,
             what: self.what,
+            numbers,
             paper: told(&|value| value.paper.into()),
             ours: told(&|value| value.ours),
             tolerance,
@@ -223,6 +246,7 @@ pub(crate) fn words(
         what,
         paper: paper.to_owned(),
         ours,
+        numbers: ("", Vec::new()),
         tolerance: "the same".to_owned(),
         hit,
         reason,

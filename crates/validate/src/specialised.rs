@@ -376,7 +376,7 @@ pub(crate) fn beside(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
             "%",
         )
         .value("MuQSS", 12.3, each(&runs, |run| parsec(run, |losses| losses.0)))
-        .value("half of the cores for AVX-512", 3.7, each(&runs, |run| parsec(run, |losses| losses.1)))
+        .value("specialised", 3.7, each(&runs, |run| parsec(run, |losses| losses.1)))
         .row("a program that always has work and a pipeline stand for Parsec; how busy x265 is, is a guess"),
         Draft::new(
             "R003-07",
@@ -398,7 +398,7 @@ pub(crate) fn beside(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
             "%",
         )
         .value("MuQSS", 9.4, each(&runs, |run| losses(&run.build).0))
-        .value("half of the cores for AVX-512", 1.6, each(&runs, |run| losses(&run.build).1))
+        .value("specialised", 1.6, each(&runs, |run| losses(&run.build).1))
         .row("what compilers do was measured, in two jobs; here are 32"),
         Draft::new(
             "R003-10",
@@ -409,7 +409,7 @@ pub(crate) fn beside(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
         )
         .value("AVX", 2.77, clock(0))
         .value("AVX-512", 2.47, clock(1))
-        .value("half of the cores for AVX-512", 2.7, clock(2))
+        .value("specialised", 2.7, clock(2))
         .row("the first one is the model's clock with all cores active; the others are predicted"),
         Draft::new(
             "R003-14b",

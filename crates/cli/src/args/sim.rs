@@ -194,6 +194,7 @@ that is measured, interleaved; measurements that other programs disturbed are le
 
 Examples:
   dimmer sim validate
+  dimmer sim validate --paper 003 --report validation.html
   dimmer sim validate --here --json=here.json")]
 pub(crate) struct Validate {
     /// The paper [default: all].
@@ -201,7 +202,7 @@ pub(crate) struct Validate {
     pub(crate) paper: Option<Paper>,
 
     /// Predicts and measures scalar code between bursts, on this machine; takes some 20 s.
-    #[arg(long, conflicts_with_all = ["paper", "markdown"])]
+    #[arg(long, conflicts_with_all = ["paper", "markdown", "report"])]
     pub(crate) here: bool,
 
     #[command(flatten)]
@@ -216,6 +217,9 @@ pub(crate) struct Validate {
 
     #[command(flatten)]
     pub(crate) json: Json,
+
+    #[command(flatten)]
+    pub(crate) page: Page,
 
     /// Writes the rows as Markdown, as in docs/VALIDATION.md; `-` is standard output.
     #[arg(long, value_name = "FILE")]
