@@ -275,3 +275,48 @@ fn no_thread_is_lost_or_starves_and_narrow_cores_run_nothing_wide() {
         }
     }
 }
+
+#[test]
+fn hooked_threads_are_quiet_for_longer_than_a_move_pays_before_they_go_back() {
+    let settings = Settings::hooked(Nanos::from_us(20));
+    assert_eq!(settings.least_quiet(), Nanos::from_us(200));
+    assert_eq!(settings.timeout, Nanos::from_us(3200));
+    let mut thread = wide_at(0, &settings);
+    assert!(!thread.calls(false, us(150), &settings), "kernel calls are not seen");
+    assert!(!thread.wakes(false, us(199), &settings));
+    thread.uses(L2, us(199), &settings);
+    assert!(!thread.wakes(false, us(398), &settings));
+    assert!(thread.wakes(false, us(399), &settings));
+    assert!(settings.is_long(Nanos::from_us(50)) && !settings.is_long(Nanos::from_us(49)));
+    // Where moves take next to nothing, the paper's timeout is the longest.
+    assert_eq!(Settings::hooked(Nanos::from_ns(100)).timeout, Settings::PAPER.timeout);
+}
+
+#[test]
+fn a_hooked_thread_that_comes_back_at_once_stays_longer_each_time_and_forgets_that() {
+    let settings = Settings::hooked(Nanos::from_us(20));
+    let mut now = 0;
+    let mut stay = |away: u64, thread: &mut Thread| {
+        now += away;
+        thread.uses(L2, us(now), &settings);
+        let due = thread.due(&settings).unwrap();
+        let stay = (due - us(now)).ns() / 1000;
+        now += stay;
+        assert!(thread.wakes(false, due, &settings));
+        stay
+    };
+    let mut thread = Thread::new();
+    let stays: Vec<u64> = (0..7).map(|_| stay(100, &mut thread)).collect();
+    assert_eq!(stays, [200, 400, 800, 1600, 3200, 3200, 3200]);
+    assert_eq!([stay(1000, &mut thread), stay(10_000, &mut thread)], [3200, 1600]);
+}
+
+#[test]
+fn nothing_is_learned_from_a_phase_that_was_interrupted() {
+    let settings = Settings::hooked(Nanos::from_us(20));
+    let mut thread = wide_at(0, &settings);
+    thread.interrupted();
+    assert_eq!((thread.class(), thread.due(&settings)), (Class::Normal, None));
+    assert!(thread.uses(L2, us(1), &settings));
+    assert_eq!(thread.due(&settings), Some(us(201)));
+}

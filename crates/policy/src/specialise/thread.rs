@@ -11,6 +11,8 @@ pub enum Ends {
     AtCalls,
     /// Nothing but time.
     AtTimeout,
+    /// Quiet time, as far as it was learned: for whoever sees each wide call and no other.
+    WhenQuiet,
 }
 
 /// How long threads stay wide.
@@ -27,6 +29,14 @@ pub struct Settings {
     pub round_trip: Option<Nanos>,
 }
 
+/// How much longer than a move there and back a phase must be quiet before it ends, and a thread
+/// then stay away, so that the move was not in vain: moves take a tenth of a thread's time at most.
+/// A choice.
+const PAYS_AFTER: u64 = 10;
+
+/// How far that time grows for threads that come back sooner each time. A choice.
+const MOST_DOUBLINGS: u32 = 4;
+
 impl Settings {
     /// The paper's: the next entry into the kernel, else 2 ms.
     pub const PAPER: Self =
@@ -36,6 +46,33 @@ impl Settings {
     #[must_use]
     pub const fn learning(round_trip: Nanos) -> Self {
         Self { round_trip: Some(round_trip), ..Self::PAPER }
+    }
+
+    /// For hooks on the functions with wide code, where a move there and back takes this long. The
+    /// timeout is the paper's at least.
+    #[must_use]
+    pub fn hooked(round_trip: Nanos) -> Self {
+        let pays_after = Nanos::from_ns(round_trip.ns().saturating_mul(PAYS_AFTER));
+        let longest = Nanos::from_ns(pays_after.ns().saturating_mul(1 << MOST_DOUBLINGS));
+        let timeout = longest.max(Self::PAPER.timeout);
+        Self { ends: Ends::WhenQuiet, timeout, round_trip: Some(pays_after) }
+    }
+
+    /// The least quiet time that ends a phase.
+    #[must_use]
+    pub fn least_quiet(&self) -> Nanos {
+        match self.ends {
+            Ends::WhenQuiet => self.round_trip.unwrap_or(self.timeout).min(self.timeout),
+            Ends::AtCalls | Ends::AtTimeout => self.timeout,
+        }
+    }
+
+    /// Whether the ends of a function's calls must be known, as they last this long: while such a
+    /// call goes on, a thread that makes no other looks as if it were quiet. A quarter of the quiet
+    /// time is a choice.
+    #[must_use]
+    pub fn is_long(&self, call: Nanos) -> bool {
+        call.ns() >= self.least_quiet().ns() / 4
     }
 }
 
@@ -134,7 +171,11 @@ impl Thread {
     /// When its phase ends by time, if it has one.
     #[must_use]
     pub fn due(&self, settings: &Settings) -> Option<Time> {
-        self.phase.map(|phase| phase.seen + settings.timeout)
+        let quiet = match settings.ends {
+            Ends::WhenQuiet => self.quiet.max(settings.least_quiet()).min(settings.timeout),
+            Ends::AtCalls | Ends::AtTimeout => settings.timeout,
+        };
+        self.phase.map(|phase| phase.seen + quiet)
     }
 
     /// Time has passed. Returns whether its phase ends.
@@ -148,6 +189,12 @@ impl Thread {
     pub fn leaves(&mut self, quiet_for: Nanos, now: Time, settings: &Settings) -> bool {
         let pays = settings.round_trip.is_none_or(|round_trip| quiet_for > round_trip);
         self.phase.is_some() && pays && self.end(now)
+    }
+
+    /// It must have its own affinity now, whatever it executes: its phase is over, and nothing is
+    /// learned from that.
+    pub const fn interrupted(&mut self) {
+        (self.phase, self.ended) = (None, None);
     }
 
     fn end(&mut self, now: Time) -> bool {
