@@ -16,7 +16,7 @@ mod thread;
 
 use dimmer_processor::units::{CoreId, LicenseLevel, NodeId};
 
-pub use self::affinity::{Affinity, Cpus, Domain, Place, Stays};
+pub use self::affinity::{Affinity, Cpus, Domain, Goes, Stays};
 pub use self::thread::{Ends, Settings, Thread};
 
 const NARROW: LicenseLevel = LicenseLevel::new(0);

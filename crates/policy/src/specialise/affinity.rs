@@ -3,7 +3,7 @@
 //! still holds (corner case 2 of paper 003, §3.2).
 
 /// The most CPUs that are told apart: as many as the C library's `cpu_set_t` has.
-pub const MOST_CPUS: usize = 1024;
+const MOST_CPUS: usize = 1024;
 
 const WORDS: usize = MOST_CPUS / 64;
 
@@ -16,7 +16,7 @@ impl Cpus {
     /// No CPU.
     pub const NONE: Self = Self([0; WORDS]);
 
-    /// These CPUs; numbers from [`MOST_CPUS`] on are left out.
+    /// These CPUs; numbers from 1024 on are left out.
     #[must_use]
     pub fn of(numbers: impl IntoIterator<Item = usize>) -> Self {
         let mut cpus = Self::NONE;
@@ -74,18 +74,11 @@ pub enum Affinity {
 
 /// Where a thread goes that is about to execute wide code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// It is there: it may run on wide CPUs alone.
-    There,
-    /// It may run on these from now on, and in the end on `own` again.
-    Goes {
-        /// The wide CPUs among its own.
-        wide: Cpus,
-        /// Those that its owner has allowed.
-        own: Cpus,
-    },
-    /// It stays where it is.
-    Stays(Stays),
+pub struct Goes {
+    /// Where it may run from now on: the wide CPUs among its own.
+    pub wide: Cpus,
+    /// Where its owner lets it run.
+    pub own: Cpus,
 }
 
 /// Why a thread stays where it is.
@@ -118,16 +111,19 @@ impl Domain {
         self.all.without(&self.wide)
     }
 
-    /// Where a thread goes that may run on `now`.
-    #[must_use]
-    pub fn place(&self, now: &Cpus, affinity: Affinity) -> Place {
+    /// Where a thread goes that may run on `now`; `None`: it is there, as it may run on wide CPUs
+    /// alone.
+    ///
+    /// # Errors
+    /// Why it stays.
+    pub fn place(&self, now: &Cpus, affinity: Affinity) -> Result<Option<Goes>, Stays> {
         if !now.is_empty() && now.without(&self.wide).is_empty() {
-            return Place::There;
+            return Ok(None);
         }
         let is_kept_off = *now == self.narrow() && affinity == Affinity::Given;
         let own = if is_kept_off { self.all } else { *now };
         let wide = own.and(&self.wide);
-        if wide.is_empty() { Place::Stays(Stays::Pinned) } else { Place::Goes { wide, own } }
+        if wide.is_empty() { Err(Stays::Pinned) } else { Ok(Some(Goes { wide, own })) }
     }
 
     /// What a thread gets back at the end of its phase. `are_kept_off`: whether the program's
@@ -172,20 +168,19 @@ mod tests {
         let at = |now: &[usize]| eight().place(&cpus(now), Affinity::Given);
         let goes = |wide: &[usize], own: &[usize]| {
             let (wide, own) = (cpus(wide), cpus(own));
-            Place::Goes { wide, own }
+            Ok(Some(Goes { wide, own }))
         };
         let all: Vec<usize> = (0..8).collect();
         assert_eq!(at(&all), goes(&[6, 7], &all));
         // Dimmer keeps it off the wide ones.
         assert_eq!(at(&[0, 1, 2, 3, 4, 5]), goes(&[6, 7], &all));
         assert_eq!(at(&[3, 7]), goes(&[7], &[3, 7]));
-        assert_eq!(at(&[6, 7]), Place::There);
-        assert_eq!(at(&[7]), Place::There);
+        assert_eq!((at(&[6, 7]), at(&[7])), (Ok(None), Ok(None)));
     }
 
     #[test]
     fn a_thread_that_was_pinned_to_narrow_cpus_stays() {
-        let stays = Place::Stays(Stays::Pinned);
+        let stays = Err(Stays::Pinned);
         assert_eq!(eight().place(&cpus(&[2]), Affinity::Given), stays);
         let narrow = eight().narrow();
         assert_eq!(eight().place(&narrow, Affinity::Chosen), stays);
