@@ -12,7 +12,7 @@ use dimmer_hook::{LeafCall, LeafEnd, Mover, Orders, Phases, SIGNALS_ARE_RIGHT, g
 use dimmer_policy::specialise::{Cpus, Domain, Settings};
 use dimmer_processor::units::Nanos;
 use dimmer_runtime::calls::KeepErrno;
-use dimmer_runtime::wide::{self, Begun, Event, Hooks, Specialising};
+use dimmer_runtime::wide::{self, Begun, Event, Hooks, Specialising, Whose};
 
 use crate::arch::forward;
 use crate::home::come_home_before;
@@ -53,7 +53,10 @@ fn cpus(list: &str) -> Option<Cpus> {
 pub(crate) fn prepare(text: &str) -> bool {
     let Some((domain, settings)) = read(text) else { return false };
     let hooks = Hooks {
-        holds: || ORDERS.get().is_some_and(|orders| orders.hold(ticks())),
+        holds: || {
+            let orders = ORDERS.get().filter(|orders| orders.are_limited())?;
+            Some(orders.hold(ticks()))
+        },
         are_kept_off: || {
             ORDERS.get().and_then(Orders::used_cores).is_some_and(|threads| threads > 0)
         },
@@ -163,18 +166,25 @@ fn is_own(thread: c_int) -> bool {
     thread == 0 || thread == rustix::thread::gettid().as_raw_nonzero().get()
 }
 
-/// The program sets an affinity, of the calling thread or of others.
+fn whose(thread: c_int) -> Whose {
+    match u32::try_from(thread) {
+        Ok(number) if !is_own(thread) => Whose::Thread(number),
+        _ => Whose::Own,
+    }
+}
+
+/// The program sets an affinity.
 ///
 /// # Safety
 /// As many bytes as `bytes` must be readable at `mask`, which may be null.
-unsafe fn chooses(itself: bool, bytes: usize, mask: *const u8) {
+unsafe fn chooses(whose: Whose, bytes: usize, mask: *const u8) {
     if !wide::is_on() || mask.is_null() {
         return;
     }
     // SAFETY: the caller guarantees that the bytes are readable.
     let mask = unsafe { std::slice::from_raw_parts(mask, bytes.min(size_of::<Cpus>())) };
     let bit = |number: &usize| mask[number / 8] & 1 << (number % 8) != 0;
-    wide::chooses(itself, &Cpus::of((0..mask.len() * 8).filter(bit)));
+    wide::chooses(whose, &Cpus::of((0..mask.len() * 8).filter(bit)));
 }
 
 static SET: Next = Next::new(c"sched_setaffinity");
@@ -202,7 +212,7 @@ extern "C" fn before_set(thread: c_int, bytes: usize, mask: *const u8) -> *mut c
     let next = come_home_before(&SET);
     before_affinity_of(thread);
     // SAFETY: the program passes a mask of this length.
-    unsafe { chooses(is_own(thread), bytes, mask) };
+    unsafe { chooses(whose(thread), bytes, mask) };
     next
 }
 
@@ -214,9 +224,9 @@ extern "C" fn before_get(thread: c_int) -> *mut c_void {
 
 /// Threads are compared by their name, so that none needs to be alive.
 extern "C" fn before_set_of_thread(thread: u64, bytes: usize, mask: *const u8) -> *mut c_void {
-    let is_own = before_thread(thread);
+    let whose = if before_thread(thread) { Whose::Own } else { Whose::Any };
     // SAFETY: the program passes a mask of this length.
-    unsafe { chooses(is_own, bytes, mask) };
+    unsafe { chooses(whose, bytes, mask) };
     known(&SET_OF_THREAD)
 }
 
@@ -227,7 +237,7 @@ extern "C" fn before_get_of_thread(thread: u64) -> *mut c_void {
 
 extern "C" fn before_set_in_attributes(_: u64, bytes: usize, mask: *const u8) -> *mut c_void {
     // SAFETY: the program passes a mask of this length.
-    unsafe { chooses(false, bytes, mask) };
+    unsafe { chooses(Whose::Any, bytes, mask) };
     known(&SET_IN_ATTRIBUTES)
 }
 
@@ -270,7 +280,7 @@ pub(crate) fn before_system_call(number: c_long, first: c_int, second: c_int, th
     } else if number == libc::SYS_sched_setaffinity {
         before_affinity_of(first);
         // SAFETY: the program passes a mask of this length.
-        unsafe { chooses(is_own(first), usize::try_from(second).unwrap_or_default(), third) };
+        unsafe { chooses(whose(first), usize::try_from(second).unwrap_or_default(), third) };
     } else if PASSING_ON.contains(&number) || crate::arch::FORKS.contains(&number) {
         give_back_to_pass_on();
     }

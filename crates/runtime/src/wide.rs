@@ -69,6 +69,10 @@ static IS_STOPPED: AtomicBool = AtomicBool::new(false);
 /// another one.
 static OTHERS_HAVE_CHOSEN: AtomicBool = AtomicBool::new(false);
 
+/// The number of calls that still ask again before anybody has looked at the process. It takes
+/// some 20 ms until then; if it was killed before, it never does.
+static PATIENCE: AtomicU32 = AtomicU32::new(1 << 20);
+
 /// The process in which this was prepared. A child that no handler of forks has seen has neither a
 /// watch nor records of its own.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
@@ -102,8 +106,17 @@ pub fn is_on() -> bool {
 pub fn begin() -> Begun {
     let Some(_inside) = Inside::begin() else { return Begun::NotNow };
     let Some(of) = SPECIALISING.get() else { return Begun::Passes };
-    if IS_STOPPED.load(Ordering::Relaxed) || !(of.hooks.holds)() {
+    if IS_STOPPED.load(Ordering::Relaxed) {
         return Begun::Passes;
+    }
+    match (of.hooks.holds)() {
+        Some(true) => {}
+        Some(false) => return Begun::Passes,
+        None => {
+            let patience = PATIENCE.load(Ordering::Relaxed);
+            PATIENCE.store(patience.saturating_sub(1), Ordering::Relaxed);
+            return if patience > 0 { Begun::NotNow } else { Begun::Passes };
+        }
     }
     if let Some(record) = own_record() {
         // Written before the thread reads whether it is there: whoever gives the affinity back
@@ -118,8 +131,10 @@ pub fn begin() -> Begun {
     if process() != PROCESS.load(Ordering::Relaxed) {
         return Begun::Passes;
     }
-    if !watch::is_on(of) {
-        return Begun::NotNow;
+    match watch::is_on(of) {
+        Some(true) => {}
+        Some(false) => return Begun::Passes,
+        None => return Begun::NotNow,
     }
     // Handlers that run in the middle could start what inherits the affinity.
     let mask = signals::exchange();
@@ -154,6 +169,7 @@ fn go(of: &Specialising) -> Begun {
     data.calls = (of.hooks.calls)(token);
     record.note_call(now, true);
     record.set_away(true);
+    record.set_known(true);
     (of.hooks.note)(token, Event::Goes);
     drop(data);
     watch::wake();
@@ -162,13 +178,10 @@ fn go(of: &Specialising) -> Begun {
 
 /// Where the calling thread's affinity comes from.
 fn from() -> Affinity {
-    let own = own();
-    let is_known = own.record.get() != 0 && !own.has_chosen.get();
-    if own.has_chosen.get() || OTHERS_HAVE_CHOSEN.load(Ordering::Relaxed) && !is_known {
-        Affinity::Chosen
-    } else {
-        Affinity::Given
-    }
+    // One that was on wide CPUs before may be there.
+    let is_known = own_record().is_some_and(Record::is_known);
+    let may_be_others = OTHERS_HAVE_CHOSEN.load(Ordering::Relaxed) && !is_known;
+    if own().has_chosen.get() || may_be_others { Affinity::Chosen } else { Affinity::Given }
 }
 
 /// After a call for which [`begin`] has returned [`Begun::Wide`], or when the thread leaves it in
@@ -214,14 +227,28 @@ fn give_back_of(of: &Specialising, record: &Record) -> bool {
     was_away
 }
 
-/// The program sets the affinity of the calling thread, or (`false`) of others.
-pub fn chooses(itself: bool, cpus: &Cpus) {
+/// Whose affinity a program sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// That of the calling thread.
+    Own,
+    /// That of the thread with this id of the kernel.
+    Thread(u32),
+    /// That of any other thread.
+    Any,
+}
+
+/// The program sets an affinity.
+pub fn chooses(whose: Whose, cpus: &Cpus) {
     let Some(of) = SPECIALISING.get() else { return };
     let is_narrow = cpus.and(&of.domain.wide).is_empty();
-    if itself {
+    if whose == Whose::Own {
         own().has_chosen.set(is_narrow);
     } else if is_narrow {
         OTHERS_HAVE_CHOSEN.store(true, Ordering::Relaxed);
+        let may_be =
+            |record: &&Record| whose == Whose::Any || whose == Whose::Thread(record.thread());
+        RECORDS.iter().filter(may_be).for_each(|record| record.set_known(false));
     }
 }
 
@@ -260,7 +287,14 @@ fn leave() {
 /// In a child of fork(2), where only the calling thread exists. It was given its affinity back
 /// before.
 fn forget() {
-    own().record.set(0);
+    // What handlers of forks call may have made it wide once more.
+    let at = own().record.replace(0).checked_sub(1).and_then(|at| usize::try_from(at).ok());
+    if let Some((of, record)) = SPECIALISING.get().zip(at.and_then(|at| RECORDS.get(at)))
+        && record.is_away()
+        && let Some(own) = record.own()
+    {
+        record::set_affinity(0, &of.domain.back(&own, (of.hooks.are_kept_off)()));
+    }
     RECORDS.iter().for_each(Record::forget);
     PROCESS.store(process(), Ordering::Relaxed);
 }

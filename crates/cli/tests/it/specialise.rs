@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use dimmer_host::affinity;
 use serde_json::Value;
 
-use crate::migrate::away;
+use crate::migrate::{away, early_ms};
 use crate::victims::{self, Victims};
 use crate::{command, stderr, stdout};
 
@@ -72,6 +72,57 @@ fn threads_go_and_come_back_and_the_program_does_the_same() {
         noted.lines().count() > 4 && noted.lines().all(|line| line.ends_with(" 1")) && has_moved
     };
     assert!((0..RUNS).any(run), "threads go and come back");
+}
+
+/// The functions of a program that a thread can become wide at, by name.
+fn functions(program: &str) -> String {
+    let scan = dimmer_scan::scan(&std::fs::read(program).unwrap()).unwrap();
+    let can = |function: &&dimmer_scan::Function| {
+        function.name.as_deref() != Some("main") && function.hook.is_ok()
+    };
+    let names: Vec<&str> =
+        scan.functions.iter().filter(can).filter_map(|one| one.name.as_deref()).collect();
+    names.join(",")
+}
+
+#[test]
+fn programs_do_the_same_with_every_function_wide() {
+    let Some(cpu) = away() else { return };
+    let names = [
+        "allocates",
+        "migrated",
+        "calls",
+        "cancelled",
+        "coroutines",
+        "faults",
+        "forks",
+        "inner",
+        "jumps",
+        "mutexes",
+        "old_conditions",
+        "signals",
+        "exceptions",
+    ];
+    let Some(victims) = Victims::compile(&names) else { return };
+    let report = victims.path("report");
+    let json_to = format!("--json={report}");
+    for name in names {
+        let program = victims.path(name);
+        let plain = Command::new(&program).output().unwrap();
+        let mechanism = format!("--specialise={}", functions(&program));
+        let goes = |run: usize| {
+            let mut specialised = at_home(
+                &victims,
+                &[&mechanism, "--cpus", &*cpu, &json_to, "-o", "/dev/null", "--", &program],
+            );
+            let output = specialised.env("EARLY_MS", early_ms(run)).output().unwrap();
+            let told = stderr(&output);
+            assert_eq!(stdout(&output), stdout(&plain), "{name}: {told}");
+            assert_eq!(output.status.code(), plain.status.code(), "{name}: {told}");
+            json(Path::new(&report))["to_wide"].as_u64() > Some(0)
+        };
+        assert!((0..RUNS).any(goes), "{name}");
+    }
 }
 
 #[test]

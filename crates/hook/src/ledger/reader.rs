@@ -453,6 +453,13 @@ impl<'a> Orders<'a> {
         self.used_cores.load(Ordering::Relaxed).checked_sub(1).map(|threads| threads as usize)
     }
 
+    /// Whether the observer has limited the time for which its orders hold: it does so at its first
+    /// look.
+    #[must_use]
+    pub fn are_limited(&self) -> bool {
+        self.until.load(Ordering::Relaxed) != 0
+    }
+
     /// Whether the observer's orders let calls move at this time; see [`Ledger::hold_until`].
     #[must_use]
     pub fn hold(&self, ticks: u64) -> bool {

@@ -29,6 +29,8 @@ pub(super) struct Record {
     thread: AtomicU32,
     /// Whether it is on wide CPUs.
     is_away: AtomicBool,
+    /// Whether its affinity was Dimmer's when it first went there, and none was set since.
+    is_known: AtomicBool,
     /// Whether it is within a call whose end will be told.
     is_inside: AtomicBool,
     /// When that call began, and when wide code was last seen (ns of the monotonic clock).
@@ -72,6 +74,7 @@ impl Record {
         Self {
             thread: AtomicU32::new(0),
             is_away: AtomicBool::new(false),
+            is_known: AtomicBool::new(false),
             is_inside: AtomicBool::new(false),
             began: AtomicU64::new(0),
             seen: AtomicU64::new(0),
@@ -86,6 +89,7 @@ impl Record {
         let taken = self.thread.compare_exchange(0, thread, Ordering::Acquire, Ordering::Relaxed);
         if taken.is_ok() {
             *self.lock() = Data::new();
+            self.set_known(false);
         }
         taken.is_ok()
     }
@@ -120,6 +124,19 @@ impl Record {
     pub(super) fn set_away(&self, is_so: bool) {
         // Ordering: SeqCst, as in `is_away`.
         self.is_away.store(is_so, Ordering::SeqCst);
+    }
+
+    pub(super) fn is_known(&self) -> bool {
+        self.is_known.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_known(&self, is_so: bool) {
+        self.is_known.store(is_so, Ordering::Relaxed);
+    }
+
+    /// The affinity that the thread has of its own, if it is away and nobody changes that.
+    pub(super) fn own(&self) -> Option<Cpus> {
+        self.data.try_lock().ok()?.away.map(|away| away.own)
     }
 
     /// Notes that the thread is about to make a call, whose end will be told if `is_told`.

@@ -21,7 +21,8 @@ pub struct Specialising {
 #[derive(Clone, Copy, Debug)]
 pub struct Hooks {
     /// Whether threads may be on wide CPUs now: not once the process is gone that has made them so.
-    pub holds: fn() -> bool,
+    /// `None`: that process has not looked yet.
+    pub holds: fn() -> Option<bool>,
     /// Whether the program's threads are kept off the wide CPUs.
     pub are_kept_off: fn() -> bool,
     /// Makes every thread call [`begin`](super::begin) at its next call.

@@ -51,30 +51,29 @@ const RESTS: u32 = 2;
 /// How often [`rest`] looks whether it rests before it goes on: some milliseconds.
 const TURNS: u32 = 100;
 
-/// Whether it runs. If it was not started yet and can be now, starts it.
-pub(super) fn is_on(of: &'static Specialising) -> bool {
+/// Whether it runs; `None`: not yet. If it was not started yet and can be now, starts it.
+pub(super) fn is_on(of: &'static Specialising) -> Option<bool> {
     match STARTED.get(fork::forks()) {
-        RUNS => true,
+        RUNS => Some(true),
+        FAILED => Some(false),
         FIRST => start(of),
-        _ => false,
+        _ => None,
     }
 }
 
 #[cold]
-fn start(of: &'static Specialising) -> bool {
+fn start(of: &'static Specialising) -> Option<bool> {
     if handler::may_be_in_one() {
-        return false;
+        return None;
     }
     let _uncancelled = Uncancelled::begin();
-    let Some(starting) = STARTED.begin(fork::forks(), STARTING, |phase| phase == FIRST) else {
-        return false;
-    };
+    let starting = STARTED.begin(fork::forks(), STARTING, |phase| phase == FIRST)?;
     // Threads inherit the mask: signals are for the program's own threads.
     let mask = signals::exchange();
     let spawned = spawn(move || watch(of));
     signals::set(&mask);
     starting.end(if spawned.is_ok() { RUNS } else { FAILED });
-    spawned.is_ok()
+    Some(spawned.is_ok())
 }
 
 /// A thread went to wide CPUs.
@@ -125,7 +124,7 @@ fn watch(of: &'static Specialising) {
 
 /// Looks at each thread that is on wide CPUs. Returns whether one stays there.
 fn look(of: &Specialising) -> bool {
-    let holds = (of.hooks.holds)();
+    let holds = (of.hooks.holds)().unwrap_or(false);
     let mut is_any_away = false;
     for record in RECORDS.iter().filter(|record| record.is_away()) {
         is_any_away |= look_at(record, of, holds);
