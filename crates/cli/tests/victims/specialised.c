@@ -15,11 +15,35 @@
 
 static unsigned numbers[64];
 
+/* Sums up eight numbers at a time. */
+__attribute__((target("avx2"))) NOINLINE unsigned with_avx2(const unsigned *from, unsigned count) {
+    typedef unsigned eight __attribute__((vector_size(32), aligned(4)));
+    eight sums = {0};
+    for (unsigned turn = 0; turn < count; turn++)
+        sums = sums * 31 + *(const eight *)(from + turn % 8 * 8) + turn;
+    unsigned sum = 0;
+    for (int place = 0; place < 8; place++)
+        sum = sum * 31 + sums[place];
+    return sum;
+}
+
+/* Does the same one by one. */
+NOINLINE unsigned without_avx2(const unsigned *from, unsigned count) {
+    unsigned sum = 0;
+    for (int place = 0; place < 8; place++) {
+        unsigned own = 0;
+        for (unsigned turn = 0; turn < count; turn++)
+            own = own * 31 + from[turn % 8 * 8 + place] + turn;
+        sum = sum * 31 + own;
+    }
+    return sum;
+}
+
+static int has_avx2;
+
 /* The function with wide code, and one that calls something in the middle of it. */
 NOINLINE unsigned wide(const unsigned *from, unsigned count) {
-    unsigned sum = 0;
-    for (unsigned turn = 0; turn < count; turn++)
-        sum = sum * 31 + from[turn % 64] + turn;
+    unsigned sum = has_avx2 ? with_avx2(from, count) : without_avx2(from, count);
     /* Not to be left out where nobody uses the sum. */
     __asm__ volatile("" : "+r"(sum));
     return sum;
@@ -40,17 +64,6 @@ static double now(void) {
     return time.tv_sec + time.tv_nsec * 1e-9;
 }
 
-/* Calls the wide function until the thread is on the wide CPU, or for as long as that may take. */
-static int goes(void) {
-    for (double end = now() + 5; now() < end;) {
-        for (int turn = 0; turn < 100; turn++)
-            wide(numbers, 100);
-        if (sched_getcpu() == wide_cpu)
-            return 1;
-    }
-    return 0;
-}
-
 /* The thread's affinity by the kernel alone, which shows what the thread itself is not to see. */
 static int is_confined(void) {
     char line[256], list[128] = "";
@@ -62,6 +75,17 @@ static int is_confined(void) {
     char only[16];
     snprintf(only, sizeof only, "%d", wide_cpu);
     return !strcmp(list, only);
+}
+
+/* Calls the wide function until the thread is on the wide CPU, or for as long as that may take. */
+static int goes(void) {
+    for (double end = now() + 5; now() < end;) {
+        for (int turn = 0; turn < 100; turn++)
+            wide(numbers, 100);
+        if (is_confined() && sched_getcpu() == wide_cpu)
+            return 1;
+    }
+    return 0;
 }
 
 /* Waits without wide code until the thread may run elsewhere again. */
@@ -106,6 +130,21 @@ static unsigned starts(void) {
     return is_so;
 }
 
+static pid_t scalar_thread;
+
+/* Calls the wide function until the scalar thread is kept off the wide CPU. */
+static int keeps_off(void) {
+    for (double end = now() + 5; now() < end;) {
+        cpu_set_t its;
+        for (int turn = 0; turn < 1000; turn++)
+            wide(numbers, 100);
+        pid_t thread = __atomic_load_n(&scalar_thread, __ATOMIC_ACQUIRE);
+        if (thread && !sched_getaffinity(thread, sizeof its, &its) && !CPU_ISSET(wide_cpu, &its))
+            return 1;
+    }
+    return 0;
+}
+
 static jmp_buf before;
 
 static unsigned jumps(void) { longjmp(before, 1); }
@@ -120,6 +159,7 @@ static void *exits(void *unused) {
 }
 
 static void *scalar(void *stop) {
+    __atomic_store_n(&scalar_thread, gettid(), __ATOMIC_RELEASE);
     unsigned long turns = 0;
     while (!__atomic_load_n((int *)stop, __ATOMIC_RELAXED))
         turns++;
@@ -147,6 +187,7 @@ int main(int count, char **arguments) {
         seen = fopen(arguments[2], "w");
     int rounds = count > 3 ? atoi(arguments[3]) : 2;
     setvbuf(stdout, NULL, _IOLBF, 0);
+    has_avx2 = __builtin_cpu_supports("avx2");
     for (unsigned turn = 0; turn < 64; turn++)
         numbers[turn] = turn * 2654435761u;
     sched_getaffinity(0, sizeof whole, &whole);
@@ -161,6 +202,8 @@ int main(int count, char **arguments) {
         note("goes", goes());
         note("comes back", comes_back());
     }
+    if (seen)
+        note("keeps off another thread", keeps_off());
     printf("sum %u\n", wide(numbers, 1000));
     printf("sees its own affinity: %d\n", is_plain());
 
