@@ -153,7 +153,7 @@ fn set_environment(
     command.envs(observer.environment(&[], Some(plans.directory.path())));
     command.env(dimmer_hook::MOVE, "none");
     command.env(dimmer_runtime::CORES, format_cpu_list(cpus));
-    command.env_remove(dimmer_runtime::ENTRANCE);
+    command.env_remove(dimmer_runtime::ENTRANCE).env_remove(dimmer_runtime::wide::SPECIALISE);
     preload::preload(command)
 }
 
