@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use dimmer_host::root::{Root, parse_cpu_list};
 use dimmer_launch::Request;
-use dimmer_launch::account::Account;
+use dimmer_launch::account::{Account, Specialised, Summary};
 use dimmer_launch::named::Wanted;
 use dimmer_processor::units::CpuId;
 use dimmer_report::run as report;
@@ -35,13 +35,26 @@ pub(crate) fn run(root: &Root, arguments: &Run, to: Option<Output>) -> anyhow::R
     };
     let ended = dimmer_launch::run(root, &asked, &request, &mut print);
     let ended = ended.map_err(not_launched)?;
-    if let Some(account) = &ended.account {
-        output::report(to, &report::text(account, screen))?;
+    match &ended.summary {
+        Some(Summary::Calls(account)) => output::report(to, &report::text(account, screen))?,
+        Some(Summary::Threads(threads)) => {
+            output::report(to, &report::threads::text(threads, screen))?;
+        }
+        None => {}
     }
     if let Some(json) = json {
         let how = dimmer_launch::mechanism::how(&asked).unwrap_or_default();
-        let account = ended.account.unwrap_or_else(|| Account::nothing(how));
-        json.write_json(&report::document(&account))?;
+        let nothing = || {
+            if how.specialises {
+                Summary::Threads(Specialised::default())
+            } else {
+                Summary::Calls(Account::nothing(how))
+            }
+        };
+        match ended.summary.unwrap_or_else(nothing) {
+            Summary::Calls(account) => json.write_json(&report::document(&account))?,
+            Summary::Threads(threads) => json.write_json(&report::threads::document(&threads))?,
+        }
     }
     match ended.not_given_back {
         Some(error) => Err(error.into()),

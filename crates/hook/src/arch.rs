@@ -5,7 +5,7 @@
 //!
 //! - `entry`: `build` makes the stub that counts a call, from the displaced instructions of a
 //!   function. It changes no register, uses no stack but the red zone, and reads and writes only
-//!   the thread block, the thread's counters and the decision.
+//!   the thread block, the thread's counters and the decision or the gate.
 //! - `thread_block`: the block that stubs and the code below keep for each thread, found without a
 //!   call, all zero at a thread's start; each change is one instruction, as signal handlers make
 //!   hooked calls too.

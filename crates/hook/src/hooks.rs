@@ -18,6 +18,7 @@ use crate::arch::{self, delegate, migrate, rows, swap, thread_block};
 use crate::arena::Arena;
 use crate::error::{CannotMove, HookError};
 use crate::file::Mapped;
+use crate::gate;
 use crate::ledger::{LedgerError, Orders, OwnLedger};
 use crate::mover::{self, Mover};
 use crate::objects::Loaded;
@@ -25,7 +26,7 @@ use crate::plan::{Plan, PlannedEntry};
 use crate::site::{Passed, Site};
 use crate::{process, slots};
 
-/// The most bytes of a stub: some 40 to count, and the displaced instructions, of 19 bytes at most,
+/// The most bytes of a stub: some 50 to count, and the displaced instructions, of 19 bytes at most,
 /// some of which become longer elsewhere. Most stubs have less than the 64 bytes of a cache line.
 const STUB_BYTES: usize = 128;
 
@@ -72,6 +73,8 @@ pub struct Hooks {
 struct Moves {
     /// Whether calls move before anything is decided.
     all: bool,
+    /// Whether functions have gates, where threads stop, instead of decisions.
+    have_gates: bool,
     /// How the processor's state that goes with them is stored.
     form: Form,
 }
@@ -105,12 +108,30 @@ impl Hooks {
     /// # Errors
     /// [`CannotMove`].
     pub fn move_by(&mut self, mover: Mover, all: bool) -> Result<(), CannotMove> {
+        self.prepare_to_move(mover, |form| Moves { all, have_gates: false, form })
+    }
+
+    /// From now on, functions that are hooked later have a gate ([`crate::gate`]): `mover` is asked
+    /// at the first call of each round that a thread makes, and is told the end of that call if it
+    /// wants to. Whatever is decided, calls are not moved otherwise.
+    ///
+    /// # Errors
+    /// [`CannotMove`].
+    pub fn stop_at_gates(&mut self, mover: Mover) -> Result<(), CannotMove> {
+        self.prepare_to_move(mover, |form| Moves { all: false, have_gates: true, form })
+    }
+
+    fn prepare_to_move(
+        &mut self,
+        mover: Mover,
+        moves: impl FnOnce(Form) -> Moves,
+    ) -> Result<(), CannotMove> {
         let form = Form::find()?;
         form.put_in_force();
         delegate::prepare(form);
         mover::set(mover);
         self.ledger.map_decisions().map_err(|_| CannotMove::NoDecisions)?;
-        self.moves = Some(Moves { all, form });
+        self.moves = Some(moves(form));
         Ok(())
     }
 
@@ -268,8 +289,9 @@ impl Hooks {
                 site: record.number,
                 record: std::ptr::from_ref(record) as u64,
                 slow_at: arena.address(),
-                moving: self.ledger.decision_at(site).map(|decision| Moving {
+                moving: self.moving(site).map(|(decision, is_gate)| Moving {
                     decision,
+                    is_gate,
                     away_at: arena.address()
                         + if entry.leaf.is_some() { DELEGATE_AT } else { MIGRATE_AT } as u64,
                 }),
@@ -293,6 +315,16 @@ impl Hooks {
         // meanwhile.
         unsafe { write(&patches) }.map_err(memory("change the code"))?;
         Ok(entries.len() - patches.len())
+    }
+
+    /// The word that tells whether a call of this function goes on in its stub, and whether that is
+    /// a gate; `None`: all do.
+    fn moving(&self, site: u32) -> Option<(u64, bool)> {
+        let decision = self.ledger.decision_at(site)?;
+        if self.moves.is_some_and(|moves| moves.have_gates) {
+            return gate::open(site).map(|gate| (gate, true));
+        }
+        Some((decision, false))
     }
 }
 

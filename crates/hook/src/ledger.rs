@@ -23,6 +23,7 @@
 //! | [`CLAIMED`] | not zero: a thread has it | the thread |
 //! | [`DROPPED`], [`MOVED`] | calls that could not be timed; calls that moved | the thread |
 //! | `ROOM` | the number of sites that have a counter here | the process |
+//! | [`TO_WIDE`] to [`WIDE_NS`] | the thread's wide phases | the process |
 //! | [`HEAD`], [`TAIL`] | records put into the ring; records read | the thread; the observer |
 //! | [`RING`] | [`RECORDS`] timed calls | the thread |
 //! | [`COUNTERS`] | calls of each site, modulo 2³² | the thread |
@@ -36,6 +37,7 @@
 
 mod layout;
 mod own;
+mod phase_counts;
 mod reader;
 mod room;
 
@@ -46,12 +48,14 @@ use std::path::{Path, PathBuf};
 
 use layout::{ADDRESS_BITS, PAGE, SLOTS_AT};
 pub(crate) use layout::{
-    CHAIN_AFTER, CHAIN_BEFORE, CLAIMED, COUNTER_BYTES, COUNTERS, DROPPED, FOLLOWS, GOES_ON_SHIFT,
-    HEAD, INTERRUPTED, LEFT_OUT, MIGRATED_CALL, MOVED, PERIOD, PID, RECORD_BEGIN, RECORD_END,
-    RECORD_FLAGS, RECORD_SHIFT, RECORD_SITE, RECORDS, RING, SLOT_BYTES, SLOTS, TAIL, TID,
+    BACK, CHAIN_AFTER, CHAIN_BEFORE, CLAIMED, COUNTER_BYTES, COUNTERS, DROPPED, FOLLOWS,
+    GOES_ON_SHIFT, HEAD, INTERRUPTED, LEFT_OUT, MIGRATED_CALL, MOVED, PERIOD, PID, RECORD_BEGIN,
+    RECORD_END, RECORD_FLAGS, RECORD_SHIFT, RECORD_SITE, RECORDS, RING, ROOM, SITES, SLOT_BYTES,
+    SLOTS, STAYS, TAIL, TID, TO_WIDE, WIDE_NS,
 };
 pub use own::OwnLedger;
 pub(crate) use own::Slot;
+pub use phase_counts::PhaseCounts;
 pub use reader::{Head, Ledger, Look, Names, Orders, Thread};
 pub(crate) use room::may_write;
 

@@ -14,11 +14,13 @@ mod arch;
 mod arena;
 mod error;
 mod file;
+pub mod gate;
 mod hooks;
 mod ledger;
 mod mover;
 mod objects;
 mod overhead;
+mod phases;
 mod plan;
 mod process;
 mod site;
@@ -31,12 +33,13 @@ pub use arch::thread_block::{MIGRATED, allow_migration, inhibit_migration, threa
 pub use error::{CannotMove, HookError};
 pub use hooks::{Hooks, replace_code};
 pub use ledger::{
-    Head, Ledger, LedgerError, Look, Names, NoRoom, Object, Orders, OwnLedger, SiteEntry, Thread,
-    TimedCall,
+    Head, Ledger, LedgerError, Look, Names, NoRoom, Object, Orders, OwnLedger, PhaseCounts,
+    SiteEntry, Thread, TimedCall,
 };
 pub use mover::{Mover, SIGNALS_ARE_RIGHT, cut_migration_short};
 pub use objects::{Loaded, Objects};
 pub use overhead::Overhead;
+pub use phases::Phases;
 pub use plan::{
     Counts, PlannedEntry, add_to_plan, is_own_ground, keep_plan, kept_counts, needed, prepare_plan,
 };

@@ -10,9 +10,10 @@ use crate::arch::thread_block::{is_migrated, note_home};
 /// Functions that migrate the calling thread and bring it home, and that delegate calls.
 #[derive(Clone, Copy, Debug)]
 pub struct Mover {
-    /// Migrates the thread. Returns the id of the kernel thread that runs it now; 0 if it stays at
-    /// home. Called on the stack that the function will have.
-    pub begin_migration: extern "C" fn() -> u32,
+    /// Migrates the thread for a call of the function with this number. Returns the id of the
+    /// kernel thread that runs it now; 0 if it stays at home. Called on the stack that the function
+    /// will have.
+    pub begin_migration: extern "C" fn(u32) -> u32,
     /// Brings the thread home at the end of a call. Called only if `begin_migration` has migrated
     /// it. Returns the signals to block from then on, in the kernel's format (signal 1 in bit 0),
     /// or [`SIGNALS_ARE_RIGHT`].

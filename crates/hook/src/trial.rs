@@ -11,6 +11,7 @@ use crate::arch::empty::{
 };
 use crate::arch::thread_block::{counters, time_next};
 use crate::error::HookError;
+use crate::gate;
 use crate::hooks::Hooks;
 use crate::ledger::{Ledger, Thread};
 use crate::overhead::Overhead;
@@ -147,7 +148,9 @@ impl Hooks {
     fn decide_own(&self, is_moved: bool) {
         let sites = self.ledger().site_count();
         for site in sites.saturating_sub(OWN.len())..sites {
-            self.ledger().decide(u32::try_from(site).unwrap_or(u32::MAX), is_moved);
+            let site = u32::try_from(site).unwrap_or(u32::MAX);
+            self.ledger().decide(site, is_moved);
+            gate::remove(site);
         }
     }
 }

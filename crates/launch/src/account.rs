@@ -1,12 +1,60 @@
-//! What became of a program's calls.
+//! What became of a program's calls, or of its threads.
 
 use dimmer_policy::moving::Verdict;
 use dimmer_policy::narrowing::{Form, Reason};
+
+use dimmer_policy::specialise::Stays;
+use dimmer_processor::units::{CpuId, Nanos};
 
 use crate::leaves::NoLeaf;
 use crate::mechanism::How;
 
 /// The summary of a run.
+#[derive(Clone, Debug)]
+pub enum Summary {
+    /// Calls may have moved.
+    Calls(Account),
+    /// Threads may have moved.
+    Threads(Specialised),
+}
+
+/// What became of threads with wide code.
+#[derive(Clone, Debug, Default)]
+pub struct Specialised {
+    /// The wide CPUs.
+    pub cpus: Vec<CpuId>,
+    /// What moving a thread there and back took at the start (ns); `None` if that was not measured.
+    pub round_trip_ns: Option<f64>,
+    /// The threads that called one of the functions.
+    pub threads: Vec<SpecialisedThread>,
+    /// The number of threads that the last of them sums up, if there were too many.
+    pub threads_summed: usize,
+    /// The functions, each with its calls.
+    pub functions: Vec<(String, u64)>,
+    /// Problems, each with its file.
+    pub problems: Vec<String>,
+}
+
+/// A thread that called one of the functions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SpecialisedThread {
+    /// Its process, as that knows itself.
+    pub process: u32,
+    /// Its number.
+    pub thread: u32,
+    /// Its calls of these functions.
+    pub calls: u64,
+    /// How often it went to wide CPUs.
+    pub to_wide: u64,
+    /// How often it was given its own back.
+    pub back: u64,
+    /// How long it could run on wide CPUs.
+    pub wide: Nanos,
+    /// Why it has stayed where it was, at times.
+    pub stays: Vec<Stays>,
+}
+
+/// The summary of a run whose calls may move.
 #[derive(Clone, Debug)]
 pub struct Account {
     /// How calls were to move.

@@ -66,7 +66,9 @@ pub(crate) struct Candidate {
 
 /// Chooses functions; `None` if there are none.
 pub(crate) fn choose(setup: &mut Setup<'_>) -> Result<Option<Chosen>, LaunchError> {
-    let (request, how, program) = (setup.request, setup.how, setup.program);
+    let (request, asked, program) = (setup.request, setup.how, setup.program);
+    // A thread goes with any function, as one that migrates.
+    let how = How { migrates: asked.migrates || asked.specialises, ..asked };
     let wanted = &request.functions;
     if !wanted.is_empty() {
         if request.model.is_some() {
@@ -89,7 +91,7 @@ pub(crate) fn choose(setup: &mut Setup<'_>) -> Result<Option<Chosen>, LaunchErro
     let key = || Key::new(program, how, &[], &by);
     let (found, key) = once(key, || outermost::find(program, how, &model, &machine))?;
     if found.functions.is_empty() {
-        (setup.notes)(Note::NothingToMove { how, model: from });
+        (setup.notes)(Note::NothingToMove { how: asked, model: from });
         return Ok(None);
     }
     found.chosen(Some(&model), key).map(Some)

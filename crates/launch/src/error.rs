@@ -9,7 +9,7 @@ use dimmer_host::exclusion::ExclusionError;
 use dimmer_host::journal::JournalError;
 use dimmer_host::models::ModelFileError;
 use dimmer_host::program::ProgramError;
-use dimmer_host::root::RootError;
+use dimmer_host::root::{RootError, format_cpu_list};
 use dimmer_host::unavailable::Unavailable;
 use dimmer_narrow::NarrowError;
 use dimmer_observe::NoPlace;
@@ -137,7 +137,7 @@ pub enum LaunchError {
     /// No model chooses functions.
     #[error(
         "no processor model says what wide SIMD code costs here: `dimmer probe` makes one; or \
-         name the functions, as in --migrate=FN"
+         name the functions, as in --migrate=FN or --specialise=FN"
     )]
     NoModel,
     /// The model cannot be read.
@@ -186,6 +186,34 @@ pub enum LaunchError {
     /// No call was moved in the trial.
     #[error("no call could be moved")]
     NoTrip,
+    /// Threads cannot be wide in two ways.
+    #[error(
+        "--specialise does not go with --{other}: a moved call is over when it comes back, and a \
+         thread that is wide stays wide; choose one of them (--narrow goes with both)"
+    )]
+    SpecialisesAlone {
+        /// The other mechanism.
+        other: &'static str,
+    },
+    /// The wide CPUs are the program's own.
+    #[error(
+        "--dedicate is not for --specialise: a cpuset that keeps others off the wide CPUs keeps \
+         off the threads that are to go there"
+    )]
+    SpecialisesUndedicated,
+    /// No CPU would be narrow.
+    #[error(
+        "cpu {} would be wide, and no other is left for narrow code, of those that the program may \
+         use: {}; --cpus takes some of them",
+        format_cpu_list(wide),
+        format_cpu_list(allowed)
+    )]
+    NoNarrowCpu {
+        /// The wide CPUs.
+        wide: Vec<CpuId>,
+        /// Those of the program.
+        allowed: Vec<CpuId>,
+    },
     /// A switch has another name.
     #[error(transparent)]
     Narrow(#[from] NarrowError),
@@ -259,6 +287,9 @@ impl LaunchError {
             | Self::ServerCoresForbidden
             | Self::Trips(_)
             | Self::Narrow(_)
+            | Self::SpecialisesAlone { .. }
+            | Self::SpecialisesUndedicated
+            | Self::NoNarrowCpu { .. }
             | Self::Dedicate(_)
             | Self::NoProcess { .. }
             | Self::Counters { .. } => true,

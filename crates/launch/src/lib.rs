@@ -37,6 +37,7 @@ mod run;
 mod served;
 pub mod trips;
 mod used_cores;
+mod wide_trips;
 
 pub use cores::cores;
 pub use error::{LaunchError, Reserved};

@@ -8,6 +8,7 @@ mod delegate;
 mod migrate;
 mod moving;
 mod narrow;
+mod specialise;
 
 use std::fmt;
 use std::process::{Command, ExitStatus};
@@ -15,7 +16,7 @@ use std::process::{Command, ExitStatus};
 use dimmer_host::root::Root;
 use dimmer_processor::units::CpuId;
 
-use crate::account::Account;
+use crate::account::Summary;
 use crate::forms::Spent;
 use crate::note::Notes;
 use crate::program::Program;
@@ -37,15 +38,20 @@ pub struct Definition {
 }
 
 /// All mechanisms, in the order in which they are listed.
-pub const ALL: [&Definition; 4] =
-    [&narrow::DEFINITION, &migrate::DEFINITION, &delegate::DEFINITION, &auto::DEFINITION];
+pub const ALL: [&Definition; 5] = [
+    &narrow::DEFINITION,
+    &migrate::DEFINITION,
+    &delegate::DEFINITION,
+    &auto::DEFINITION,
+    &specialise::DEFINITION,
+];
 
 /// A mechanism that follows the program; `None` if there is nothing to follow.
 pub(crate) type Prepared = Option<Box<dyn Mechanism>>;
 
 /// A mechanism at work on a program.
 pub(crate) trait Mechanism: fmt::Debug {
-    /// The CPUs that calls move to; `None` if no call moves.
+    /// The CPUs that calls or threads move to; `None` if none does.
     fn cpus(&self) -> Option<&[CpuId]>;
 
     /// Looks at the program, and acts on what it sees. Called every
@@ -53,10 +59,10 @@ pub(crate) trait Mechanism: fmt::Debug {
     fn look(&mut self, notes: &mut Notes<'_>);
 
     /// Undoes what concerns others, and sums up.
-    fn finish(self: Box<Self>, end: &End) -> Account;
+    fn finish(self: Box<Self>, end: &End) -> Summary;
 }
 
-/// How calls are moved to other cores.
+/// How calls, or the threads that make them, are moved to other cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct How {
     /// Calls migrate with their thread.
@@ -66,6 +72,8 @@ pub struct How {
     /// A policy server, if there is one, makes the final decision, and earlier runs decide whether
     /// the program has narrower code instead.
     pub is_auto: bool,
+    /// Threads that make them go to other cores until their phase is over.
+    pub specialises: bool,
 }
 
 impl How {
@@ -76,6 +84,7 @@ impl How {
             migrates: self.migrates || other.migrates,
             delegates: self.delegates || other.delegates,
             is_auto: self.is_auto || other.is_auto,
+            specialises: self.specialises || other.specialises,
         }
     }
 }
@@ -104,6 +113,18 @@ pub(crate) struct End {
 #[must_use]
 pub fn how(asked: &[&Definition]) -> Option<How> {
     asked.iter().filter_map(|definition| definition.moves).reduce(How::and)
+}
+
+/// Checks that these mechanisms go together.
+pub(crate) fn check(asked: &[&Definition], request: &Request) -> Result<(), LaunchError> {
+    let (alone, others): (Vec<&Definition>, Vec<&Definition>) =
+        asked.iter().partition(|one| one.moves.is_some_and(|how| how.specialises));
+    let mut others = others.into_iter().filter(|one| one.moves.is_some());
+    match (alone.first(), others.next()) {
+        (Some(_), Some(other)) => Err(LaunchError::SpecialisesAlone { other: other.name }),
+        (Some(_), None) if request.is_dedicated => Err(LaunchError::SpecialisesUndedicated),
+        _ => Ok(()),
+    }
 }
 
 /// Prepares the program for each of the mechanisms that are asked for.

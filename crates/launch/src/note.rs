@@ -36,6 +36,15 @@ pub enum Note {
         /// What it takes, there and back (ns).
         takes_ns: f64,
     },
+    /// Threads may become wide.
+    Specialises {
+        /// The number of functions.
+        functions: usize,
+        /// The wide CPUs.
+        cpus: Vec<CpuId>,
+        /// What moving a thread there and back takes (ns).
+        takes_ns: f64,
+    },
     /// The policy server decides, or there is none.
     Server {
         /// Whether there is one.

@@ -11,7 +11,7 @@ use dimmer_observe::INTERVAL;
 use dimmer_processor::units::CpuId;
 
 use crate::LaunchError;
-use crate::account::Account;
+use crate::account::Summary;
 use crate::follow::follow;
 use crate::forms::Spent;
 use crate::mechanism::{self, Definition, End, Setup};
@@ -43,8 +43,8 @@ pub struct Request {
 pub struct Ended {
     /// Its exit status.
     pub status: ExitStatus,
-    /// What became of its calls, if any could move.
-    pub account: Option<Account>,
+    /// What became of its calls or threads, if any could move.
+    pub summary: Option<Summary>,
     /// Why the dedicated CPUs were not given back.
     pub not_given_back: Option<LaunchError>,
 }
@@ -59,6 +59,7 @@ pub fn run(
     request: &Request,
     notes: &mut Notes<'_>,
 ) -> Result<Ended, LaunchError> {
+    mechanism::check(asked, request)?;
     let program = Program::find(&request.command)?;
     program.check_preload()?;
     let mut command = Command::new(&program.file);
@@ -87,8 +88,8 @@ pub fn run(
     let not_given_back = others.and_then(|mut others| give_back(others.as_mut(), notes).err());
     drop(relay);
     let end = End { status, spent: Spent::read().since(before) };
-    let accounts = mechanisms.into_iter().map(|mechanism| mechanism.finish(&end));
-    Ok(Ended { status, account: accounts.last(), not_given_back })
+    let summaries = mechanisms.into_iter().map(|mechanism| mechanism.finish(&end));
+    Ok(Ended { status, summary: summaries.last(), not_given_back })
 }
 
 /// What keeps the threads of other programs off. Gives back what killed runs have left dedicated.

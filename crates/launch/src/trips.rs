@@ -54,7 +54,7 @@ const MOVER: Mover = Mover {
     unwind_delegated,
 };
 
-extern "C" fn begin_migration() -> u32 {
+extern "C" fn begin_migration(_: u32) -> u32 {
     dimmer_runtime::calls::begin_migration().unwrap_or(0)
 }
 

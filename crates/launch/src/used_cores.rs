@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use dimmer_host::affinity;
 use dimmer_host::exclusion::{ByAffinity, Exclusion};
 use dimmer_host::process::{self, Thread};
 use dimmer_host::root::Root;
@@ -118,7 +119,15 @@ impl UsedCores {
 
     fn look(&mut self, used: usize) {
         (self.used, self.looked) = (used, Instant::now());
-        let threads: Vec<u32> = self.threads().into_iter().map(|(_, thread)| thread).collect();
+        let threads = self.threads();
+        // Those that may run there alone stay: they have chosen that, or are wide for the time
+        // being. What they had before is known by what they will have then.
+        let is_there = |thread: &u32| {
+            let may = affinity::allowed_to(*thread).unwrap_or_default();
+            !may.is_empty() && may.iter().all(|cpu| self.cpus.contains(cpu))
+        };
+        let threads = threads.into_iter().map(|(_, thread)| thread);
+        let threads: Vec<u32> = threads.filter(|thread| !is_there(thread)).collect();
         // By affinity, nothing fails: a thread that may not be changed stays.
         let change = self.exclusion.keep_off(&self.cpus[..used], &threads);
         self.is_changed = change.is_ok_and(|change| change.is_changed);

@@ -173,7 +173,7 @@ impl Attached {
         let seen = |((process, thread), calls): (Thread, Calls)| {
             let functions = self.functions(&calls);
             let clocks = Clocks::default();
-            ThreadSeen { process, thread, functions, clocks, hooks: Duration::ZERO, moved: 0 }
+            ThreadSeen { process, thread, functions, clocks, ..ThreadSeen::default() }
         };
         let threads = all.into_iter().map(seen).filter(|seen| !seen.functions.is_empty());
         Observed {

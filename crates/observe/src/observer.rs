@@ -11,7 +11,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use dimmer_hook::{Ledger, Names, ticks};
+use dimmer_hook::{Ledger, Names, PhaseCounts, ticks};
 use dimmer_host::root::Root;
 use dimmer_processor::class::InstructionClass;
 use rustix::process::{Resource, getrlimit};
@@ -144,6 +144,13 @@ impl Observer {
             followed.add_to(&mut all, &mut real);
         }
         all
+    }
+
+    /// The wide phases of the threads of all processes that have not ended.
+    #[must_use]
+    pub fn phases(&self) -> PhaseCounts {
+        let phases = self.ledgers.values().map(Followed::phases);
+        phases.fold(PhaseCounts::default(), PhaseCounts::and)
     }
 
     /// The processes that have called a hooked function and have not ended, each with its ledger.

@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use dimmer_hook::PhaseCounts;
+
 use crate::tally::{Clocks, Tally};
 use crate::trace::ThreadTrace;
 
@@ -71,6 +73,8 @@ pub struct ThreadSeen {
     pub hooks: Duration,
     /// Number of its calls that were moved to another core.
     pub moved: u64,
+    /// Its wide phases.
+    pub phases: PhaseCounts,
 }
 
 impl Observed {
@@ -139,6 +143,7 @@ impl Observed {
         }
         sum.hooks = sum.hooks.saturating_add(seen.hooks);
         sum.moved = sum.moved.saturating_add(seen.moved);
+        sum.phases = sum.phases.and(seen.phases);
     }
 
     /// Merges the entries of each function: `begin` maps an entry, given by file and address, to

@@ -11,11 +11,13 @@
 //! [`to_interrupt`] which core is to look for work when a thread has become wide, and tells each
 //! [`Thread`] what happened to it. The simulator and real machines do the same.
 
+mod affinity;
 pub mod sets;
 mod thread;
 
 use dimmer_processor::units::{CoreId, LicenseLevel, NodeId};
 
+pub use self::affinity::{Affinity, Cpus, Domain, Goes, Stays};
 pub use self::thread::{Ends, Settings, Thread};
 
 const NARROW: LicenseLevel = LicenseLevel::new(0);

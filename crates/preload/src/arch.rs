@@ -30,6 +30,7 @@
 //! - `empty_function`: recognizes the loader's function for debuggers, and makes the code of a
 //!   jump to another.
 //! - `ABOUT_THE_THREAD`: system calls that concern the thread and that not every architecture has.
+//! - `FORKS`: those of them that fork.
 //! - `FIRST_VERSION`: the first version of glibc for the architecture.
 //!
 //! System calls and the thread pointer are those of [`dimmer_runtime::calls`]. `cancel` takes the

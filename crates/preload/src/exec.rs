@@ -24,6 +24,7 @@ use dimmer_scan::{Refused, Start, start};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
+use crate::affinity;
 use crate::arch::{forward, gather};
 use crate::home::come_home_before;
 use crate::next::Next;
@@ -351,6 +352,7 @@ fn file<'a>(number: c_int) -> BorrowedFd<'a> {
 
 /// Returns the address where to go on; null if this library is to be taken out first.
 fn go_on(next: &Next, what: What<'_>, environment: Strings) -> *mut c_void {
+    affinity::give_back_to_pass_on();
     let next = come_home_before(next);
     if must_go(what, environment) { std::ptr::null_mut() } else { next }
 }

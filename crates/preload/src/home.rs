@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use dimmer_hook::{LeafCall, LeafEnd, Mover, Orders, SIGNALS_ARE_RIGHT, inhibit_migration, ticks};
 use dimmer_runtime::calls::KeepErrno;
 
+use crate::affinity;
 use crate::arch::{self, forward};
 use crate::mutexes;
 use crate::next::Next;
@@ -44,7 +45,7 @@ pub(crate) fn begin(orders: Orders<'static>) {
     MOVES.store(true, Ordering::Relaxed);
 }
 
-extern "C" fn begin_migration() -> u32 {
+extern "C" fn begin_migration(_: u32) -> u32 {
     // Relaxed: a thread sees what it has done itself.
     if !MOVES.load(Ordering::Relaxed) || mutexes::are_held() {
         return 0;
@@ -135,6 +136,12 @@ fn come_home_for(next: &Next, number: c_int) -> *mut c_void {
     if CONFINING.contains(&name) || name == b"prctl" && CONFINING_OPTIONS.contains(&number) {
         stop();
     }
+    if PASSING_ON.contains(&name) {
+        affinity::give_back_to_pass_on();
+    }
+    if name == b"sched_setattr" {
+        affinity::before_affinity_of(number);
+    }
     let next = come_home_before(next);
     if STARTING.contains(&name) {
         let _errno = KeepErrno::new();
@@ -157,12 +164,17 @@ fn before_prctl(option: c_int) {
 /// Functions that start threads.
 const STARTING: [&[u8]; 2] = [b"pthread_create", b"thrd_create"];
 
+/// Functions that start threads and programs, which inherit the caller's affinity.
+const PASSING_ON: [&[u8]; 7] =
+    [b"pthread_create", b"thrd_create", b"clone", b"fork", b"_Fork", b"system", b"popen"];
+
 /// Functions that leave calls without returning.
 const JUMPS: [&[u8]; 6] =
     [b"longjmp", b"_longjmp", b"siglongjmp", b"__longjmp_chk", b"setcontext", b"swapcontext"];
 
 /// Stops all moving of calls.
 fn stop() {
+    affinity::stop();
     MOVES.store(false, Ordering::Relaxed);
 }
 
@@ -235,7 +247,7 @@ at_home! {
     // They start threads and programs, which inherit affinity and blocked signals.
     pthread_create thrd_create clone fork _Fork system popen
     // They concern the thread.
-    gettid getcpu sched_getcpu sched_getaffinity sched_setaffinity sched_setscheduler sched_getscheduler sched_setparam sched_getparam
+    gettid getcpu sched_getcpu sched_setscheduler sched_getscheduler sched_setparam sched_getparam
     sched_setattr sched_getattr setpriority getpriority nice prctl unshare setns ptrace pthread_setname_np pthread_getname_np
     // They concern its signals, or send signals that it may have to receive before they return.
     raise kill killpg tgkill pthread_kill sigqueue pthread_sigqueue sigaltstack sigpending sigblock sigsetmask siggetmask sighold sigrelse sigset
@@ -249,9 +261,12 @@ pub(crate) static VFORK: Next = Next::new(c"vfork");
 
 /// Returns the address where a vfork goes on; null if the caller is to make the system call.
 pub(crate) extern "C" fn before_vfork(next: &Next) -> *mut c_void {
+    affinity::give_back_to_pass_on();
     let next = come_home_before(next);
     // Relaxed: it changes once, before there are other threads.
-    if !MOVES.load(Ordering::Relaxed) || dimmer_runtime::check_migration().is_err() {
+    if !(MOVES.load(Ordering::Relaxed) || dimmer_runtime::wide::is_on())
+        || dimmer_runtime::check_migration().is_err()
+    {
         return next;
     }
     inhibit_migration();
@@ -268,7 +283,13 @@ forward!(syscall, before_syscall);
 ///
 /// This library's own system calls come here as well, also while the thread-local storage is
 /// another thread's. None of them is listed.
-extern "C" fn before_syscall(number: c_long, first: c_int, second: c_int) -> *mut c_void {
+extern "C" fn before_syscall(
+    number: c_long,
+    first: c_int,
+    second: c_int,
+    third: *const u8,
+) -> *mut c_void {
+    affinity::before_system_call(number, first, second, third);
     let is_confining = CONFINING_CALLS.contains(&number);
     if number == libc::SYS_prctl {
         before_prctl(first);

@@ -4,11 +4,13 @@
 //! To observe, it hooks what is loaded before any of it runs, and what `dlopen` loads as soon as it
 //! is mapped. The environment holds the settings: [`dimmer_hook::DIRECTORY`],
 //! [`dimmer_hook::CLASSES`] and [`dimmer_hook::PLANS`]. With [`dimmer_hook::MOVE`], hooked calls
-//! are moved to the cores of [`dimmer_runtime::CORES`], as the ledger decides (`home`). To narrow,
-//! it hides features from the CPUID instruction (`cpuid`), by [`dimmer_narrow::CPUID_WIDTH`]. It
-//! can do both at once. Without these variables it does nothing. If anything goes wrong, the
-//! program runs as without it.
+//! are moved to the cores of [`dimmer_runtime::CORES`], as the ledger decides (`home`); or threads
+//! that make such calls go to the CPUs of [`dimmer_runtime::wide::SPECIALISE`] (`affinity`). To
+//! narrow, it hides features from the CPUID instruction (`cpuid`), by
+//! [`dimmer_narrow::CPUID_WIDTH`]. It can do both at once. Without these variables it does nothing.
+//! If anything goes wrong, the program runs as without it.
 
+mod affinity;
 mod arch;
 mod backtrace;
 mod cancel;
@@ -75,6 +77,7 @@ extern "C" fn begin(
     // library's own.
     std::panic::set_hook(Box::new(|_| {}));
     let _ = std::panic::catch_unwind(home::find_next);
+    let _ = std::panic::catch_unwind(affinity::find_next);
     let _ = std::panic::catch_unwind(backtrace::find_next);
     let _ = std::panic::catch_unwind(cancel::find_next);
     let _ = std::panic::catch_unwind(mutexes::find_next);
@@ -102,7 +105,12 @@ fn start() -> Option<()> {
         // move may not allocate.
         dimmer_runtime::calls::prepare_to_move();
         // If this fails, calls stay at home.
-        if hooks.move_by(home::MOVER, moved == "all").is_ok() {
+        if let Some(specialised) = std::env::var_os(dimmer_runtime::wide::SPECIALISE) {
+            let specialised = specialised.to_string_lossy();
+            if affinity::prepare(&specialised) && hooks.stop_at_gates(affinity::AT_GATES).is_ok() {
+                affinity::start(hooks.orders());
+            }
+        } else if hooks.move_by(home::MOVER, moved == "all").is_ok() {
             home::begin(hooks.orders());
         }
     }

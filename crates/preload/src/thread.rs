@@ -15,10 +15,13 @@ struct Layout {
     asynchronous: u32,
     /// Whether the thread has disabled cancellation.
     uncancellable: u32,
+    /// The number of the hooked function whose call's end is to be told.
+    site: u32,
 }
 
 // Offsets of its fields, all of 32 bits.
 pub(crate) const HELD: usize = offset_of!(Layout, held);
 pub(crate) const ASYNCHRONOUS: usize = offset_of!(Layout, asynchronous);
 pub(crate) const UNCANCELLABLE: usize = offset_of!(Layout, uncancellable);
+pub(crate) const SITE: usize = offset_of!(Layout, site);
 pub(crate) const BYTES: usize = size_of::<Layout>();

@@ -3,6 +3,7 @@
 
 mod narrow;
 mod notes;
+pub mod threads;
 
 use std::fmt::Write as _;
 
@@ -187,7 +188,7 @@ mod tests {
     }
 
     fn of(functions: Vec<Function>) -> Account {
-        let how = How { migrates: true, delegates: true, is_auto: true };
+        let how = How { migrates: true, delegates: true, is_auto: true, ..How::default() };
         Account { functions, ..Account::nothing(how) }
     }
 

@@ -11,9 +11,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::from_above::FromAbove;
 
 /// What a thread's end has to undo, in this order: first the thread comes home.
-pub(crate) static AT_END: FromAbove<3> = FromAbove::new();
+pub(crate) static AT_END: FromAbove<4> = FromAbove::new();
 /// Place in [`AT_END`]: a thread that is away for a call or a region comes home.
 pub(crate) const COMES_HOME: usize = 0;
+/// Place in [`AT_END`]: what is known of its wide phases is forgotten.
+pub(crate) const LEAVES_WIDE: usize = 3;
 /// Place in [`AT_END`]: its data for migrations is freed.
 pub(crate) const FREES_MIGRATION: usize = 1;
 /// Place in [`AT_END`]: its slot is given back.

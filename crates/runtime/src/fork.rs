@@ -19,9 +19,11 @@ pub(crate) static BEFORE: FromAbove<1> = FromAbove::new();
 pub(crate) const ENDS_DELEGATED: usize = 0;
 
 /// What a child does.
-pub(crate) static IN_CHILD: FromAbove<2> = FromAbove::new();
+pub(crate) static IN_CHILD: FromAbove<3> = FromAbove::new();
 /// Place in [`IN_CHILD`]: it gives up what another thread of its parent has begun.
 pub(crate) const FORGETS_OTHERS: usize = 0;
+/// Place in [`IN_CHILD`]: it has no threads on wide CPUs.
+pub(crate) const FORGETS_WIDE: usize = 2;
 /// Place in [`IN_CHILD`]: it leaves the server to its parent.
 pub(crate) const LEAVES_SERVER: usize = 1;
 

@@ -44,7 +44,7 @@
 //!
 //! | layer | files |
 //! |---|---|
-//! | places that programs mark, and calls | `region`, `call_migration`, `prepare` |
+//! | places that programs mark, and calls | `region`, `call_migration`, `prepare`, `wide` |
 //! | who decides | `served`, `settings`, `adding` |
 //! | the ways to move work | `migrate`, `delegate`, `cores` |
 //! | workers | `worker`, `carry`, `cancel`, `shared` |
@@ -90,9 +90,10 @@ mod start_error;
 mod thread;
 mod uncancelled;
 mod wait;
+pub mod wide;
 mod worker;
 
-pub use dimmer_host::root::Root;
+pub use dimmer_host::root::{Root, parse_cpu_list};
 pub use dimmer_processor::units::CpuId;
 pub use dimmer_protocol::ticks_per_ns;
 

@@ -128,6 +128,10 @@ pub(crate) struct Moves {
     #[arg(long, value_name = "FN", num_args = 0.., require_equals = true, value_delimiter = ',')]
     pub(crate) delegate: Option<Vec<String>>,
 
+    /// Also runs each round with threads that go to wide cores, as `dimmer run --specialise` does.
+    #[arg(long, value_name = "FN", num_args = 0.., require_equals = true, value_delimiter = ',')]
+    pub(crate) specialise: Option<Vec<String>>,
+
     /// Also runs each round as `dimmer run --auto` does, under a policy daemon of this command's
     /// own.
     #[arg(long, value_name = "FN", num_args = 0.., require_equals = true, value_delimiter = ',')]
@@ -141,6 +145,7 @@ impl Moves {
             "migrate" => self.migrate.as_deref(),
             "delegate" => self.delegate.as_deref(),
             "auto" => self.auto.as_deref(),
+            "specialise" => self.specialise.as_deref(),
             _ => None,
         }
     }

@@ -9,7 +9,7 @@ use super::common::{DedicatedCpus, Json, ModelName};
 
 #[derive(Args, Debug)]
 #[command(mut_arg("json", |arg| arg.help(
-    "Writes to FILE as JSON which calls moved, when the program ends; without FILE, to standard output"
+    "Writes to FILE as JSON which calls or threads moved, when the program ends; without FILE, to standard output"
 )))]
 #[command(after_long_help = "\
 The program runs unmodified: its input and output stay as they are, and its exit status becomes that of this command. Notes on what was \
@@ -17,6 +17,9 @@ set for it, and at its end which calls moved, go to standard error, or to the fi
 
 --migrate and --delegate without FN take functions by the processor model: the outermost functions around wide SIMD code (to delegate: \
 the functions with that code) whose calls cost the code after them more than moving takes. Calls shorter than a move stay.
+
+--specialise moves threads rather than calls: at its first call of such a function a thread goes to the CPUs of --cpus, and stays there \
+until it has made no such call for a while.
 
 With FN, calls of these functions move, whichever of the flags names them. FN is a symbol, as `dimmer scan` shows it, or a library and the address of an entry in it, as in `libcrypto.so.3:0x1a2b0`.
 
@@ -26,6 +29,7 @@ Examples:
   dimmer run --migrate=EVP_EncryptUpdate --cpus 3 -- ./server
   dimmer run --delegate=ChaCha20_avx512 -- ./server
   dimmer run --delegate --cpus 3 --dedicate -- ./server     # no other program on CPU 3
+  dimmer run --specialise=EVP_EncryptUpdate --cpus 6-7 -- ./server
   dimmer run --auto -- ./server                             # as dimmerd and earlier runs decide
   dimmer observe -- dimmer run --narrow -- python3 job.py   # is any wide code left?")]
 pub(crate) struct Run {
@@ -68,6 +72,18 @@ pub(crate) struct Run {
     )]
     pub(crate) auto: Option<Vec<String>>,
 
+    /// Threads go to wide cores (--cpus) when they begin wide code, stay there until it is over,
+    /// and then get back where they were (experimental).
+    #[arg(
+        long,
+        value_name = "FN",
+        num_args = 0..,
+        require_equals = true,
+        value_delimiter = ',',
+        help_heading = "Mechanisms"
+    )]
+    pub(crate) specialise: Option<Vec<String>>,
+
     #[command(flatten)]
     pub(crate) model: ModelName,
 
@@ -106,6 +122,7 @@ impl Run {
             "migrate" => self.migrate.as_deref(),
             "delegate" => self.delegate.as_deref(),
             "auto" => self.auto.as_deref(),
+            "specialise" => self.specialise.as_deref(),
             _ => None,
         }
     }

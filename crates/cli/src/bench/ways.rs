@@ -51,10 +51,11 @@ impl Ways {
         let still = |name, prefix| Way { name, prefix, account: None };
         let mut all =
             vec![still("plain", Vec::new()), still("observe", observe), still("narrow", narrow)];
-        let asked = mechanism::ALL.iter().map(|mechanism| mechanism.name);
-        let asked = asked.filter_map(|name| Some((name, moves.functions_of(name)?)));
+        let asked = mechanism::ALL.iter();
+        let asked = asked.filter_map(|one| Some((one, moves.functions_of(one.name)?)));
         let mut server = None;
-        for (name, functions) in asked {
+        for (definition, functions) in asked {
+            let name = definition.name;
             let mut prefix: Vec<OsString> = Vec::new();
             if name == AUTO {
                 let settings = from.map(|(_, to)| format!("[cores]\nlist = \"{to}\"\n"));
@@ -76,9 +77,12 @@ impl Ways {
             if let Some((_, to)) = from.filter(|_| name != AUTO) {
                 prefix.extend(["--cpus".into(), to.to_string().into()]);
             }
-            let account = directory.join(name).with_extension("json");
-            prefix.extend([json(&account), "--".into()]);
-            all.push(Way { name, prefix, account: Some(account) });
+            // Where threads move, no calls are counted that moved.
+            let moves_calls = definition.moves.is_some_and(|how| !how.specialises);
+            let account = moves_calls.then(|| directory.join(name).with_extension("json"));
+            prefix.extend(account.as_deref().map(json));
+            prefix.push("--".into());
+            all.push(Way { name, prefix, account });
         }
         Ok(Self { all, _server: server })
     }

@@ -20,6 +20,7 @@ mod scan;
 mod scenario;
 mod server;
 mod signals;
+mod specialise;
 mod trace;
 mod victims;
 

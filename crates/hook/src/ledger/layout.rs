@@ -6,7 +6,7 @@ use std::mem::offset_of;
 /// "dimmerlg", as the first bytes of the file.
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"dimmerlg");
 /// Changes with the layout.
-pub(super) const VERSION: u32 = 6;
+pub(super) const VERSION: u32 = 7;
 
 /// The start of the file.
 #[repr(C)]
@@ -125,7 +125,12 @@ struct SlotLayout {
     dropped: u64,
     moved: u64,
     room: u32,
-    unused: [u32; 7],
+    /// The wide phases of the thread: [`crate::PhaseCounts`].
+    to_wide: u32,
+    back: u32,
+    stays: u32,
+    wide_ns: u64,
+    unused: u64,
     /// The number of records ever put into the ring; the next goes to this number modulo
     /// [`RECORDS`].
     head: u64,
@@ -144,7 +149,11 @@ pub(crate) const PERIOD: usize = offset_of!(SlotLayout, period);
 pub(crate) const CLAIMED: usize = offset_of!(SlotLayout, claimed);
 pub(crate) const DROPPED: usize = offset_of!(SlotLayout, dropped);
 pub(crate) const MOVED: usize = offset_of!(SlotLayout, moved);
-pub(super) const ROOM: usize = offset_of!(SlotLayout, room);
+pub(crate) const ROOM: usize = offset_of!(SlotLayout, room);
+pub(crate) const TO_WIDE: usize = offset_of!(SlotLayout, to_wide);
+pub(crate) const BACK: usize = offset_of!(SlotLayout, back);
+pub(crate) const STAYS: usize = offset_of!(SlotLayout, stays);
+pub(crate) const WIDE_NS: usize = offset_of!(SlotLayout, wide_ns);
 pub(crate) const HEAD: usize = offset_of!(SlotLayout, head);
 pub(crate) const TAIL: usize = offset_of!(SlotLayout, tail);
 /// Offset of the ring in a slot.
@@ -206,6 +215,7 @@ const _: () = assert!(SITES_TAKEN == 72 && FILES_LEFT_OUT == 76);
 const _: () = assert!(OBJECT_BASE == 0 && OBJECT_PATH == 8 && OBJECT_PROBLEM == 16);
 const _: () = assert!(OBJECT_BYTES == 32 && TEXT_LENGTH == 4 && TEXT_PLACE_BYTES == 8);
 const _: () = assert!(TID == 0 && PID == 4 && PERIOD == 8 && CLAIMED == 12 && DROPPED == 16);
+const _: () = assert!(TO_WIDE == 36 && BACK == 40 && STAYS == 44 && WIDE_NS == 48);
 const _: () = assert!(MOVED == 24 && ROOM == 32 && HEAD == 64 && TAIL == 128 && RING == 192);
 const _: () = assert!(RECORD_BEGIN == 0 && RECORD_END == 8 && RECORD_SITE == 16);
 const _: () = assert!(RECORD_FLAGS == 20 && CHAIN_AFTER == 24 && CHAIN_BEFORE == 28);

@@ -14,13 +14,14 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use rustix::fs::OFlags;
 
 use super::layout::{
-    BETWEEN, CLAIMED, COUNTER_BYTES, COUNTERS, COUNTING, DECISION_BYTES, DECISIONS_AT,
+    BACK, BETWEEN, CLAIMED, COUNTER_BYTES, COUNTERS, COUNTING, DECISION_BYTES, DECISIONS_AT,
     FILES_LEFT_OUT, HEAD, HEAD_BYTES, HOLDS_UNTIL, INSIDE, LEFT_OUT, LONGEST_TEXT, MAGIC, MAGIC_AT,
     MOVED, MOVES, OBJECT_BASE, OBJECT_BYTES, OBJECT_COUNT, OBJECT_PATH, OBJECT_PROBLEM, OBJECTS,
     OBJECTS_AT, PERIOD, PID, RECORD_BYTES, RECORD_END, RECORDS, RING, ROOM, SITE_BYTES, SITE_COUNT,
-    SITES, SITES_AT, SLOT_COUNT, SLOTS, TAIL, TEXT_BYTES, TEXT_LENGTH, TEXTS_AT, TID, USED_CORES,
-    VERSION, VERSION_AT,
+    SITES, SITES_AT, SLOT_COUNT, SLOTS, STAYS, TAIL, TEXT_BYTES, TEXT_LENGTH, TEXTS_AT, TID,
+    TO_WIDE, USED_CORES, VERSION, VERSION_AT, WIDE_NS,
 };
+use super::phase_counts::PhaseCounts;
 use super::{
     ENDING, ENOUGH, LedgerError, NoRoom, Object, SiteEntry, TimedCall, io_error, path_of, room,
     slot_at, u32_at, u64_at,
@@ -414,6 +415,17 @@ impl Look {
         u64_at(&self.bytes, MOVED)
     }
 
+    /// Its wide phases.
+    #[must_use]
+    pub fn phases(&self) -> PhaseCounts {
+        PhaseCounts {
+            to_wide: u32_at(&self.bytes, TO_WIDE),
+            back: u32_at(&self.bytes, BACK),
+            stays: u32_at(&self.bytes, STAYS),
+            wide_ns: u64_at(&self.bytes, WIDE_NS),
+        }
+    }
+
     /// The number of calls of each function, modulo 2³², by the function's number.
     pub fn calls(&self) -> impl Iterator<Item = u32> {
         let room = u32_at(&self.bytes, ROOM) as usize;
@@ -439,6 +451,13 @@ impl<'a> Orders<'a> {
     #[must_use]
     pub fn used_cores(&self) -> Option<usize> {
         self.used_cores.load(Ordering::Relaxed).checked_sub(1).map(|threads| threads as usize)
+    }
+
+    /// Whether the observer has limited the time for which its orders hold: it does so at its first
+    /// look.
+    #[must_use]
+    pub fn are_limited(&self) -> bool {
+        self.until.load(Ordering::Relaxed) != 0
     }
 
     /// Whether the observer's orders let calls move at this time; see [`Ledger::hold_until`].

@@ -11,4 +11,5 @@ pub(super) const DEFINITION: Definition = Definition {
     prepare: moving::prepare,
 };
 
-pub(super) const HOW: How = How { migrates: false, delegates: true, is_auto: false };
+pub(super) const HOW: How =
+    How { migrates: false, delegates: true, is_auto: false, specialises: false };

@@ -10,4 +10,5 @@ pub(super) const DEFINITION: Definition = Definition {
     prepare: moving::prepare,
 };
 
-pub(super) const HOW: How = How { migrates: true, delegates: false, is_auto: false };
+pub(super) const HOW: How =
+    How { migrates: true, delegates: false, is_auto: false, specialises: false };

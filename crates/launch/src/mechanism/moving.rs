@@ -13,7 +13,7 @@ use dimmer_processor::units::CpuId;
 
 use super::auto::Auto;
 use super::{End, How, Mechanism, Prepared, Setup, delegate, migrate, narrow};
-use crate::account::{Account, Function, Kept};
+use crate::account::{Account, Function, Kept, Summary};
 use crate::chosen::{self, Chosen};
 use crate::forms;
 use crate::leaves::NoLeaf;
@@ -153,7 +153,7 @@ fn set_environment(
     command.envs(observer.environment(&[], Some(plans.directory.path())));
     command.env(dimmer_hook::MOVE, "none");
     command.env(dimmer_runtime::CORES, format_cpu_list(cpus));
-    command.env_remove(dimmer_runtime::ENTRANCE);
+    command.env_remove(dimmer_runtime::ENTRANCE).env_remove(dimmer_runtime::wide::SPECIALISE);
     preload::preload(command)
 }
 
@@ -269,7 +269,7 @@ impl Mechanism for Moving {
         }
     }
 
-    fn finish(mut self: Box<Self>, end: &End) -> Account {
+    fn finish(mut self: Box<Self>, end: &End) -> Summary {
         let End { status, spent } = *end;
         // Processes that outlive the program run their calls in place.
         for place in self.functions.iter().flat_map(|moved| moved.planned.places()) {
@@ -335,7 +335,7 @@ impl Mechanism for Moving {
         account.problems =
             problems.map(|(file, problem)| format!("{}: {problem}", file.display())).collect();
         account.problems.extend(observed.unreadable.iter().cloned());
-        account
+        Summary::Calls(account)
     }
 }
 
@@ -349,7 +349,7 @@ fn moving_ns(seen: &Tally) -> Option<f64> {
 
 impl Planned {
     /// The places of the function's entries.
-    fn places(&self) -> Vec<FunctionPlace> {
+    pub(super) fn places(&self) -> Vec<FunctionPlace> {
         let place = |entry: &PlannedEntry| FunctionPlace {
             file: self.file.clone(),
             address: entry.address,

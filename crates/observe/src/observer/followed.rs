@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use dimmer_hook::{Head, Ledger, Look, OWN_FILE, Object, SiteEntry, Thread};
+use dimmer_hook::{Head, Ledger, Look, OWN_FILE, Object, PhaseCounts, SiteEntry, Thread};
 
 use super::INTERVAL;
 use crate::seen::{FunctionPlace, Observed, ThreadSeen};
@@ -100,6 +100,7 @@ struct FollowedThread {
     process: u32,
     thread: u32,
     moved: u64,
+    phases: PhaseCounts,
     recorder: Option<Recorder>,
 }
 
@@ -193,6 +194,7 @@ impl Followed {
             thread.look(sites, &mut look);
             let own = self.threads.entry(number).or_default();
             (own.process, own.thread, own.moved) = (look.process(), look.tid(), look.moved());
+            own.phases = look.phases();
             let before = own.tally.calls();
             is_changed |= own.count(&look, room);
             let requests = &self.requests;
@@ -229,6 +231,12 @@ impl Followed {
                 all.entry(place.clone()).or_default().merge(tally);
             }
         }
+    }
+
+    /// The wide phases of all its threads.
+    pub(super) fn phases(&self) -> PhaseCounts {
+        let phases = self.threads.values().map(|thread| thread.phases);
+        phases.fold(PhaseCounts::default(), PhaseCounts::and)
     }
 
     /// The processes to which its threads belong.
@@ -292,6 +300,7 @@ impl Followed {
                 clocks: seen.tally.clocks,
                 hooks: Duration::try_from_secs_f64(hooks_ns * 1e-9).unwrap_or_default(),
                 moved: seen.moved,
+                phases: seen.phases,
             });
         }
         if head.is_full() {

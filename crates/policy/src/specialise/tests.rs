@@ -92,7 +92,7 @@ fn a_thread_that_comes_back_at_once_is_moved_ever_more_rarely() {
             .count()
     };
     assert_eq!(moves(&Settings::PAPER), 100_000);
-    // It comes back 5 µs after the first end, and then never is quiet for as long as 2 ms.
+    // It comes back 5 µs after the first end, and then never is quiet for as long as 4 ms.
     assert_eq!(moves(&Settings::learning(Nanos::from_us(20))), 1);
 }
 
@@ -115,8 +115,8 @@ fn a_thread_that_is_always_wide_stays_on_wide_cores() {
             .count()
     };
     assert_eq!(traps(&Settings::PAPER), 2000);
-    // After 2, 8 and 32 ms, and then every 128 ms.
-    assert_eq!(traps(&Settings::learning(Nanos::from_us(20))), 35);
+    // After 2, 4, 8, 16, 32 and 64 ms, and then every 128 ms.
+    assert_eq!(traps(&Settings::learning(Nanos::from_us(20))), 37);
 }
 
 #[test]
@@ -126,10 +126,10 @@ fn what_was_learned_is_forgotten() {
     assert!(thread.calls(false, us(1), &settings));
     assert_eq!(thread.needs(), NARROW);
     thread.uses(L2, us(2), &settings);
-    assert!(!thread.calls(false, us(2001), &settings), "less than the timeout");
-    assert!(thread.calls(false, us(2002), &settings));
+    assert!(!thread.calls(false, us(4001), &settings), "less than twice the timeout");
+    assert!(thread.calls(false, us(4002), &settings));
     assert_eq!((thread.class(), thread.needs()), (Class::Normal, L2));
-    // It was away for longer than the timeout.
+    // It was away for longer than it had to stay.
     thread.uses(L2, us(10_000), &settings);
     assert!(thread.calls(false, us(10_001), &settings));
     assert_eq!(thread.needs(), NARROW);
@@ -297,4 +297,49 @@ fn no_thread_is_lost_or_starves_and_narrow_cores_run_nothing_wide() {
             }
         }
     }
+}
+
+#[test]
+fn hooked_threads_are_quiet_for_longer_than_a_move_pays_before_they_go_back() {
+    let settings = Settings::hooked(Nanos::from_us(20));
+    assert_eq!(settings.timeout, Nanos::from_us(200));
+    assert_eq!(settings.longest, Nanos::from_us(3200));
+    let mut thread = wide_at(0, &settings);
+    assert!(!thread.calls(false, us(150), &settings), "kernel calls are not seen");
+    assert!(!thread.wakes(false, us(199), &settings));
+    thread.uses(L2, us(199), &settings);
+    assert!(!thread.wakes(false, us(398), &settings));
+    assert!(thread.wakes(false, us(399), &settings));
+    assert!(settings.is_long(Nanos::from_us(50)) && !settings.is_long(Nanos::from_us(49)));
+    // Where moves take next to nothing, the paper's timeout is the longest.
+    assert_eq!(Settings::hooked(Nanos::from_ns(100)).longest, Settings::PAPER.timeout);
+}
+
+#[test]
+fn a_hooked_thread_that_comes_back_at_once_stays_longer_each_time_and_forgets_that() {
+    let settings = Settings::hooked(Nanos::from_us(20));
+    let mut now = 0;
+    let mut stay = |away: u64, thread: &mut Thread| {
+        now += away;
+        thread.uses(L2, us(now), &settings);
+        let due = thread.due(&settings).unwrap();
+        let stay = (due - us(now)).ns() / 1000;
+        now += stay;
+        assert!(thread.wakes(false, due, &settings));
+        stay
+    };
+    let mut thread = Thread::new();
+    let stays: Vec<u64> = (0..7).map(|_| stay(100, &mut thread)).collect();
+    assert_eq!(stays, [200, 400, 800, 1600, 3200, 3200, 3200]);
+    assert_eq!([stay(1000, &mut thread), stay(10_000, &mut thread)], [3200, 1600]);
+}
+
+#[test]
+fn nothing_is_learned_from_a_phase_that_was_interrupted() {
+    let settings = Settings::hooked(Nanos::from_us(20));
+    let mut thread = wide_at(0, &settings);
+    thread.interrupted();
+    assert_eq!((thread.class(), thread.due(&settings)), (Class::Normal, None));
+    assert!(thread.uses(L2, us(1), &settings));
+    assert_eq!(thread.due(&settings), Some(us(201)));
 }

@@ -21,29 +21,56 @@ pub struct Settings {
     /// A phase ends after this time without a sign of wide code, if nothing was learned. Where
     /// nothing but the first instruction is seen, that is this time after it.
     pub timeout: Nanos,
-    /// What moving a thread there and back takes. A thread that is wide again sooner than that
-    /// after its phase ended was moved in vain: its next phases last for [`Settings::timeout`] at
-    /// least, then four times as long, and so on up to [`Settings::longest`]. `None`: nothing is
-    /// learned, as in the paper.
-    pub round_trip: Option<Nanos>,
+    /// A thread that is wide again sooner than this after its phase ended was moved in vain: its
+    /// next phases last for twice [`Settings::timeout`] at least, then for twice that, and so on up
+    /// to [`Settings::longest`]. `None`: nothing is learned, as in the paper.
+    pub pays_after: Option<Nanos>,
     /// The longest phase that is learned. A thread that has ceased to execute wide code stays on
     /// wide cores for as long, once.
     pub longest: Nanos,
 }
+
+/// How much longer than a move there and back a phase must be quiet before it ends, and a thread
+/// then stay away, so that the move was not in vain: moves take a tenth of a thread's time at most.
+/// A choice.
+const PAYS_AFTER: u64 = 10;
+
+/// How far that time grows for threads that come back sooner each time. A choice.
+const MOST_DOUBLINGS: u32 = 4;
 
 impl Settings {
     /// The paper's: the next entry into the kernel, else 2 ms.
     pub const PAPER: Self = Self {
         ends: Ends::AtCalls,
         timeout: Nanos::from_ms(2),
-        round_trip: None,
+        pays_after: None,
         longest: Nanos::from_ms(2),
     };
 
-    /// The paper's, with a memory for phases that ended too soon. The longest phase is a guess.
+    /// The paper's, with a memory for phases that ended before a move there and back had paid, which
+    /// takes this long. The longest phase is a guess.
     #[must_use]
     pub const fn learning(round_trip: Nanos) -> Self {
-        Self { round_trip: Some(round_trip), longest: Nanos::from_ms(128), ..Self::PAPER }
+        Self { pays_after: Some(round_trip), longest: Nanos::from_ms(128), ..Self::PAPER }
+    }
+
+    /// For whoever sees each call of wide code and no other, as hooks do, where a move there and
+    /// back takes this long. The longest phase is as long as the paper's timeout at least.
+    #[must_use]
+    pub fn hooked(round_trip: Nanos) -> Self {
+        let pays_after = Nanos::from_ns(round_trip.ns().saturating_mul(PAYS_AFTER));
+        let longest = Nanos::from_ns(pays_after.ns().saturating_mul(1 << MOST_DOUBLINGS));
+        let longest = longest.max(Self::PAPER.timeout);
+        let (ends, timeout) = (Ends::AtTimeout, pays_after);
+        Self { ends, timeout, pays_after: Some(pays_after), longest }
+    }
+
+    /// Whether the ends of a function's calls must be known, as they last this long: while such a
+    /// call goes on, a thread that makes no other looks as if it were quiet. A quarter of the quiet
+    /// time is a choice.
+    #[must_use]
+    pub fn is_long(&self, call: Nanos) -> bool {
+        call.ns() >= self.timeout.ns() / 4
     }
 }
 
@@ -128,19 +155,17 @@ impl Thread {
 
     /// A phase begins: was the end of the last one a mistake?
     fn learn(&mut self, now: Time, settings: &Settings) {
-        let Some(round_trip) = settings.round_trip else { return };
+        let Some(pays_after) = settings.pays_after else { return };
         let Some(ended) = self.ended else { return };
-        let away = now - ended;
-        self.stay = if away < round_trip {
-            let longer = Nanos::from_ns(self.stay.ns().saturating_mul(4));
-            longer.max(settings.timeout).min(settings.longest)
-        } else if away > settings.timeout {
+        let (away, stay) = (now - ended, self.stay.max(settings.timeout));
+        if away < pays_after {
+            let twice = Nanos::from_ns(stay.ns().saturating_mul(2));
+            self.stay = twice.min(settings.longest);
+        } else if away > stay {
             // It forgets what it learned, as it learned it.
-            let shorter = Nanos::from_ns(self.stay.ns() / 4);
-            if shorter < settings.timeout { Nanos::ZERO } else { shorter }
-        } else {
-            self.stay
-        };
+            let half = Nanos::from_ns(self.stay.ns() / 2);
+            self.stay = if half > settings.timeout { half } else { Nanos::ZERO };
+        }
     }
 
     /// It enters the kernel; `has_upper_state`: with valid contents in registers that a narrow core
@@ -167,8 +192,14 @@ impl Thread {
     /// The processor or a hook tells that its wide code has ended, and that it will be quiet for
     /// this long. Returns whether its phase ends: only if moving pays.
     pub fn leaves(&mut self, quiet_for: Nanos, now: Time, settings: &Settings) -> bool {
-        let pays = settings.round_trip.is_none_or(|round_trip| quiet_for > round_trip);
+        let pays = settings.pays_after.is_none_or(|pays_after| quiet_for > pays_after);
         self.phase.is_some() && pays && self.end(now)
+    }
+
+    /// It must have its own affinity now, whatever it executes: its phase is over, and nothing is
+    /// learned from that.
+    pub const fn interrupted(&mut self) {
+        (self.phase, self.ended) = (None, None);
     }
 
     fn end(&mut self, now: Time) -> bool {

@@ -22,5 +22,8 @@ pub(crate) use variadic::gather;
 pub(crate) const ABOUT_THE_THREAD: [c_long; 4] =
     [libc::SYS_fork, libc::SYS_pause, libc::SYS_iopl, libc::SYS_ioperm];
 
+/// Those of them that fork.
+pub(crate) const FORKS: [c_long; 2] = [libc::SYS_fork, libc::SYS_vfork];
+
 /// The first version of glibc on x86-64.
 pub(crate) const FIRST_VERSION: &CStr = c"GLIBC_2.2.5";

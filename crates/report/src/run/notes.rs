@@ -19,16 +19,25 @@ pub fn note(note: &Note, screen: Screen) -> Option<String> {
 fn text(note: &Note) -> Option<String> {
     let line = match note {
         Note::NothingToMove { how, model } => {
-            let what = if how.migrates { "code" } else { "leaf function" };
+            let what = if how.migrates || how.specialises { "code" } else { "leaf function" };
             format!(
                 "{}: nothing to move: by {model}, no {what} of this program costs the code after it anything here.",
                 name(*how)
             )
         }
-        Note::NoCallMoves { how, why } => format!("{}: no call moves: {why}.", name(*how)),
+        Note::NoCallMoves { how, why } => {
+            let what = if how.specialises { "thread" } else { "call" };
+            format!("{}: no {what} moves: {why}.", name(*how))
+        }
         Note::MayMove { how, functions, cpus, takes_ns } => format!(
             "{}: calls of {} may move to cpu {}; there and back takes {}.",
             name(*how),
+            counted(*functions, "function"),
+            format_cpu_list(cpus),
+            time(*takes_ns),
+        ),
+        Note::Specialises { functions, cpus, takes_ns } => format!(
+            "Specialise: threads that call {} go to cpu {}; there and back takes {}.",
             counted(*functions, "function"),
             format_cpu_list(cpus),
             time(*takes_ns),
@@ -64,6 +73,9 @@ fn text(note: &Note) -> Option<String> {
 
 /// The name in messages of how calls are moved.
 pub(super) const fn name(how: How) -> &'static str {
+    if how.specialises {
+        return "Specialise";
+    }
     match (how.delegates, how.migrates) {
         (true, true) => "Delegate, migrate",
         (true, false) => "Delegate",

@@ -8,7 +8,7 @@ use iced_x86::{
     Code, Decoder, DecoderOptions, Encoder, IcedError, Instruction, MemoryOperand, Register,
 };
 
-use super::thread_block::{COUNTDOWN, COUNTED_AT};
+use super::thread_block::{COUNTDOWN, COUNTED_AT, PASSED};
 
 /// The length of the jump over the entry: opcode and a 32-bit distance.
 const JUMP_BYTES: usize = 5;
@@ -47,8 +47,11 @@ pub(crate) struct Place {
 /// How a function's calls are moved.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moving {
-    /// Address of the decision whether they are.
+    /// Address of the decision whether they are, or of the function's gate.
     pub(crate) decision: u64,
+    /// Whether it is a gate, which a thread passes that was there in this round: otherwise, calls
+    /// are moved if the word is not zero.
+    pub(crate) is_gate: bool,
     /// Place, near the stub, of the address of the code for moved calls.
     pub(crate) away_at: u64,
 }
@@ -144,9 +147,20 @@ fn count(place: &Place) -> Result<Vec<u8>, IcedError> {
         code.extend([
             save_r11()?,
             Instruction::with2(Code::Mov_r64_imm64, Register::R11, moving.decision)?,
-            Instruction::with2(Code::Cmp_rm32_imm8, decision, 0)?,
+        ]);
+        let jump = if moving.is_gate {
+            code.extend([
+                Instruction::with2(Code::Mov_r32_rm32, Register::R11D, decision)?,
+                Instruction::with2(Code::Cmp_rm32_r32, own(PASSED), Register::R11D)?,
+            ]);
+            Code::Jb_rel32_64
+        } else {
+            code.push(Instruction::with2(Code::Cmp_rm32_imm8, decision, 0)?);
+            Code::Jne_rel32_64
+        };
+        code.extend([
             restore_r11()?,
-            Instruction::with_branch(Code::Jne_rel32_64, place.rare + MIGRATE_PART as u64)?,
+            Instruction::with_branch(jump, place.rare + MIGRATE_PART as u64)?,
         ]);
     }
     let number = MemoryOperand::with_base_displ(Register::R11, 4 * i64::from(place.site));

@@ -102,6 +102,8 @@ global_asm!(
     "mov rbx, rsp",
     ".cfi_def_cfa rbx, {migrating_bytes}",
     registers::pack!(),
+    "mov rdi, [rbx + {migrating_kept} + {own_at}]",
+    "mov edi, [rdi + {of_site}]",
     "call [rip + {functions} + {begin_migration}]",
     "mov ecx, eax",
     registers::unpack!(),

@@ -15,7 +15,7 @@ use crate::ledger::{Ledger, OwnLedger};
 use crate::plan::PlannedEntry;
 use crate::{
     Hooks, LeafCall, LeafEnd, Mover, SIGNALS_ARE_RIGHT, TimedCall, allow_migration,
-    cut_migration_short, inhibit_migration, slots,
+    cut_migration_short, gate, inhibit_migration, slots,
 };
 
 /// The first instruction of each function below.
@@ -104,7 +104,7 @@ macro_rules! functions {
             }
 
             /// Hooks the functions, in the order above.
-            pub(super) fn hook(mover: Option<Mover>) -> Hooked {
+            pub(super) fn hook(how: Option<How>) -> Hooked {
                 let base = sum as *const () as u64;
                 let at =
                     [sum as *const (), jump as *const (), same as *const (), call as *const ()];
@@ -118,7 +118,7 @@ macro_rules! functions {
                 };
                 let at = super::$module::leaf as *const () as u64 - base;
                 entries.push(PlannedEntry { leaf: Some(leaf), ..PlannedEntry::new(at, 5) });
-                Hooked::new(base, &entries, mover)
+                Hooked::new(base, &entries, how)
             }
         }
     };
@@ -128,6 +128,7 @@ functions!(timed);
 functions!(jumped);
 functions!(migrated);
 functions!(delegated);
+functions!(gated);
 
 /// The processor's numbers of registers.
 const RAX: u16 = 0;
@@ -143,6 +144,14 @@ const JUMP: usize = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 struct Two(u64, u64);
+
+/// What becomes of calls of hooked functions.
+enum How {
+    /// All are moved.
+    Moved,
+    /// They stop at gates.
+    Gated,
+}
 
 /// Hooked functions, and the ledger that counts their calls.
 struct Hooked {
@@ -169,13 +178,15 @@ pub(crate) fn one_at_a_time() -> MutexGuard<'static, ()> {
 }
 
 impl Hooked {
-    fn new(base: u64, entries: &[PlannedEntry], mover: Option<Mover>) -> Self {
+    fn new(base: u64, entries: &[PlannedEntry], how: Option<How>) -> Self {
         let _one_at_a_time = one_at_a_time();
         let directory = tempfile::tempdir().unwrap();
         let ledger = OwnLedger::create(directory.path()).unwrap();
         let mut hooks = Hooks::new(ledger, BTreeSet::new(), None);
-        if let Some(mover) = mover {
-            hooks.move_by(mover, true).unwrap();
+        match how {
+            Some(How::Moved) => hooks.move_by(COUNTING, true).unwrap(),
+            Some(How::Gated) => hooks.stop_at_gates(COUNTING).unwrap(),
+            None => {}
         }
         let object = hooks.ledger().add_objects(&[(base, Path::new("tests"))]).unwrap().start;
         let entries: Vec<(PlannedEntry, &[u8])> =
@@ -309,7 +320,7 @@ static END_OF_CUT: AtomicU32 = AtomicU32::new(0);
 
 /// Counts what it is called for; the thread stays on its kernel thread.
 const COUNTING: Mover = {
-    extern "C" fn begin() -> u32 {
+    extern "C" fn begin(_: u32) -> u32 {
         BEGUN.fetch_add(1, Ordering::Relaxed);
         1
     }
@@ -355,7 +366,7 @@ fn migrated_calls_begin_and_end_a_migration_each() {
         cut_migration_short();
         u64::from(was_away) * 2 + u64::from(is_migrated())
     }
-    let hooked = migrated::hook(Some(COUNTING));
+    let hooked = migrated::hook(Some(How::Moved));
     // The first call gives the thread its counters, at home.
     // SAFETY: the function needs nothing.
     unsafe { migrated::same() };
@@ -388,11 +399,42 @@ fn migrated_calls_begin_and_end_a_migration_each() {
 }
 
 #[test]
+fn a_thread_stops_once_a_round_and_the_end_of_that_call_is_told() {
+    if !can_move() {
+        return;
+    }
+    let hooked = gated::hook(Some(How::Gated));
+    // SAFETY: the function needs nothing.
+    let call = || unsafe { gated::sum(1, 2, 0, 0, 0, 0, 4) };
+    // The first call gives the thread its counters.
+    call();
+    steps();
+    leaves_all_registers(gated::same);
+    assert_eq!((call(), steps()), (9, [2, 2, 0, 0]));
+    gate::let_pass(gate::round());
+    leaves_all_registers(gated::same);
+    assert_eq!((call(), steps()), (9, [0; 4]));
+    gate::next_round();
+    assert_eq!((call(), steps()), (9, [1, 1, 0, 0]));
+    gate::let_pass(gate::round());
+    // That of the first function.
+    gate::stop_all(0, true);
+    // SAFETY: the function needs nothing.
+    unsafe { gated::same() };
+    assert_eq!((call(), steps()), (9, [1, 1, 0, 0]));
+    gate::stop_all(0, false);
+    gate::let_pass(0);
+    assert_eq!((call(), steps()), (9, [1, 1, 0, 0]));
+    assert_eq!(hooked.counted()[..3], [6, 0, 3]);
+    gate::let_pass(0);
+}
+
+#[test]
 fn delegated_calls_run_on_another_thread_with_the_registers_that_they_read() {
     if !can_move() {
         return;
     }
-    let hooked = delegated::hook(Some(COUNTING));
+    let hooked = delegated::hook(Some(How::Moved));
     // SAFETY: the function needs nothing.
     let at_home = unsafe { delegated::leaf(1, 0, 0, 0, 0, 3) };
     assert_eq!(at_home.1, 7, "the first call stays, which gives the thread its counters");

@@ -32,7 +32,9 @@ pub(crate) struct ThreadBlock {
     inhibited: u32,
     /// The row where the thread's next search starts.
     row: u32,
-    unused: u32,
+    /// The round in which the thread last stopped at a gate ([`crate::gate`]), if it may pass
+    /// until the next one.
+    passed: u32,
     /// The row of a call that was left by an exception. The unwinder may still need it. Null if
     /// there is none.
     left: *const (),
@@ -56,6 +58,7 @@ pub(crate) const INTERRUPTS: usize = offset_of!(ThreadBlock, interrupts);
 pub(crate) const KEPT: usize = offset_of!(ThreadBlock, kept);
 pub(crate) const INHIBITED: usize = offset_of!(ThreadBlock, inhibited);
 pub(crate) const ROW: usize = offset_of!(ThreadBlock, row);
+pub(crate) const PASSED: usize = offset_of!(ThreadBlock, passed);
 pub(crate) const LEFT: usize = offset_of!(ThreadBlock, left);
 
 /// Offset in the thread block (symbol `dimmer_hook_thread`, [`thread_offset`] from the FS base) of
@@ -202,6 +205,20 @@ pub extern "C" fn allow_migration() {
             offset = in(reg) thread_offset(),
             inhibited = const INHIBITED,
             options(nostack)
+        );
+    }
+}
+
+/// Lets the calling thread pass the gates of this round and of those before.
+pub(crate) fn set_passed(round: u32) {
+    // SAFETY: the thread's own memory.
+    unsafe {
+        asm!(
+            "mov dword ptr fs:[{offset} + {passed}], {round:e}",
+            offset = in(reg) thread_offset(),
+            passed = const PASSED,
+            round = in(reg) round,
+            options(nostack, preserves_flags)
         );
     }
 }
