@@ -382,7 +382,7 @@ impl<O: Observer> Machine<O> {
             if regions.is_some() {
                 threads[running.thread].calls.ran(level, span);
             }
-            threads[running.thread].ran = threads[running.thread].ran + span;
+            threads[running.thread].ran += span;
             let totals = &mut threads[running.thread].totals;
             let counter = running.segment.counter;
             if totals.instructions.len() <= counter {

@@ -47,8 +47,8 @@ impl Settings {
         longest: Nanos::from_ms(2),
     };
 
-    /// The paper's, with a memory for phases that ended before a move there and back had paid, which
-    /// takes this long. The longest phase is a guess.
+    /// The paper's, with a memory for phases that ended before a move there and back had paid,
+    /// which takes this long. The longest phase is a guess.
     #[must_use]
     pub const fn learning(round_trip: Nanos) -> Self {
         Self { pays_after: Some(round_trip), longest: Nanos::from_ms(128), ..Self::PAPER }

@@ -171,9 +171,9 @@ impl Beside {
     fn is_until(&mut self, now: Moment) {
         let (wide, others) = self.runs.split_at(2);
         match (wide, others) {
-            ([true, true], _) | (_, [true, true]) => self.alike = self.alike + (now - self.since),
+            ([true, true], _) | (_, [true, true]) => self.alike += now - self.since,
             (wide, others) if wide.contains(&true) && others.contains(&true) => {
-                self.mixed = self.mixed + (now - self.since);
+                self.mixed += now - self.since;
             }
             _ => {}
         }
