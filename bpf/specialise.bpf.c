@@ -33,12 +33,22 @@ const volatile u32 nr_cpus = 1;
 const volatile u64 stay_ns = 2000000;
 const volatile bool recording;
 
+struct home {
+	bool has_narrow;	/* what the thread's affinity allows */
+	bool has_wide;
+	bool is_wide;
+	u8 class;		/* the thread's */
+	bool is_none;		/* no allowed processor has its level: it may do what it asks for where it is */
+	u32 level;		/* of the processors where it has rank 0; of all, if there is none */
+};
+
 struct thread {
 	u64 until;		/* when its phase ends by time; 0: it has none */
 	u64 began;		/* when it faulted; 0: it has arrived since */
 	u8 base;		/* its class outside of phases */
 	u8 hint;		/* the last hint that it follows */
 	bool leaving;		/* its phase has ended on a wide processor */
+	struct home queued;	/* what it was when it was put into the queue that it came from last */
 };
 
 struct processor {
@@ -181,27 +191,27 @@ static __always_inline u32 class_of(struct task_struct *p, struct thread *t)
 	return t->base;
 }
 
-struct home {
-	bool has_narrow;	/* what the thread's affinity allows */
-	bool has_wide;
-	bool is_wide;		/* the thread's class */
-	bool is_none;		/* no allowed processor has its level: it may do what it asks for where it is */
-	u32 level;		/* of the processors where it has rank 0; of all, if there is none */
-};
-
-static __always_inline struct home home_of(struct task_struct *p, u32 class, struct cores *all)
+/* Of which levels the processors are that the thread's affinity allows: 1 for narrow, 2 for wide ones. */
+__weak u32 levels_of(struct task_struct *p __arg_trusted)
 {
-	struct home home = { .is_wide = class == CLASS_WIDE };
-	u32 cpu;
+	struct cores *all = the_cores();
+	u32 cpu, levels = 0;
 
-	bpf_for(cpu, 0, nr_cpus) {
-		if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
-			continue;
-		if (level_of(all, cpu))
-			home.has_wide = true;
-		else
-			home.has_narrow = true;
-	}
+	if (!all)
+		return 0;
+	bpf_for(cpu, 0, nr_cpus)
+		if (bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+			levels |= level_of(all, cpu) ? 2 : 1;
+	return levels;
+}
+
+static __always_inline struct home home_of(struct task_struct *p, u32 class)
+{
+	struct home home = { .is_wide = class == CLASS_WIDE, .class = class };
+	u32 levels = levels_of(p);
+
+	home.has_narrow = levels & 1;
+	home.has_wide = levels & 2;
 	if (home.is_wide)
 		home.is_none = !home.has_wide;
 	home.level = home.is_wide ? home.has_wide : !home.has_narrow;
@@ -218,12 +228,20 @@ static __always_inline u32 distance(u32 one, u32 other)
 	return one > other ? one - other : other - one;
 }
 
+/*
+ * What follows are global functions (weak, so that none is inlined), which the kernel verifies once, not for each call:
+ * loading takes a tenth of the time.
+ */
+
 /* The nearest idle processor of a level, now claimed; -1: none. */
-static s32 claim_idle(struct task_struct *p, struct cores *all, u32 level, s32 from)
+__weak s32 claim_idle(struct task_struct *p __arg_trusted, u32 level, s32 from)
 {
+	struct cores *all = the_cores();
 	s32 best = -1;
 	u32 cpu;
 
+	if (!all)
+		return -1;
 	if (from >= 0 && level_of(all, from) == level && may_run(p, from) && scx_bpf_test_and_clear_cpu_idle(from))
 		return from;
 	bpf_for(cpu, 0, nr_cpus) {
@@ -242,42 +260,49 @@ static s32 claim_idle(struct task_struct *p, struct cores *all, u32 level, s32 f
 	return -1;
 }
 
-static void record_choice(struct task_struct *p, struct cores *all, s32 from, s32 chosen)
+/* Begins the record of a choice. What processors run is added by whoever chooses, as it reads it. */
+static struct record *record_choice(struct task_struct *p, struct cores *all, s32 from)
 {
-	struct record *record = bpf_ringbuf_reserve(&decisions, sizeof(*record), 0);
+	struct record *record = recording ? bpf_ringbuf_reserve(&decisions, sizeof(*record), 0) : NULL;
 	u32 cpu;
 
 	if (!record)
-		return;
+		return NULL;
 	record->decision = CHOSEN;
 	record->cpu = from;
-	record->chosen = chosen;
 	record->nr_cpus = nr_cpus < RECORDED_CPUS ? nr_cpus : RECORDED_CPUS;
 	bpf_for(cpu, 0, RECORDED_CPUS) {
 		record->levels[cpu & (RECORDED_CPUS - 1)] = level_of(all, cpu);
 		record->nodes[cpu & (RECORDED_CPUS - 1)] = all->node[cpu & (RECORDED_CPUS - 1)];
-		record->runs[cpu & (RECORDED_CPUS - 1)] = processor_of(cpu)->runs;
 		record->may[cpu & (RECORDED_CPUS - 1)] = may_run(p, cpu);
 	}
-	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
+	return record;
 }
 
 /*
  * The wide processor that is to look for work at once, because this thread is wide; -1: each runs wide threads. One
  * that runs nothing is preferred, then the nearest; if the thread's node has wide processors, one of these.
  */
-static s32 to_interrupt(struct task_struct *p, struct cores *all, s32 from)
+__weak s32 to_interrupt(struct task_struct *p __arg_trusted, s32 from)
 {
+	struct cores *all = the_cores();
 	bool has_own = false, best_runs = false;
-	u32 cpu, node = all->node[from & (MAX_CPUS - 1)];
+	struct record *record;
+	u32 cpu, node;
 	s32 best = -1;
 
+	if (!all)
+		return -1;
+	node = all->node[from & (MAX_CPUS - 1)];
+	record = record_choice(p, all, from);
 	bpf_for(cpu, 0, nr_cpus)
 		if (level_of(all, cpu) && may_run(p, cpu) && all->node[cpu & (MAX_CPUS - 1)] == node)
 			has_own = true;
 	bpf_for(cpu, 0, nr_cpus) {
 		s32 runs = processor_of(cpu)->runs;
 
+		if (record)
+			record->runs[cpu & (RECORDED_CPUS - 1)] = runs;
 		if (!level_of(all, cpu) || !may_run(p, cpu) || runs > 0)
 			continue;
 		if (has_own && all->node[cpu & (MAX_CPUS - 1)] != node)
@@ -289,8 +314,10 @@ static s32 to_interrupt(struct task_struct *p, struct cores *all, s32 from)
 		best = cpu;
 		best_runs = runs >= 0;
 	}
-	if (recording)
-		record_choice(p, all, from, best);
+	if (record) {
+		record->chosen = best;
+		bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
+	}
 	if (best >= 0 && best_runs) {
 		/* The next thread that asks finds it taken. Whatever runs there next says what it is. */
 		processor_of(best)->runs = 1;
@@ -300,11 +327,14 @@ static s32 to_interrupt(struct task_struct *p, struct cores *all, s32 from)
 }
 
 /* An allowed processor of this level for the queue: the one where the thread is, else the nearest. */
-static s32 place(struct task_struct *p, struct cores *all, u32 level, bool any_level, s32 from)
+__weak s32 place(struct task_struct *p __arg_trusted, u32 level, u32 any_level, s32 from)
 {
+	struct cores *all = the_cores();
 	s32 best = -1;
 	u32 cpu;
 
+	if (!all)
+		return -1;
 	bpf_for(cpu, 0, nr_cpus) {
 		if ((!any_level && level_of(all, cpu) != level) || !may_run(p, cpu))
 			continue;
@@ -318,16 +348,20 @@ static s32 place(struct task_struct *p, struct cores *all, u32 level, bool any_l
  * Processors that run nothing look for work. One that is about to be idle has not said so yet, so asking the idle
  * ones alone loses threads until the next event.
  */
-static void kick_idle(struct task_struct *p, struct cores *all, struct home *home)
+__weak s32 kick_idle(struct task_struct *p __arg_trusted, u32 level)
 {
+	struct cores *all = the_cores();
 	u32 cpu;
 
+	if (!all)
+		return 0;
 	bpf_for(cpu, 0, nr_cpus) {
 		if (processor_of(cpu)->runs >= 0 || !may_run(p, cpu))
 			continue;
-		if (home->is_none || level_of(all, cpu) >= home->level)
+		if (level_of(all, cpu) >= level)
 			scx_bpf_kick_cpu(cpu, 0);
 	}
+	return 0;
 }
 
 /* Whether the thread cannot leave its processor now. BPF programs count for the thread that they run in. */
@@ -339,13 +373,13 @@ static __always_inline bool must_stay(struct task_struct *p)
 	return bpf_core_field_exists(p->migration_disabled) && p->migration_disabled > own;
 }
 
-static s32 idle_for(struct task_struct *p, struct cores *all, struct home *home, s32 from)
+static __always_inline s32 idle_for(struct task_struct *p, struct home *home, s32 from)
 {
-	s32 cpu = claim_idle(p, all, home->level, from);
+	s32 cpu = claim_idle(p, home->level, from);
 
 	/* What asks for nothing keeps a wide processor from being idle. */
 	if (cpu < 0 && !home->is_wide && !home->level)
-		cpu = claim_idle(p, all, 1, from);
+		cpu = claim_idle(p, 1, from);
 	return cpu;
 }
 
@@ -358,8 +392,8 @@ s32 BPF_PROG(specialise_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wak
 
 	if (!all)
 		return prev_cpu;
-	home = home_of(p, class_of(p, thread_of(p)), all);
-	cpu = idle_for(p, all, &home, prev_cpu);
+	home = home_of(p, class_of(p, thread_of(p)));
+	cpu = idle_for(p, &home, prev_cpu);
 	if (cpu < 0)
 		return prev_cpu;
 	processor_of(cpu)->rank = -1;
@@ -377,12 +411,15 @@ void BPF_PROG(specialise_enqueue, struct task_struct *p, u64 flags)
 	struct home home;
 
 	if (!all || must_stay(p) || (p->nr_cpus_allowed == 1 && p->flags & KTHREAD)) {
+		processor_of(from)->rank = -1;
 		insert(p, DSQ_LOCAL, SLICE_NS, flags);
 		if (flags & ENQ_LAST)
 			scx_bpf_kick_cpu(from, 0);
 		return;
 	}
-	home = home_of(p, class_of(p, t), all);
+	home = home_of(p, class_of(p, t));
+	if (t)
+		t->queued = home;
 	if (home.is_none)
 		add(STUCK, 1);
 	if (!home.is_wide && home.level)
@@ -390,7 +427,7 @@ void BPF_PROG(specialise_enqueue, struct task_struct *p, u64 flags)
 
 	/* A thread of the user's that is where it belongs and alone stays. */
 	if (!(flags & ENQ_LAST) || level_of(all, from) != home.level) {
-		cpu = idle_for(p, all, &home, from);
+		cpu = idle_for(p, &home, from);
 		if (cpu >= 0) {
 			processor_of(cpu)->rank = -1;
 			insert(p, DSQ_LOCAL_ON | cpu, SLICE_NS, flags);
@@ -409,30 +446,33 @@ void BPF_PROG(specialise_enqueue, struct task_struct *p, u64 flags)
 		return;
 	}
 	if (home.is_wide && !home.is_none) {
-		cpu = to_interrupt(p, all, from);
+		cpu = to_interrupt(p, from);
 		if (cpu >= 0) {
 			insert(p, queue_of(cpu, 1), SLICE_NS, flags);
 			scx_bpf_kick_cpu(cpu, KICK_PREEMPT);
 			return;
 		}
 	}
-	cpu = place(p, all, home.level, home.is_none, from);
+	cpu = place(p, home.level, home.is_none, from);
 	if (cpu < 0) {
 		insert(p, DSQ_LOCAL, SLICE_NS, flags);
 		return;
 	}
 	insert(p, queue_of(cpu, home.is_none ? 0 : home.level), slice, flags);
-	kick_idle(p, all, &home);
+	kick_idle(p, home.level);
 }
 
 /* Takes from the queues of other processors: those of the own node, or those of other nodes. */
-static bool steal(struct cores *all, u32 own, u32 level, bool from_own_node)
+__weak s32 steal(u32 own, u32 level, u32 from_own_node)
 {
+	struct cores *all = the_cores();
 	u32 i;
 
+	if (!all)
+		return 0;
 	bpf_for(i, 1, nr_cpus) {
 		u32 cpu = own + i;
-		bool is_own_node;
+		u32 is_own_node;
 
 		if (cpu >= nr_cpus)
 			cpu -= nr_cpus;
@@ -441,20 +481,20 @@ static bool steal(struct cores *all, u32 own, u32 level, bool from_own_node)
 			continue;
 		if (take(queue_of(cpu, level))) {
 			add(STOLEN, 1);
-			return true;
+			return 1;
 		}
 	}
-	return false;
+	return 0;
 }
 
 /* Takes a thread that is at home on this level, wherever it waits. */
-static bool take_level(struct cores *all, u32 cpu, u32 level, bool others_first)
+static __always_inline bool take_level(u32 cpu, u32 level, bool others_first)
 {
-	if (others_first && steal(all, cpu, level, true))
+	if (others_first && steal(cpu, level, 1))
 		return true;
 	if (take(queue_of(cpu, level)))
 		return true;
-	return steal(all, cpu, level, true) || steal(all, cpu, level, false);
+	return steal(cpu, level, 1) || steal(cpu, level, 0);
 }
 
 SEC("struct_ops/dispatch")
@@ -480,26 +520,26 @@ void BPF_PROG(specialise_dispatch, s32 cpu, struct task_struct *prev)
 			return;
 		own->rank = 0;
 	}
-	if (take_level(all, cpu, level, others_first))
+	if (take_level(cpu, level, others_first))
 		return;
 	own->rank = 1;
-	if (level)
-		take_level(all, cpu, 0, others_first);
+	if (level && take_level(cpu, 0, others_first))
+		return;
+	own->rank = -1;
 }
 
-static void record_taken(struct task_struct *p, struct cores *all, u32 cpu, u32 class, s32 rank)
+static void record_taken(struct home *queued, u32 cpu, u32 level, s32 rank)
 {
-	struct home home = home_of(p, class, all);
 	struct record *record = bpf_ringbuf_reserve(&decisions, sizeof(*record), 0);
 
 	if (!record)
 		return;
 	record->decision = TAKEN;
 	record->cpu = cpu;
-	record->level = level_of(all, cpu);
-	record->class = class;
-	record->has_narrow = home.has_narrow;
-	record->has_wide = home.has_wide;
+	record->level = level;
+	record->class = queued->class;
+	record->has_narrow = queued->has_narrow;
+	record->has_wide = queued->has_wide;
 	record->rank = rank;
 	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
 }
@@ -527,8 +567,8 @@ void BPF_PROG(specialise_running, struct task_struct *p)
 	class = class_of(p, t);
 	own->until = t && level_of(all, cpu) ? t->until : 0;
 	own->runs = class == CLASS_WIDE;
-	if (recording && own->rank >= 0 && !(p->flags & KTHREAD))
-		record_taken(p, all, cpu, class, own->rank);
+	if (recording && t && own->rank >= 0 && !(p->flags & KTHREAD))
+		record_taken(&t->queued, cpu, level_of(all, cpu), own->rank);
 	own->rank = -1;
 }
 

@@ -128,7 +128,7 @@ static bool set_narrow(const unsigned char *is_narrow, int number)
  */
 static bool set_wide(struct cores *cores, const unsigned char *level, int number)
 {
-	unsigned char narrow[MAX_CPUS];
+	unsigned char narrow[MAX_CPUS] = { 0 };
 
 	for (int cpu = 0; cpu < number; cpu++)
 		narrow[cpu] = !level[cpu] && !cores->level[cpu];

@@ -97,7 +97,11 @@ for cpus in ${DIMMER_KERNEL_CPUS:-2 4}; do
     wait "$running" || true
     running=
     cp "$work/console" "$products/console-$cpus"
-    tr -d '\r' <"$work/console" | sed '/^guest: ends/q'
+    tr -d '\r' <"$work/console" | sed '/^guest: ends/q; /^decision: /d'
+    tr -d '\r' <"$work/console" | sed -n 's/^decision: //p' >"$products/decisions-$cpus"
+    # The policy decides it all again.
+    DIMMER_KERNEL_DECISIONS=$products/decisions-$cpus \
+        cargo test --locked --quiet --package dimmer-policy --test it kernel || status=1
     ended=$(tr -d '\r' <"$work/console" | sed -n 's/^guest: ends with //p')
     if [ -z "$ended" ]; then
         echo "test-kernel: no end within $limit s; see $products/console-$cpus" >&2

@@ -10,6 +10,7 @@
 
 #include <linux/delay.h>
 #include <linux/hrtimer.h>
+#include <linux/mutex.h>
 #include <linux/sched/clock.h>
 #include <linux/sched/task.h>
 #include <linux/slab.h>
@@ -19,6 +20,8 @@
 /* How often stays that may end by time are looked at: a fourth of the timeout. */
 #define LOOKS 4
 
+/* Between threads that move and the work that gives back. */
+static DEFINE_MUTEX(affinity_lock);
 static struct workqueue_struct *queue;
 static struct hrtimer timer;
 /* Threads that have yet to move themselves. */
@@ -26,27 +29,46 @@ static atomic_t pending;
 /* Stays whose affinity has not been given back. */
 static atomic_t away;
 
+void affinity_takes(struct stay *stay)
+{
+	if (!xchg(&stay->by_affinity, 1))
+		atomic_inc(&away);
+}
+
+void affinity_forgets(struct stay *stay)
+{
+	if (xchg(&stay->by_affinity, 0))
+		atomic_dec(&away);
+}
+
 static void move(struct callback_head *head)
 {
 	struct stay *stay;
 	cpumask_var_t mask;
+	bool moves;
 
 	if (!alloc_cpumask_var(&mask, GFP_KERNEL))
 		goto out;
+	mutex_lock(&affinity_lock);
+	cpumask_and(mask, current->cpus_ptr, &wide_cpus);
 	rcu_read_lock();
 	stay = stays_find(current);
-	if (stay && !stay->by_affinity)
-		cpumask_copy(&stay->saved, current->cpus_ptr);
-	cpumask_and(mask, current->cpus_ptr, &wide_cpus);
-	if (stay && !cpumask_empty(mask)) {
+	moves = stay && !cpumask_empty(mask);
+	if (moves) {
+		/* Whoever has set it since it was moved has the last word. */
+		if (!stay->by_affinity || !cpumask_equal(current->cpus_ptr, &stay->applied))
+			cpumask_copy(&stay->saved, current->cpus_ptr);
 		cpumask_copy(&stay->applied, mask);
-		if (!stay->by_affinity)
-			atomic_inc(&away);
-		smp_store_release(&stay->by_affinity, true);
+		affinity_takes(stay);
+	} else if (stay) {
+		/* Somebody has left it no wide processor: it may go on where it is, at its next fault. */
+		affinity_forgets(stay);
 	}
 	rcu_read_unlock();
-	if (stay && !cpumask_empty(mask)) {
+	if (moves)
 		set_cpus_allowed_ptr(current, mask);
+	mutex_unlock(&affinity_lock);
+	if (moves) {
 		count(WITHOUT_SCHEDULER);
 		affinity_watch();
 	}
@@ -72,44 +94,56 @@ bool affinity_move(void)
 	return true;
 }
 
-struct ended {
-	struct task_struct *task;
-	struct cpumask saved;
-	struct cpumask applied;
-};
-
 static bool find_ended(struct stay *stay, void *data)
 {
-	struct ended *ended = data;
+	struct task_struct **task = data;
 
-	if (!smp_load_acquire(&stay->by_affinity) || !stay->has_ended)
+	if (!READ_ONCE(stay->by_affinity) || !stay->has_ended)
 		return false;
-	ended->task = get_task_struct(stay->task);
-	cpumask_copy(&ended->saved, &stay->saved);
-	cpumask_copy(&ended->applied, &stay->applied);
-	stay->by_affinity = false;
+	*task = get_task_struct(stay->task);
 	return true;
 }
 
-/* Gives back what ended stays took. First without the wide processors, so that the thread leaves them. */
+/* Gives a thread its affinity back: first without the wide processors, so that it leaves them. */
+static void give_back_to(struct task_struct *task, struct cpumask *saved, struct cpumask *narrow)
+{
+	struct stay *stay;
+	bool is_ours;
+
+	rcu_read_lock();
+	stay = stays_find(task);
+	is_ours = stay && cpumask_equal(task->cpus_ptr, &stay->applied);
+	if (is_ours)
+		cpumask_copy(saved, &stay->saved);
+	rcu_read_unlock();
+	if (is_ours) {
+		cpumask_andnot(narrow, saved, &wide_cpus);
+		if (cpumask_intersects(narrow, cpu_active_mask))
+			set_cpus_allowed_ptr(task, narrow);
+		set_cpus_allowed_ptr(task, saved);
+	}
+	rcu_read_lock();
+	stay = stays_find(task);
+	if (stay)
+		affinity_forgets(stay);
+	rcu_read_unlock();
+}
+
 static void give_back(struct work_struct *work)
 {
-	static struct ended ended;
-	static struct cpumask narrow;
+	static struct cpumask saved, narrow;
+	struct task_struct *task;
 
 	for (;;) {
-		ended.task = NULL;
-		stays_each(find_ended, &ended);
-		if (!ended.task)
-			break;
-		if (cpumask_equal(ended.task->cpus_ptr, &ended.applied)) {
-			cpumask_andnot(&narrow, &ended.saved, &wide_cpus);
-			if (!cpumask_empty(&narrow) && cpumask_intersects(&narrow, cpu_active_mask))
-				set_cpus_allowed_ptr(ended.task, &narrow);
-			set_cpus_allowed_ptr(ended.task, &ended.saved);
-		}
-		put_task_struct(ended.task);
-		atomic_dec(&away);
+		task = NULL;
+		mutex_lock(&affinity_lock);
+		stays_each(find_ended, &task);
+		if (task)
+			give_back_to(task, &saved, &narrow);
+		mutex_unlock(&affinity_lock);
+		if (!task)
+			return;
+		put_task_struct(task);
 	}
 }
 

@@ -16,7 +16,6 @@
 
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
-#include <linux/atomic.h>
 #include <linux/cpumask.h>
 #include <linux/percpu.h>
 #include <linux/sched.h>
@@ -36,11 +35,16 @@ enum count {
 	NR_COUNTS
 };
 
-extern atomic64_t counts[NR_COUNTS];
+DECLARE_PER_CPU(u64 [NR_COUNTS], counts);
 
-static inline void count(enum count which)
+static __always_inline void add(enum count which, u64 number)
 {
-	atomic64_inc(&counts[which]);
+	this_cpu_add(counts[which], number);
+}
+
+static __always_inline void count(enum count which)
+{
+	add(which, 1);
 }
 
 /* narrow.c */
@@ -75,7 +79,6 @@ void stays_fork(struct task_struct *parent, struct task_struct *child);
 void stays_drop(struct task_struct *task);
 
 /* affinity.c */
-struct stay;
 int affinity_init(void);
 void affinity_exit(void);
 /* Moves the current thread to wide processors before it is in user mode again; whether that can be done. */

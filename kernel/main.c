@@ -38,7 +38,7 @@ bool xcr0_follows = true;
 module_param_named(hooks, xcr0_follows, bool, 0444);
 MODULE_PARM_DESC(hooks, "for a test alone: without them, registers are lost");
 
-atomic64_t counts[NR_COUNTS];
+DEFINE_PER_CPU(u64 [NR_COUNTS], counts);
 static struct kobject *directory;
 
 static ssize_t narrow_show(struct kobject *object, struct kobj_attribute *attribute, char *buffer)
@@ -93,7 +93,12 @@ static struct kobj_attribute count_attributes[NR_COUNTS] = {
 
 static ssize_t count_show(struct kobject *object, struct kobj_attribute *attribute, char *buffer)
 {
-	return sysfs_emit(buffer, "%lld\n", (long long)atomic64_read(&counts[attribute - count_attributes]));
+	int which = attribute - count_attributes, cpu;
+	u64 sum = 0;
+
+	for_each_possible_cpu(cpu)
+		sum += per_cpu(counts, cpu)[which];
+	return sysfs_emit(buffer, "%llu\n", sum);
 }
 
 static int add_files(void)

@@ -33,7 +33,7 @@ static struct cpumask narrow_cpus;
 static DEFINE_MUTEX(narrow_lock);
 static int hotplug_state = -1;
 
-static void write_xcr0(u64 value)
+static __always_inline void write_xcr0(u64 value)
 {
 	xsetbv(XCR_XFEATURE_ENABLED_MASK, value);
 	this_cpu_write(xcr0_value, value);

@@ -106,6 +106,7 @@ void stays_drop(struct task_struct *task)
 		hash_del_rcu(&stay->node);
 		raw_spin_unlock_irqrestore(&stays_lock, flags);
 		atomic_dec(&nr_stays);
+		affinity_forgets(stay);
 		kfree_rcu(stay, rcu);
 	}
 	rcu_read_unlock();
@@ -127,15 +128,18 @@ void stays_switch(struct task_struct *next)
 {
 	struct stay *stay = stays_find(next);
 
-	if (!stay || stay->has_moved == !this_cpu_read(xcr0_is_narrow))
+	if (!stay)
 		return;
-	stay->has_moved = !stay->has_moved;
-	if (stay->has_moved) {
-		stay->attempts = 0;
+	if (this_cpu_read(xcr0_is_narrow)) {
+		if (stay->has_moved)
+			count(RETURNS);
+		stay->has_moved = false;
+	} else if (stay->is_waiting) {
 		count(MOVES);
-		atomic64_add(local_clock() - stay->since, &counts[MOVE_NS]);
-	} else {
-		count(RETURNS);
+		add(MOVE_NS, local_clock() - stay->since);
+		stay->is_waiting = false;
+		stay->has_moved = true;
+		stay->attempts = 0;
 	}
 }
 
@@ -147,6 +151,8 @@ void stays_call(void)
 		return;
 	rcu_read_lock();
 	stay = stays_find(current);
+	if (stay && !READ_ONCE(stay->by_affinity))
+		cpumask_clear(&stay->applied);
 	if (stay && !stay->has_ended) {
 		stay->has_ended = true;
 		count(ENDED_BY_CALLS);
@@ -171,13 +177,13 @@ void stays_fork(struct task_struct *parent, struct task_struct *child)
 
 	rcu_read_lock();
 	stay = stays_find(parent);
-	if (stay && stay->by_affinity && cpumask_equal(&child->cpus_mask, &stay->applied)) {
+	if (stay && !cpumask_empty(&stay->applied) && cpumask_equal(&child->cpus_mask, &stay->applied)) {
 		own = stays_add(child);
 		if (own) {
 			cpumask_copy(&own->saved, &stay->saved);
 			cpumask_copy(&own->applied, &stay->applied);
 			own->has_ended = true;
-			smp_store_release(&own->by_affinity, true);
+			affinity_takes(own);
 			affinity_give_back();
 		}
 	}
@@ -197,13 +203,14 @@ static void on_fault(unsigned long ip)
 	struct stay *stay;
 
 	count(FAULTS);
-	if (!cpumask_intersects(current->cpus_ptr, &wide_cpus)) {
-		/* The threads of this kind also tell the scheduler, which must not wait for a wide processor. */
+	stay = stays_find(current);
+	/* An affinity that is being given back leaves out the wide processors for a moment, which is not the thread's. */
+	if (!cpumask_intersects(current->cpus_ptr, &wide_cpus) && !(stay && READ_ONCE(stay->by_affinity))) {
+		/* The scheduler is told, so that it does not wait for a wide processor. */
 		dimmer_xcr0_begins(current, ip);
 		allow(ALLOWED);
 		return;
 	}
-	stay = stays_find(current);
 	if (!stay)
 		stay = stays_add(current);
 	if (!stay) {
@@ -214,7 +221,7 @@ static void on_fault(unsigned long ip)
 	stay->ip = ip;
 	stay->since = local_clock();
 	stay->has_ended = false;
-	stay->has_moved = false;
+	stay->is_waiting = true;
 	if (stay->attempts > attempts_limit) {
 		pr_warn_ratelimited("%s (%d) faulted %u times at %lx and was never moved: allowed where it is\n",
 				    current->comm, current->pid, attempts_limit, ip);

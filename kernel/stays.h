@@ -18,11 +18,16 @@ struct stay {
 	unsigned long ip;
 	/* Faults there since it last ran on a wide processor. */
 	unsigned int attempts;
+	/* Whether it has faulted and not run on a wide processor since; whether it has, and not on a narrow one since. */
+	bool is_waiting;
 	bool has_moved;
 	/* Whether the phase has ended: by a call, by time. */
 	bool has_ended;
-	/* Whether it was moved by its affinity: what that was, and what it was made. */
-	bool by_affinity;
+	/*
+	 * Whether its affinity is not its own: what that was, and what it was made. What it was made is kept until the
+	 * next system call after it was given back: a thread that is being started may still have it.
+	 */
+	int by_affinity;
 	struct cpumask saved;
 	struct cpumask applied;
 };
@@ -33,6 +38,10 @@ void stays_each(bool (*act)(struct stay *stay, void *data), void *data);
 struct stay *stays_find(struct task_struct *task);
 /* A stay for a thread, in the table; %NULL without memory. */
 struct stay *stays_add(struct task_struct *task);
+
+/* affinity.c: the affinity of this stay's thread is `saved`, and to be given back. */
+void affinity_takes(struct stay *stay);
+void affinity_forgets(struct stay *stay);
 
 extern u64 stays_timeout_ns;
 

@@ -9,13 +9,18 @@
 //        wide share MS CPU            how much of its time a thread without wide code is on CPU
 //        wide spin MS CPU             the same with wide code again and again
 //        wide trips FROM TO N         registers kept across moves by affinity: how many are wrong
+//        wide switches MS             how long a pair of processes takes to hand a byte to and fro by pipes (ns)
+//        wide mark N FILE             how long marking and clearing takes by a store to a mapped file (ns)
+//        wide realtime ARGUMENTS      the same as without, by a thread of real time
 //        wide stress THREADS SECONDS  registers compared while threads fault, move, are signalled, fork
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -166,6 +171,45 @@ static int trips(int from, int to, int number) {
     return 0;
 }
 
+static int switches(int ms) {
+    int there[2], back[2];
+    char byte = 0;
+    long number = 0;
+    if (pipe(there) || pipe(back))
+        return 3;
+    pid_t child = fork();
+    if (!child) {
+        close(there[1]);
+        while (read(there[0], &byte, 1) == 1 && write(back[1], &byte, 1) == 1)
+            ;
+        _exit(0);
+    }
+    uint64_t began = now_ns(), now = began;
+    for (; now - began < ms * 1000000ull; now = now_ns(), number++)
+        if (write(there[1], &byte, 1) != 1 || read(back[0], &byte, 1) != 1)
+            return 3;
+    close(there[1]);
+    waitpid(child, 0, 0);
+    printf("handover_ns %ld\n", (long)((now - began) / number));
+    return 0;
+}
+
+static int mark(int number, const char *path) {
+    int file = open(path, O_RDWR);
+    volatile unsigned char *hints = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (hints == MAP_FAILED)
+        return 3;
+    hints[1] = 0;
+    uint64_t began = now_ns();
+    for (int i = 0; i < number; i++) {
+        hints[1] = 1;
+        asm volatile("" ::: "memory");
+        hints[1] = 2;
+    }
+    printf("mark_and_clear_ns %.2f\n", (double)(now_ns() - began) / number);
+    return 0;
+}
+
 static volatile int is_ended;
 static volatile unsigned long total_wrong, total_rounds;
 static unsigned long everywhere;
@@ -236,6 +280,14 @@ static int stress(int threads, int seconds) {
 
 int main(int argc, char **argv) {
     setvbuf(stdout, 0, _IONBF, 0);
+    if (argc > 3 && !strcmp(argv[1], "realtime")) {
+        struct sched_param parameter = {.sched_priority = 10};
+        if (sched_setscheduler(0, SCHED_FIFO, &parameter)) {
+            perror("realtime");
+            return 3;
+        }
+        argv++, argc--;
+    }
     const char *what = argc > 2 ? argv[1] : "";
     int first = argc > 2 ? (int)strtol(argv[2], 0, 0) : 0, second = argc > 3 ? atoi(argv[3]) : 0;
     if (!strcmp(what, "xcr0")) {
@@ -257,6 +309,10 @@ int main(int argc, char **argv) {
         return share(first, second, wide_instruction);
     if (!strcmp(what, "trips") && argc == 5)
         return trips(first, second, atoi(argv[4]));
+    if (!strcmp(what, "switches"))
+        return switches(first);
+    if (!strcmp(what, "mark") && argc == 4)
+        return mark(first, argv[3]);
     if (!strcmp(what, "stress") && argc == 4)
         return stress(first, second);
     fprintf(stderr, "wide: see the first lines of wide.c\n");
