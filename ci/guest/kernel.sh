@@ -211,6 +211,10 @@ under_stress() {
     command wide stress $((cpus * 3)) "$1" >/tmp/stress 2>&1 &
     stress=$!
     shift
+    # Not while its threads are started. While Linux 6.12 ends a scheduler, new threads are of the kernel's own
+    # scheduler already, which comes before sched_ext: if they compute without end, whoever was about to start a thread
+    # never goes on, and the end waits for that. Seen here once in three runs.
+    sleep 1
     while kill -0 "$stress" 2>/dev/null; do
         if [ $# -gt 0 ]; then "$@"; else sleep 0.2; fi
     done

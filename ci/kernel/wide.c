@@ -282,6 +282,10 @@ int main(int argc, char **argv) {
     setvbuf(stdout, 0, _IONBF, 0);
     if (argc > 3 && !strcmp(argv[1], "realtime")) {
         struct sched_param parameter = {.sched_priority = 10};
+        // It begins on the last processor.
+        unsigned long mask = may_run();
+        may_run_on(1ul << (63 - __builtin_clzl(mask)));
+        may_run_on(mask);
         if (sched_setscheduler(0, SCHED_FIFO, &parameter)) {
             perror("realtime");
             return 3;
