@@ -48,7 +48,7 @@ struct thread {
 	u8 base;		/* its class outside of phases */
 	u8 hint;		/* the last hint that it follows */
 	bool leaving;		/* its phase has ended on a wide processor */
-	struct home queued;	/* what it was when it was put into the queue that it came from last */
+	struct home queued;	/* what it was when it was put into a queue; of no level: it was in none */
 };
 
 struct processor {
@@ -418,8 +418,6 @@ void BPF_PROG(specialise_enqueue, struct task_struct *p, u64 flags)
 		return;
 	}
 	home = home_of(p, class_of(p, t));
-	if (t)
-		t->queued = home;
 	if (home.is_none)
 		add(STUCK, 1);
 	if (!home.is_wide && home.level)
@@ -448,6 +446,8 @@ void BPF_PROG(specialise_enqueue, struct task_struct *p, u64 flags)
 	if (home.is_wide && !home.is_none) {
 		cpu = to_interrupt(p, from);
 		if (cpu >= 0) {
+			if (t)
+				t->queued = home;
 			insert(p, queue_of(cpu, 1), SLICE_NS, flags);
 			scx_bpf_kick_cpu(cpu, KICK_PREEMPT);
 			return;
@@ -458,6 +458,8 @@ void BPF_PROG(specialise_enqueue, struct task_struct *p, u64 flags)
 		insert(p, DSQ_LOCAL, SLICE_NS, flags);
 		return;
 	}
+	if (t)
+		t->queued = home;
 	insert(p, queue_of(cpu, home.is_none ? 0 : home.level), slice, flags);
 	kick_idle(p, home.level);
 }
@@ -567,8 +569,10 @@ void BPF_PROG(specialise_running, struct task_struct *p)
 	class = class_of(p, t);
 	own->until = t && level_of(all, cpu) ? t->until : 0;
 	own->runs = class == CLASS_WIDE;
-	if (recording && t && own->rank >= 0 && !(p->flags & KTHREAD))
+	if (recording && t && own->rank >= 0 && (t->queued.has_narrow || t->queued.has_wide))
 		record_taken(&t->queued, cpu, level_of(all, cpu), own->rank);
+	if (t)
+		t->queued.has_narrow = t->queued.has_wide = false;
 	own->rank = -1;
 }
 
