@@ -67,6 +67,7 @@ void xcr0_forget_allowed(void);
 /* hooks.c */
 int hooks_init(bool with_registers);
 void hooks_exit(void);
+unsigned long hooks_missed(void);
 
 /* stays.c */
 int stays_init(unsigned int limit, u64 timeout_ns);

@@ -179,6 +179,17 @@ int hooks_init(bool with_registers)
 	return ret;
 }
 
+/* How often the end of a function was missed. */
+unsigned long hooks_missed(void)
+{
+	unsigned long sum = 0;
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(probes); i++)
+		sum += probes[i].nmissed + probes[i].kp.nmissed;
+	return sum;
+}
+
 void hooks_exit(void)
 {
 	int i;
@@ -187,9 +198,6 @@ void hooks_exit(void)
 		if (!registered[i])
 			continue;
 		unregister_kretprobe(&probes[i]);
-		if (probes[i].nmissed)
-			pr_info("%s: %d ends were missed, each of which left a processor wide for a while\n",
-				probes[i].kp.symbol_name, probes[i].nmissed);
 		registered[i] = false;
 	}
 	if (has_registers)

@@ -72,8 +72,15 @@ static ssize_t wide_show(struct kobject *object, struct kobj_attribute *attribut
 	return sysfs_emit(buffer, "%*pbl\n", cpumask_pr_args(&wide_cpus));
 }
 
+static ssize_t missed_show(struct kobject *object, struct kobj_attribute *attribute, char *buffer)
+{
+	return sysfs_emit(buffer, "%lu\n", hooks_missed());
+}
+
 static struct kobj_attribute narrow_attribute = __ATTR(narrow, 0644, narrow_show, narrow_store);
 static struct kobj_attribute wide_attribute = __ATTR(wide, 0444, wide_show, NULL);
+
+static struct kobj_attribute missed_attribute = __ATTR(missed, 0444, missed_show, NULL);
 
 static ssize_t count_show(struct kobject *object, struct kobj_attribute *attribute, char *buffer);
 
@@ -109,7 +116,8 @@ static int add_files(void)
 	if (!directory)
 		return -ENOMEM;
 	ret = sysfs_create_file(directory, &narrow_attribute.attr) ?:
-	      sysfs_create_file(directory, &wide_attribute.attr);
+	      sysfs_create_file(directory, &wide_attribute.attr) ?:
+	      sysfs_create_file(directory, &missed_attribute.attr);
 	for (i = 0; !ret && i < NR_COUNTS; i++)
 		ret = sysfs_create_file(directory, &count_attributes[i].attr);
 	if (ret)

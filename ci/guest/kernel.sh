@@ -228,7 +228,9 @@ under_stress() {
 }
 part=$((seconds / 6 > 0 ? seconds / 6 : 1))
 
-start --wide 0 && under_stress $((part * 2))
+# Two wide processors where there are enough, so that there is a choice.
+start --wide "$([ "$cpus" -gt 2 ] && echo 0,2 || echo 0)" --record /tmp/decisions && under_stress $((part * 2))
+sort /tmp/decisions | uniq -c | sort -rn | head -n 300 | sed 's/^ *[0-9]* /decision: /'
 say "   sets changed"
 changes() {
     for set in 0-$((last - 1)) "$last" 0,"$last" 0; do
@@ -246,7 +248,12 @@ hotplug() {
     sleep 0.2
 }
 under_stress "$part" hotplug
-is "XCR0 in user mode of processor $last" "$(command wide xcr0 "$last")" 3
+found=$(command wide xcr0 "$last")
+is "XCR0 in user mode of processor $last" "$found" 3
+if [ "$found" != 3 ]; then
+    say "missed $(count missed), narrow $(cat $module/narrow), wide $(cat $module/wide), once more $(command wide xcr0 "$last")"
+    dmesg | grep dimmer_xcr0
+fi
 say "   the scheduler killed and started"
 killed() {
     end -KILL
