@@ -125,22 +125,21 @@ __weak s32 place(struct task_struct *p __arg_trusted, u32 level, u32 any_level, 
 }
 
 /*
- * Processors that run nothing look for work. One that is about to be idle has not said so yet, so asking the idle
- * ones alone loses threads until the next event.
+ * Processors that run nothing look for work, because a thread waits for `target` now. One that is about to be idle has
+ * not said so yet, so asking the idle ones alone loses threads until the next event; and one that has just looked in
+ * vain still seems to run what it ran, so `target` is asked whatever it seems to do.
  */
-__weak s32 kick_idle(struct task_struct *p __arg_trusted, u32 level)
+__weak s32 kick_idle(struct task_struct *p __arg_trusted, u32 level, s32 target)
 {
 	struct cores *all = the_cores();
 	u32 cpu;
 
 	if (!all)
 		return 0;
-	bpf_for(cpu, 0, nr_cpus) {
-		if (processor_of(cpu)->runs >= 0 || !may_run(p, cpu))
-			continue;
-		if (level_of(all, cpu) >= level)
+	bpf_for(cpu, 0, nr_cpus)
+		if (processor_of(cpu)->runs < 0 && may_run(p, cpu) && level_of(all, cpu) >= level)
 			scx_bpf_kick_cpu(cpu, 0);
-	}
+	scx_bpf_kick_cpu(target, KICK_IDLE);
 	return 0;
 }
 

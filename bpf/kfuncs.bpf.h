@@ -12,6 +12,7 @@
 /* Without it, a thread that is alone on its processor is kept there when its slice ends, and enqueue() never asked. */
 #define OPS_ENQ_LAST (1ULL << 1)
 #define ENQ_LAST (1ULL << 41)
+#define KICK_IDLE 1
 #define KICK_PREEMPT 2
 #define TASK_STORAGE_CREATE 1
 #define KTHREAD 0x00200000

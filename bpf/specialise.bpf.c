@@ -107,7 +107,7 @@ void BPF_PROG(specialise_enqueue, struct task_struct *p, u64 flags)
 	if (t)
 		t->queued = home;
 	insert(p, queue_of(cpu, home.is_none ? 0 : home.level), slice, flags);
-	kick_idle(p, home.level);
+	kick_idle(p, home.level, cpu);
 }
 
 SEC("struct_ops/dispatch")

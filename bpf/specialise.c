@@ -260,6 +260,8 @@ static int run(const char *wide, unsigned long stay_us, const char *record)
 	memcpy(cores->level, level, sizeof(level));
 	if (record) {
 		file = fopen(record, "w");
+		if (file)
+			setlinebuf(file);
 		ring = file ? ring_buffer__new(bpf_map__fd(skeleton->maps.decisions), write_record, file, NULL) : NULL;
 		if (!ring)
 			return fails(record);
