@@ -74,7 +74,6 @@ source_archive() {
         return
     fi
     if [ -z "$(find "$shared" -maxdepth 1 -name "${package}_*.deb")" ]; then
-        command -v apt-get >/dev/null || lacks "no apt-get; DIMMER_KERNEL_SOURCE names the source" >&2
         say "downloads $package"
         (cd "$shared" && apt-get -q download "$package" || {
             private_apt update && private_apt download "$package"
@@ -87,6 +86,8 @@ source_archive() {
 exec 9>"$shared/lock"
 flock 9
 
+[ -n "${DIMMER_KERNEL_SOURCE:-}" ] || command -v apt-get >/dev/null ||
+    lacks "no apt-get; DIMMER_KERNEL_SOURCE names the source"
 archive=$(source_archive) || lacks "apt-get download $package: $(tail -n 1 "$shared/download.log")"
 version=$(basename "$archive" | sed 's/^[^_]*_//; s/_all\.deb$//; s/\.tar\.xz$//')
 key=$version-$({ cat "$config"; gcc --version; pahole --version; } | sha256sum | cut -c1-12)
