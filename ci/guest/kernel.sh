@@ -103,18 +103,17 @@ at_least "that was allowed" "$(count allowed)" 1
 before=$(count moves)
 wide rounds 50 0 call
 at_least "of 50 threads moved to the wide processor" "$(($(value moved) + $(value began_on_wide)))" 45
-at_least "came back after a call" "$(value returned)" 5
+at_least "came back after a call" "$(value returned)" 40
 say "move $(value move_us) us, return $(value return_us) us"
 wide rounds 50 0 time
 at_least "of 50 threads moved to the wide processor" "$(($(value moved) + $(value began_on_wide)))" 45
-at_least "came back after a time" "$(value returned)" 5
+at_least "came back after a time" "$(value returned)" 40
 say "move $(value move_us) us, return $(value return_us) us"
-# The kernel's own scheduler may put a thread on the wide processor again, where it stays and faults no more.
-at_least "the module counted moves" "$(($(count moves) - before))" 10
+at_least "the module counted moves" "$(($(count moves) - before))" 60
 at_most "threads that were moved and did not come back" "$(($(count moves) - $(count returns)))" 5
 wide affinity "$all"
 is "affinity given back, to children as well" "$?" 0
-at_least "moves without a scheduler" "$(count without_scheduler)" 10
+at_least "moves without a scheduler" "$(count without_scheduler)" 60
 is "limits reached" "$(count limits)" 0
 
 say "== KVM is loaded later"
