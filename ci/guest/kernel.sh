@@ -302,7 +302,10 @@ dmesg | grep -E 'WARNING|BUG|Oops|Bad FPU|hung|lockup|sched_ext.*(error|stall)' 
     { if [ "$stalls" -gt 0 ]; then grep -v 'runnable task stall'; else cat; fi } >/tmp/bad
 say "of the kernel's own: $(dmesg | grep -c 'WARNING.*kernel/sched/deadline.c')"
 is "lines of the kernel's log that speak of mistakes" "$(wc -l </tmp/bad)" 0
-if [ -s /tmp/bad ]; then dmesg | tail -n 80; fi
+if [ -s /tmp/bad ]; then
+    head -n 20 /tmp/bad
+    dmesg | grep -A 20 WARNING | tail -n 80
+fi
 
 say "== what it costs here, which says nothing of real processors"
 handover() {

@@ -123,6 +123,13 @@ static int rounds(int number, unsigned wide, int by_call) {
     return 0;
 }
 
+// Whether the affinity is this one again, at the latest after two seconds.
+static int is_soon(unsigned long mask) {
+    for (int i = 0; i < 100 && may_run() != mask; i++)
+        usleep(20000);
+    return may_run() == mask;
+}
+
 static int affinity(unsigned long mask) {
     int status = 0;
     may_run_on(mask);
@@ -130,14 +137,12 @@ static int affinity(unsigned long mask) {
         wide_instruction();
         pid_t child = fork();
         if (!child) {
-            usleep(20000);
-            _exit(may_run() != mask);
+            _exit(!is_soon(mask));
         }
         int ended;
         waitpid(child, &ended, 0);
         status |= ended != 0;
-        usleep(20000);
-        status |= (may_run() != mask) << 1;
+        status |= !is_soon(mask) << 1;
     }
     return status;
 }
