@@ -28,10 +28,11 @@ FACE := crates/libdimmer
 FILLED = sed -e 's|@PREFIX@|$(abspath $(PREFIX))|' -e 's|@SYSCONFDIR@|$(SYSCONFDIR)|' -e 's|@VERSION@|$(VERSION)|'
 TO = $(DESTDIR)$(abspath $(PREFIX))
 
-.PHONY: help demo test torture build install install-dimmer install-daemon install-library uninstall
+.PHONY: help demo test test-kernel torture build install install-dimmer install-daemon install-library uninstall
 help:
 	@echo "make demo     what can this machine do, and what does wide SIMD code cost on it?"
 	@echo "make test     every check of the project (cargo xtask ci)"
+	@echo "make test-kernel  core specialisation in a kernel of its own, in QEMU (builds a Linux, once)"
 	@echo "make torture  a hundred real programs with and without Dimmer, for an hour or two"
 	@echo "make build    $(DIMMER)"
 	@echo "make install  installs dimmer, dimmerd, and libdimmer for C and C++, below PREFIX=$(PREFIX)"
@@ -49,6 +50,10 @@ demo:
 test:
 	@./ci/prerequisites.sh checks
 	cargo xtask ci
+
+test-kernel:
+	@./ci/prerequisites.sh kernel
+	./ci/test-kernel.sh
 
 torture: build
 	cargo xtask torture

@@ -6,6 +6,7 @@
 # usage: ci/prerequisites.sh          what a build needs
 #        ci/prerequisites.sh checks   clippy and rustfmt as well
 #        ci/prerequisites.sh guest    a build's, and what ci/guest.sh boots a Linux of its own with
+#        ci/prerequisites.sh kernel   the guest's, and what ci/kernel.sh builds a kernel with
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -147,6 +148,22 @@ want_guest() {
     if may_install && [ "$manager" = apt-get ]; then install_packages qemu-system-x86 busybox-static || true; fi
 }
 
+# Not having them is no reason to stop: ci/kernel.sh says what it lacks.
+want_kernel() {
+    for tool in gcc make flex bison bc pahole xz cpio clang-16; do
+        if ! has "$tool"; then
+            lacks_for_kernel=1
+            break
+        fi
+    done
+    [ -e /usr/include/gelf.h ] && [ -e /usr/include/zlib.h ] && [ -z "${lacks_for_kernel:-}" ] && return
+    clang=clang
+    apt-cache show clang-16 >/dev/null 2>&1 && clang=clang-16
+    if may_install && [ "$manager" = apt-get ]; then
+        install_packages gcc libc6-dev make flex bison bc dwarves xz-utils cpio libelf-dev zlib1g-dev "$clang" || true
+    fi
+}
+
 PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
 need_linker
 need_rust
@@ -154,4 +171,8 @@ finish
 case ${1:-} in
 checks) want_checks ;;
 guest) want_guest ;;
+kernel)
+    want_guest
+    want_kernel
+    ;;
 esac

@@ -34,7 +34,7 @@ use crate::unavailable::Unavailable;
 const WHAT: &str = "dedicated cores by cpusets";
 
 /// Written to a group's member file, it stands for the writing thread (Linux
-/// `kernel/cgroup/cgroup.c`, `cgroup_procs_write_start`).
+/// `linux/kernel/cgroup/cgroup.c`, `cgroup_procs_write_start`).
 const ITSELF: &str = "0";
 
 /// What Dimmer does without cpusets.

@@ -1,8 +1,9 @@
 //! A scheduler in the manner of MuQSS, which papers 001 (§6.1) and 003 (§3.2) ran.
 //!
 //! MuQSS is "the multiple queue skiplist scheduler" of Linux's -ck patches. What is here follows
-//! its source, `kernel/sched/MuQSS.c` of the versions 0.157 and 0.202, for threads of one priority,
-//! with a queue for each core (paper 003 §3.2) and `interactive` set to 0 (paper 001 §6.1).
+//! its source, `linux/kernel/sched/MuQSS.c` of the versions 0.157 and 0.202, for threads of one
+//! priority, with a queue for each core (paper 003 §3.2) and `interactive` set to 0 (paper 001
+//! §6.1).
 //!
 //! Each thread has a deadline. Of those that wait, the one with the earliest runs next. A thread
 //! runs for up to a slice, over as many turns as it takes; then it gets a new slice, and a deadline
