@@ -78,6 +78,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     for line in summary.into_iter().chain(counts.reasons.iter().map(|r| format!("SKIPPED: {r}"))) {
         println!("{line}");
     }
+    println!("not part of this: make test-kernel (builds a Linux), make torture");
     println!("{counts}");
     if !failed.is_empty() {
         bail!("failed: {}", failed.join(", "));
