@@ -89,17 +89,15 @@ impl Sets {
         // With fewer threads than CPUs, each has one; otherwise they share them evenly.
         let all = runnable.iter().sum::<f64>().max((self.cores * self.cpus) as f64);
         let mut left = self.cores;
+        // A thread may ask for the highest level at any time.
+        let mut least = 1;
         for (level, number) in self.wide.iter_mut().enumerate().rev() {
             let part = self.cores as f64 * runnable.get(level + 1).unwrap_or(&0.0) / all;
             if (part - *number as f64).abs() > self.settings.apart {
                 *number = usize::try_from(nearest(part)).unwrap_or(usize::MAX);
             }
-            *number = (*number).min(left);
+            *number = (*number).max(std::mem::take(&mut least)).min(left);
             left -= *number;
-        }
-        // Someone may ask for the highest level at any time.
-        if let Some(highest) = self.wide.last_mut().filter(|highest| **highest == 0) {
-            *highest = 1.min(left);
         }
         self.wide != before
     }
@@ -138,6 +136,8 @@ mod tests {
     #[test]
     fn all_cores_are_wide_if_nothing_else_runs() {
         check(&[[0, 0, 16], [0, 16, 4]], &[[0, 8], [6, 2]]);
+        // But one has the highest level.
+        check(&[[0, 16, 0], [0, 64, 0]], &[[7, 1], [7, 1]]);
     }
 
     #[test]

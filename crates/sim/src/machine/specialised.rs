@@ -322,13 +322,15 @@ impl<O: Observer> Machine<O> {
         for (sets, runnable) in of.sets.iter_mut().zip(&runnable) {
             has_changed |= sets.look(runnable);
         }
+        self.queue.set(Target::Server, Some(self.now + Specialise::LOOK));
+        if !has_changed {
+            return Ok(());
+        }
         let levels: Vec<LicenseLevel> = of.sets.iter().flat_map(Sets::levels).collect();
+        self.scheduler.widen(&levels);
         let before = std::mem::replace(&mut of.levels, levels);
         let changed: Vec<usize> =
             (0..before.len()).filter(|core| before[*core] != of.levels[*core]).collect();
-        if has_changed {
-            self.scheduler.widen(&of.levels);
-        }
         // What runs there may have to go elsewhere, and what waits may have to come.
         for core in changed {
             self.advance(core);
@@ -338,7 +340,6 @@ impl<O: Observer> Machine<O> {
             }
             self.settle(core);
         }
-        self.queue.set(Target::Server, Some(self.now + Specialise::LOOK));
         Ok(())
     }
 }
