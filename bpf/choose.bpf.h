@@ -9,8 +9,8 @@ static __always_inline u32 distance(u32 one, u32 other)
 }
 
 /*
- * What follows are global functions (weak, so that none is inlined), which the kernel verifies once, not for each call:
- * loading takes a tenth of the time.
+ * What follows are global functions (weak, so that none is inlined), which the kernel verifies
+ * once, not for each call: loading takes a tenth of the time.
  */
 
 /* The nearest idle processor of a level, now claimed; -1: none. */
@@ -40,7 +40,9 @@ __weak s32 claim_idle(struct task_struct *p __arg_trusted, u32 level, s32 from)
 	return -1;
 }
 
-/* Begins the record of a choice. What processors run is added by whoever chooses, as it reads it. */
+/*
+ * Begins the record of a choice. to_interrupt() adds what processors run, as it reads it.
+ */
 static struct record *record_choice(struct task_struct *p, struct cores *all, s32 from)
 {
 	struct record *record = recording ? bpf_ringbuf_reserve(&decisions, sizeof(*record), 0) : NULL;
@@ -60,8 +62,9 @@ static struct record *record_choice(struct task_struct *p, struct cores *all, s3
 }
 
 /*
- * The wide processor that is to look for work at once, because this thread is wide; -1: each runs wide threads. One
- * that runs nothing is preferred, then the nearest; if the thread's node has wide processors, one of these.
+ * The wide processor that is to look for work at once, because this thread is wide; -1: each runs
+ * wide threads. One that runs nothing is preferred, then the nearest; if the thread's node has wide
+ * processors, one of these.
  */
 __weak s32 to_interrupt(struct task_struct *p __arg_trusted, s32 from)
 {
@@ -106,7 +109,9 @@ __weak s32 to_interrupt(struct task_struct *p __arg_trusted, s32 from)
 	return best;
 }
 
-/* An allowed processor of this level for the queue: the one where the thread is, else the nearest. */
+/*
+ * An allowed processor of this level for the queue: the one where the thread is, else the nearest.
+ */
 __weak s32 place(struct task_struct *p __arg_trusted, u32 level, u32 any_level, s32 from)
 {
 	struct cores *all = the_cores();
@@ -125,9 +130,10 @@ __weak s32 place(struct task_struct *p __arg_trusted, u32 level, u32 any_level, 
 }
 
 /*
- * Processors that run nothing look for work, because a thread waits for `target` now. One that is about to be idle has
- * not said so yet, so asking the idle ones alone loses threads until the next event; and one that has just looked in
- * vain still seems to run what it ran, so `target` is asked whatever it seems to do.
+ * Processors that run nothing look for work, because a thread waits for `target` now. One that is
+ * about to be idle has not said so yet, so asking the idle ones alone loses threads until the next
+ * event; and one that has just looked in vain still seems to run what it ran, so `target` is asked
+ * whatever it seems to do.
  */
 __weak s32 kick_idle(struct task_struct *p __arg_trusted, u32 level, s32 target)
 {
@@ -143,7 +149,10 @@ __weak s32 kick_idle(struct task_struct *p __arg_trusted, u32 level, s32 target)
 	return 0;
 }
 
-/* Whether the thread cannot leave its processor now. BPF programs count for the thread that they run in. */
+/*
+ * Whether the thread cannot leave its processor now. BPF programs count for the thread that they
+ * run in.
+ */
 static __always_inline bool must_stay(struct task_struct *p)
 {
 	struct task_struct *current = (void *)bpf_get_current_task_btf();

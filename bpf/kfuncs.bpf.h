@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The kernel's functions that the scheduler calls, under the names of 6.12 and of later kernels: each is weak, and
- * the one that exists is called. Constants of the kernel's are here because their types may lack in vmlinux.h.
+ * The kernel's functions that the scheduler calls, under the names of 6.12 and of later kernels:
+ * each is weak, and the one that exists is called. Constants of the kernel's are here because their
+ * types may lack in vmlinux.h.
  */
 #ifndef DIMMER_KFUNCS_BPF_H
 #define DIMMER_KFUNCS_BPF_H
@@ -9,7 +10,10 @@
 #define DSQ_LOCAL 0x8000000000000002ULL
 #define DSQ_LOCAL_ON 0xC000000000000000ULL
 #define OPS_KEEP_BUILTIN_IDLE (1ULL << 0)
-/* Without it, a thread that is alone on its processor is kept there when its slice ends, and enqueue() never asked. */
+/*
+ * Without it, a thread that is alone on its processor is kept there when its slice ends, and
+ * enqueue() never asked.
+ */
 #define OPS_ENQ_LAST (1ULL << 1)
 #define ENQ_LAST (1ULL << 41)
 #define KICK_IDLE 1

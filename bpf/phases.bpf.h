@@ -32,7 +32,10 @@ static int look(void *map, u32 *key, struct stay_alarm *alarm)
 	return 0;
 }
 
-/* The kernel's scheduler classes for ordinary threads; what runs in real time is none of this one's. */
+/*
+ * The kernel's scheduler classes for ordinary threads; what runs in real time is none of this
+ * one's.
+ */
 static __always_inline bool is_ours(struct task_struct *p)
 {
 	u32 policy = p->policy;

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The scheduler of core specialisation (paper 003, section 3.2), for sched_ext of Linux 6.12 and later.
+ * The scheduler of core specialisation (paper 003, section 3.2), for sched_ext of Linux 6.12 and
+ * later.
  *
- * It decides by the rules of crates/policy/src/specialise.rs, for one level: a processor is wide or narrow. Each has
- * two queues, for the threads that are at home on wide processors and for all others. A wide processor takes from the
- * first kind, its own before those of others, and only then from the second; a narrow one from the second alone.
- * Threads become wide when they fault, which the module dimmer_xcr0 tells, or when user space says so (`hints`).
+ * It decides by the rules of crates/policy/src/specialise.rs, for one level: a processor is wide or
+ * narrow. Each has two queues, for the threads that are at home on wide processors and for all
+ * others. A wide processor takes from the first kind, its own before those of others, and only then
+ * from the second; a narrow one from the second alone. Threads become wide when they fault, which
+ * the module dimmer_xcr0 tells, or when user space says so (`hints`).
  *
  * Its work grows with the number of processors: it looks at each of them where it looks for one.
  */
@@ -23,10 +25,16 @@
 
 char _license[] SEC("license") = "GPL";
 
-/* The kernel's default slice, and how soon a thread is asked again that should leave but could not (a guess). */
+/*
+ * The kernel's default slice, and how soon a thread is asked again that should leave but could not
+ * (a guess).
+ */
 #define SLICE_NS 20000000ULL
 #define RETRY_NS 1000000ULL
-/* Every so often, a processor looks into the queues of others first, so that none is forgotten (a guess). */
+/*
+ * Every so often, a processor looks into the queues of others first, so that none is forgotten (a
+ * guess).
+ */
 #define OTHERS_FIRST 16
 
 SEC("struct_ops/select_cpu")
@@ -80,7 +88,10 @@ void BPF_PROG(specialise_enqueue, struct task_struct *p, u64 flags)
 		}
 	}
 	if (flags & ENQ_LAST && may_run(p, from) && (home.is_none || level_of(all, from) >= home.level)) {
-		/* Whoever asks for these must cause the next decision, or the processor idles with the thread queued. */
+		/*
+		 * A scheduler that asks for these must cause the next decision, or the processor
+		 * idles with the thread queued.
+		 */
 		if (level_of(all, from) > home.level)
 			slice = RETRY_NS;
 		add(LAST, 1);
@@ -123,13 +134,16 @@ void BPF_PROG(specialise_dispatch, s32 cpu, struct task_struct *prev)
 	level = level_of(all, cpu);
 	others_first = ++own->dispatches % OTHERS_FIRST == 0;
 	/*
-	 * A narrow processor has such threads only if it was wide a moment ago. It runs them: some may run nowhere else,
-	 * and those that are wide fault and move.
+	 * A narrow processor has such threads only if it was wide a moment ago. It runs them: some
+	 * may run nowhere else, and those that are wide fault and move.
 	 */
 	own->rank = -1;
 	if (others_first && take_left(0))
 		return;
-	/* Where no narrow processor is online, all threads are at home here, and both kinds have their turns. */
+	/*
+	 * Where no narrow processor is online, all threads are at home here, and both kinds have
+	 * their turns.
+	 */
 	if (level && own->dispatches % 2 && !has_narrow(0) && take_level(cpu, 0, others_first))
 		return;
 	own->rank = 0;

@@ -7,9 +7,9 @@
  *        dimmer-specialise hint THREAD wide|normal
  *        dimmer-specialise counts
  *
- * CPUS are as in 0-3,8. `run` stays until a signal ends it. If the module dimmer_xcr0 is loaded, all processors but
- * the wide ones are narrow meanwhile. Maps are below /sys/fs/bpf/dimmer: `hints` can be mapped by any program that may
- * write it, which then says by one store what a thread is.
+ * CPUS are as in 0-3,8. `run` stays until a signal ends it. If the module dimmer_xcr0 is loaded,
+ * all processors but the wide ones are narrow meanwhile. Maps are below /sys/fs/bpf/dimmer: `hints`
+ * can be mapped by any program that may write it, which then says by one store what a thread is.
  */
 #include <errno.h>
 #include <signal.h>
@@ -123,8 +123,8 @@ static bool set_narrow(const unsigned char *is_narrow, int number)
 }
 
 /*
- * First the new wide processors stop being narrow, then the scheduler uses them, then the others become narrow: at no
- * time does it send a wide thread where that faults.
+ * First the new wide processors stop being narrow, then the scheduler uses them, then the others
+ * become narrow: at no time does it send a wide thread where that faults.
  */
 static bool set_wide(struct cores *cores, const unsigned char *level, int number)
 {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What the scheduler knows of threads and processors: its maps, classes, and where a thread is at home. */
+/*
+ * What the scheduler knows of threads and processors: its maps, classes, and where a thread is at
+ * home.
+ */
 #ifndef DIMMER_STATE_BPF_H
 #define DIMMER_STATE_BPF_H
 
@@ -172,7 +175,10 @@ static __always_inline u32 class_of(struct task_struct *p, struct thread *t)
 	return t->base;
 }
 
-/* Of which levels the processors are that are online and that the thread may run on: 1 for narrow, 2 for wide ones. */
+/*
+ * Of which levels the processors are that are online and that the thread may run on: 1 for narrow,
+ * 2 for wide ones.
+ */
 __weak u32 levels_of(struct task_struct *p __arg_trusted)
 {
 	struct cores *all = the_cores();

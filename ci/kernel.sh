@@ -1,15 +1,17 @@
 #!/bin/sh
-# Builds what `make test-kernel` boots: a small Linux 6.12 with sched_ext (Debian's own 6.12 has none), and against it
-# the module of kernel/, the scheduler of bpf/ with its loader, and the programs of the tests.
+# Builds what `make test-kernel` boots: a small Linux 6.12 with sched_ext (Debian's own 6.12 has
+# none), and against it the module of kernel/, the scheduler of bpf/ with its loader, and the
+# programs of the tests.
 #
 # usage: ci/kernel.sh         all of it; prints the directory that has it
 #        ci/kernel.sh linux   the kernel and its tools alone
 #
-# The kernel's source is Debian's package linux-source-6.12: downloaded by apt below target/, not installed. What is
-# built from it stays below target/kernel, by its version and configuration; building takes 5 to 15 minutes once. The
-# library for BPF and bpftool come from the same source, so that they know all that this kernel knows.
-# DIMMER_KERNEL_SOURCE names a linux-source-6.12 package or a linux-source-6.12.tar.xz to be used instead.
-# What is missing is printed after `SKIPPED:`, and fails where CI is set.
+# The kernel's source is Debian's package linux-source-6.12: downloaded by apt below target/, not
+# installed. What is built from it stays below target/kernel, by its version and configuration;
+# building takes 5 to 15 minutes once. The library for BPF and bpftool come from the same source, so
+# that they know all that this kernel knows. DIMMER_KERNEL_SOURCE names a linux-source-6.12 package
+# or a linux-source-6.12.tar.xz to be used instead. What is missing is printed after `SKIPPED:`, and
+# fails where CI is set.
 set -eu
 cd "$(dirname "$0")/.."
 top=$PWD

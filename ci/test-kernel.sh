@@ -1,13 +1,15 @@
 #!/bin/sh
-# Core specialisation in the kernel, tried in QEMU: the kernel, the module and the scheduler that ci/kernel.sh builds, with
-# two processors and with four, which QEMU emulates. ci/guest/kernel.sh has the checks.
+# Core specialisation in the kernel, tried in QEMU: the kernel, the module and the scheduler that
+# ci/kernel.sh builds, with two processors and with four, which QEMU emulates. ci/guest/kernel.sh
+# has the checks.
 #
 # usage: ci/test-kernel.sh           (make test-kernel)
 #
-# DIMMER_KERNEL_SECONDS is how long registers are compared under stress, in each of the guests (60); DIMMER_KERNEL_CPUS
-# names other numbers of processors. Each check is a line; what cannot run is printed after `SKIPPED:`. The last line of
-# each guest has the counts: faults, moves, returns, wrong registers, which must be none, and the wrong registers of a
-# control without hooks, which must be some.
+# DIMMER_KERNEL_SECONDS is how long registers are compared under stress, in each of the guests (60);
+# DIMMER_KERNEL_CPUS names other numbers of processors. Each check is a line; what cannot run is
+# printed after `SKIPPED:`. The last line of each guest has the counts: faults, moves, returns,
+# wrong registers, which must be none, and the wrong registers of a control without hooks, which
+# must be some.
 set -eu
 cd "$(dirname "$0")/.."
 

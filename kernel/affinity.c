@@ -2,8 +2,9 @@
 /*
  * Moving threads by their affinity, where no scheduler of ours does it.
  *
- * A thread that faults may then run on wide processors alone, until its phase ends; programs see that if they ask for
- * their affinity meanwhile. Whoever sets it meanwhile is not overruled: then nothing is given back.
+ * A thread that faults may then run on wide processors alone, until its phase ends; programs see
+ * that if they ask for their affinity meanwhile. An affinity that is set meanwhile stays: then
+ * nothing is given back.
  */
 #include "dimmer_xcr0.h"
 #include "stays.h"
@@ -55,7 +56,7 @@ static void move(struct callback_head *head)
 	stay = stays_find(current);
 	moves = stay && !cpumask_empty(mask);
 	if (moves) {
-		/* Whoever has set it since it was moved has the last word. */
+		/* An affinity that was set since it was moved stays. */
 		if (!stay->by_affinity || !cpumask_equal(current->cpus_ptr, &stay->applied))
 			cpumask_copy(&stay->saved, current->cpus_ptr);
 		cpumask_copy(&stay->applied, mask);

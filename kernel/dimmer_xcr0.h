@@ -4,12 +4,12 @@
  *
  * main.c	loading, and what refuses it; /sys/kernel/dimmer_xcr0
  * narrow.c	which processors are narrow, and what XCR0 holds on each
- * hooks.c	where the kernel is about to save or restore registers, switches threads, or enters a system call
+ * hooks.c	where the kernel saves or restores registers, switches threads, or is called
  * stays.c	threads that have executed wide code: faults, moves and returns
  * affinity.c	moving threads by their affinity, where no scheduler of ours does it
  *
- * "Narrow" and "wide" are said of processors and of XCR0: a narrow value lacks the components of registers that
- * wide code needs, so that its first instruction faults.
+ * "Narrow" and "wide" are said of processors and of XCR0: a narrow value lacks the components of
+ * registers that wide code needs, so that its first instruction faults.
  */
 #ifndef DIMMER_XCR0_H
 #define DIMMER_XCR0_H
@@ -82,7 +82,10 @@ void stays_drop(struct task_struct *task);
 /* affinity.c */
 int affinity_init(void);
 void affinity_exit(void);
-/* Moves the current thread to wide processors before it is in user mode again; whether that can be done. */
+/*
+ * Moves the current thread to wide processors before it is in user mode again; whether that can be
+ * done.
+ */
 bool affinity_move(void);
 /* Affinities of ended stays are given back soon. */
 void affinity_give_back(void);

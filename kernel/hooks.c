@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Where the kernel is about to save or restore registers, switches threads, or enters a system call.
+ * Where the kernel is about to save or restore registers, switches threads, or enters a system
+ * call.
  *
  *	sched_switch			before the switch saves the registers: full
  *	kernel_fpu_begin_mask		saves them, and then uses them itself: full
  *	switch_fpu_return		restores them on the way to user mode: narrow after it
  *	the five of `touches`		save or restore them in between: full before, narrow after
  *
- * What makes XCR0 full must never be left out. So it hangs on ftrace itself: kprobes are skipped inside other probes,
- * kretprobes if too many threads are within the function, and both if ftrace is switched off, which FL_PERMANENT
- * forbids. What makes it narrow may be left out: the processor stays wide until its next switch.
+ * What makes XCR0 full must never be left out. So it hangs on ftrace itself: kprobes are skipped
+ * inside other probes, kretprobes if too many threads are within the function, and both if ftrace
+ * is switched off, which FL_PERMANENT forbids. What makes it narrow may be left out: the processor
+ * stays wide until its next switch.
  */
 #include "dimmer_xcr0.h"
 
@@ -163,7 +165,7 @@ static int add_registers(void)
 
 /**
  * hooks_init() - hooks the kernel
- * @with_registers: also where it saves and restores registers; without, registers are lost: for a test alone
+ * @with_registers: also where it saves and restores registers; without, they are lost (a test)
  */
 int hooks_init(bool with_registers)
 {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * dimmer_xcr0: code that asks for wide registers faults on narrow processors, so that it can be moved to wide ones
- * before it slows down what shares the processor with it (core specialisation; the paper's section 3.1).
+ * dimmer_xcr0: code that asks for wide registers faults on narrow processors, so that it can be
+ * moved to wide ones before it slows down what shares the processor with it (core specialisation;
+ * the paper's section 3.1).
  *
- * This file: loading, and what refuses it; /sys/kernel/dimmer_xcr0. Each refusal is a line in the kernel's log.
+ * This file: loading, and what refuses it; /sys/kernel/dimmer_xcr0. Each refusal is a line in the
+ * kernel's log.
  */
 #include "dimmer_xcr0.h"
 
@@ -125,7 +127,10 @@ static int add_files(void)
 	return ret;
 }
 
-/* KVM keeps its own idea of what XCR0 holds outside of guests. Its modules come before those for each vendor. */
+/*
+ * KVM keeps its own idea of what XCR0 holds outside of guests. Its modules come before those for
+ * each vendor.
+ */
 static bool is_kvm(const char *name)
 {
 	return !strcmp(name, "kvm") || !strncmp(name, "kvm_", 4);
@@ -155,7 +160,9 @@ static bool has_kvm(void)
 	return found;
 }
 
-/* Values of XCR0 that the processor refuses (Intel SDM, volume 1, section 13.3) are refused here. */
+/*
+ * Values of XCR0 that the processor refuses (Intel SDM, volume 1, section 13.3) are refused here.
+ */
 static const char *wrong_components(u64 has)
 {
 	u64 stays = has & ~components;
@@ -237,7 +244,10 @@ static void __exit dimmer_xcr0_exit(void)
 {
 	kobject_put(directory);
 	unregister_module_notifier(&module_block);
-	/* Nothing faults any more; then threads get their affinity back, while forks are still seen; then the hooks. */
+	/*
+	 * Nothing faults any more; then threads get their affinity back, while forks are still
+	 * seen; then the hooks.
+	 */
 	narrow_set(cpu_none_mask);
 	affinity_exit();
 	hooks_exit();

@@ -2,12 +2,13 @@
 /*
  * Which processors are narrow, and what XCR0 holds on each.
  *
- * XCR0 is narrow in user mode alone. The kernel saves and restores all registers of a thread by XSAVE and XRSTOR,
- * and XRSTOR faults if what was saved has a component that XCR0 lacks; so XCR0 is full whenever the kernel does
- * that. hooks.c says when.
+ * XCR0 is narrow in user mode alone. The kernel saves and restores all registers of a thread by
+ * XSAVE and XRSTOR, and XRSTOR faults if what was saved has a component that XCR0 lacks; so XCR0 is
+ * full whenever the kernel does that. hooks.c says when.
  *
- * The kernel writes XCR0 where a processor comes (comes()), and on the one that is left where the machine sleeps, when
- * it wakes: before that it has begun to use these registers (kernel_fpu_begin), so XCR0 is known to be full.
+ * The kernel writes XCR0 where a processor comes (comes()), and on the one that is left where the
+ * machine sleeps, when it wakes: before that it has begun to use these registers
+ * (kernel_fpu_begin), so XCR0 is known to be full.
  */
 #include "dimmer_xcr0.h"
 
@@ -22,7 +23,10 @@
 DEFINE_PER_CPU(u64, xcr0_value);
 /* Whether user mode is to be narrow here. */
 DEFINE_PER_CPU(bool, xcr0_is_narrow);
-/* The thread that may execute wide code here, for as long as it runs here; compared, never followed. */
+/*
+ * The thread that may execute wide code here, for as long as it runs here; compared, never
+ * followed.
+ */
 static DEFINE_PER_CPU(struct task_struct *, allowed);
 
 u64 xcr0_full;
@@ -67,8 +71,8 @@ void xcr0_forget_allowed(void)
 }
 
 /*
- * A processor has come. Runs there, in a thread of the kernel's: the thread of the user's that is next passes the
- * hooks, which make XCR0 what it is to be.
+ * A processor has come. Runs there, in a thread of the kernel's: the thread of the user's that is
+ * next passes the hooks, which make XCR0 what it is to be.
  */
 static int comes(unsigned int cpu)
 {
@@ -101,8 +105,8 @@ static int goes(unsigned int cpu)
 }
 
 /*
- * Runs on the processor, in a thread of the kernel's, so the thread of the user's that ran there is switched to
- * again and passes the hooks.
+ * Runs on the processor, in a thread of the kernel's, so the thread of the user's that ran there is
+ * switched to again and passes the hooks.
  */
 static long apply(void *unused)
 {

@@ -2,12 +2,13 @@
 /*
  * Threads that have executed wide code: faults, moves and returns.
  *
- * Wide code on a narrow processor faults (#UD) before it does anything. The fault is swallowed, and the thread moves
- * to a wide processor, where the instruction is executed again. No instruction is decoded: what no processor knows
- * faults on the wide one again, and the program gets its signal.
+ * Wide code on a narrow processor faults (#UD) before it does anything. The fault is swallowed, and
+ * the thread moves to a wide processor, where the instruction is executed again. No instruction is
+ * decoded: what no processor knows faults on the wide one again, and the program gets its signal.
  *
- * A scheduler of BPF decides where the thread goes. It attaches to dimmer_xcr0_begins() and dimmer_xcr0_ends() and
- * answers by dimmer_xcr0_taken(). Without an answer the thread is moved by its affinity (affinity.c).
+ * A scheduler of BPF decides where the thread goes. It attaches to dimmer_xcr0_begins() and
+ * dimmer_xcr0_ends() and answers by dimmer_xcr0_taken(). Without an answer the thread is moved by
+ * its affinity (affinity.c).
  */
 #include "dimmer_xcr0.h"
 #include "stays.h"
@@ -20,7 +21,9 @@
 #include <linux/slab.h>
 #include <asm/trapnr.h>
 
-/* One lock for the table: it is taken when a thread faults for the first time, and when it exits. */
+/*
+ * One lock for the table: it is taken when a thread faults for the first time, and when it exits.
+ */
 static DEFINE_HASHTABLE(stays, 10);
 static DEFINE_RAW_SPINLOCK(stays_lock);
 static atomic_t nr_stays;
@@ -44,7 +47,10 @@ noinline void dimmer_xcr0_ends(struct task_struct *task)
 }
 
 __bpf_kfunc_start_defs();
-/* The scheduler's answer: it moves the thread when the thread gives up its processor, which is at once. */
+/*
+ * The scheduler's answer: it moves the thread when the thread gives up its processor, which is at
+ * once.
+ */
 __bpf_kfunc void dimmer_xcr0_taken(void)
 {
 	this_cpu_write(taken, true);
@@ -170,7 +176,10 @@ void stays_call(void)
 	rcu_read_unlock();
 }
 
-/* A thread that is started by one on a wide processor must not keep the affinity that this one has for a while. */
+/*
+ * A thread that is started by one on a wide processor must not keep the affinity that this one has
+ * for a while.
+ */
 void stays_fork(struct task_struct *parent, struct task_struct *child)
 {
 	struct stay *stay, *own;
@@ -204,9 +213,12 @@ static void on_fault(unsigned long ip)
 
 	count(FAULTS);
 	stay = stays_find(current);
-	/* An affinity that is being given back leaves out the wide processors for a moment, which is not the thread's. */
+	/*
+	 * An affinity that is being given back leaves out the wide processors for a moment, which
+	 * is not the thread's.
+	 */
 	if (!cpumask_intersects(current->cpus_ptr, &wide_cpus) && !(stay && READ_ONCE(stay->by_affinity))) {
-		/* The scheduler is told, so that it does not wait for a wide processor. */
+		/* The scheduler learns of it, and does not wait for a wide processor. */
 		dimmer_xcr0_begins(current, ip);
 		allow(ALLOWED);
 		return;

@@ -18,14 +18,18 @@ struct stay {
 	unsigned long ip;
 	/* Faults there since it last ran on a wide processor. */
 	unsigned int attempts;
-	/* Whether it has faulted and not run on a wide processor since; whether it has, and not on a narrow one since. */
+	/*
+	 * Whether it has faulted and not run on a wide processor since; whether it has, and not on
+	 * a narrow one since.
+	 */
 	bool is_waiting;
 	bool has_moved;
 	/* Whether the phase has ended: by a call, by time. */
 	bool has_ended;
 	/*
-	 * Whether its affinity is not its own: what that was, and what it was made. What it was made is kept until the
-	 * next system call after it was given back: a thread that is being started may still have it.
+	 * Whether its affinity is not its own: what that was, and what it was made. What it was
+	 * made is kept until the next system call after it was given back: a thread that is being
+	 * started may still have it.
 	 */
 	int by_affinity;
 	struct cpumask saved;

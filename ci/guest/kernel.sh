@@ -1,5 +1,6 @@
-# The checks of core specialisation in the kernel: run by ci/test-kernel.sh, as root of a guest that nobody else uses. AVX
-# (component 4 of XCR0) stands for AVX-512, which QEMU does not emulate. Processor 0 is wide unless said otherwise.
+# The checks of core specialisation in the kernel: run by ci/test-kernel.sh, as root of a guest of
+# their own. AVX (component 4 of XCR0) stands for AVX-512, which QEMU does not emulate.
+# Processor 0 is wide unless said otherwise.
 module=/sys/kernel/dimmer_xcr0
 failed=0
 skipped=0
@@ -164,8 +165,9 @@ if start --wide 0 --stay-us 50000 --record /tmp/decisions; then
     wait "$spinner"
     at_least "the scheduler knew" "$(scheduler_count pinned)" 1
 
-    # A thread that computes with wide registers is there more than another, although it leaves at each system call (that
-    # is what asking for the time is here, where the guest's clock is no time stamp).
+    # A thread that computes with wide registers is there more than another, although it leaves at
+    # each system call (that is what asking for the time is here, where the guest's clock is no time
+    # stamp).
     command wide spin 3000 0 >/tmp/wide &
     spinner=$!
     sleep 0.3
@@ -214,9 +216,10 @@ under_stress() {
     command wide stress $((cpus * 3)) "$1" >/tmp/stress 2>&1 &
     stress=$!
     shift
-    # Not while its threads are started. While Linux 6.12 ends a scheduler, new threads are of the kernel's own
-    # scheduler already, which comes before sched_ext: if they compute without end, whoever was about to start a thread
-    # never goes on, and the end waits for that. Seen here once in three runs.
+    # Not while its threads are started. While Linux 6.12 ends a scheduler, new threads are of the
+    # kernel's own scheduler already, which comes before sched_ext: if they compute without end,
+    # a thread that was about to start another never goes on, and the end waits for it. Seen here once
+    # in three runs.
     sleep 1
     while kill -0 "$stress" 2>/dev/null; do
         if [ $# -gt 0 ]; then "$@"; else sleep 0.2; fi
@@ -297,7 +300,8 @@ is "wrong registers in $rounds rounds" "$wrong" 0
 at_least "rounds" "$rounds" $((seconds * 10))
 
 say "== what the kernel's log has"
-# One is the kernel's own: its bandwidth of fair servers underflows where processors go under sched_ext.
+# One is the kernel's own: its bandwidth of fair servers underflows where processors go under
+# sched_ext.
 dmesg | grep -E 'WARNING|BUG|Oops|Bad FPU|hung|lockup|sched_ext.*(error|stall)' | grep -v 'kernel/sched/deadline.c' |
     { if [ "$stalls" -gt 0 ]; then grep -v 'runnable task stall'; else cat; fi } >/tmp/bad
 say "of the kernel's own: $(dmesg | grep -c 'WARNING.*kernel/sched/deadline.c')"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-// A module with KVM's name and the function by which dimmer_xcr0 knows it, and nothing else: for the tests.
+// A module with KVM's name and the function by which dimmer_xcr0 knows it, and nothing else: for
+// the tests.
 #include <linux/module.h>
 
 void kvm_get_kvm(void);

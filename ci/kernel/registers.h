@@ -1,4 +1,5 @@
-// Wide code of the tests of core specialisation: all sixteen 256-bit registers, and what they must hold.
+// Wide code of the tests of core specialisation: all sixteen 256-bit registers, and what they must
+// hold.
 #ifndef REGISTERS_H
 #define REGISTERS_H
 
@@ -17,8 +18,9 @@ struct registers {
     "rax", "rcx", "rdx", "rsi", "rdi", "r10", "r11", "memory", "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5",   \
         "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15"
 
-// Loads all registers, makes a system call, spins, stores the lower halves by code that is not wide, makes another
-// call, and stores all. The calls are of the kind that has three arguments; one that ends phases is enough.
+// Loads all registers, makes a system call, spins, stores the lower halves by code that is not
+// wide, makes another call, and stores all. The calls are of the kind that has three arguments; one
+// that ends phases is enough.
 __attribute__((noinline)) static void hold(const struct registers *in, struct registers *halfway, struct registers *out,
                                            const long *first, const long *second, long spins) {
     asm volatile(EACH(LOAD) "mov 0(%[first]), %%rax\n\t"

@@ -1,18 +1,18 @@
-// What the tests of core specialisation run in their guest. Prints what it finds, as `name value` where a number is
-// compared; ends with 0 if all is as it must be.
+// What the tests of core specialisation run in their guest. Prints what it finds, as `name value`
+// where a number is compared; ends with 0 if all is as it must be.
 //
 // usage: wide xcr0 CPU                what XCR0 holds there in user mode
-//        wide illegal CPU             whether an unknown instruction still ends a program by its signal
-//        wide runs CPU                wide code of a thread that may run there alone; on which processor it ran
-//        wide rounds N WIDE call|time wide code, N times, and then a call or nothing; where it was before, after, later
-//        wide affinity CPUS           whether the affinity is CPUS (a mask) again after phases, also a child's
+//        wide illegal CPU             whether an unknown instruction still ends a program
+//        wide runs CPU                wide code of a thread that may run there alone: where it ran
+//        wide rounds N WIDE call|time wide code, N times, then a call or nothing: where it was
+//        wide affinity CPUS           whether the affinity is CPUS (a mask) again after phases
 //        wide share MS CPU            how much of its time a thread without wide code is on CPU
 //        wide spin MS CPU             the same with wide code again and again
 //        wide trips FROM TO N         registers kept across moves by affinity: how many are wrong
-//        wide switches MS             how long a pair of processes takes to hand a byte to and fro by pipes (ns)
-//        wide mark N FILE             how long marking and clearing takes by a store to a mapped file (ns)
+//        wide switches MS             how long handing a byte to and fro by pipes takes (ns)
+//        wide mark N FILE             how long a store to a mapped file and its clearing take (ns)
 //        wide realtime ARGUMENTS      the same as without, by a thread of real time
-//        wide stress THREADS SECONDS  registers compared while threads fault, move, are signalled, fork
+//        wide stress THREADS SECONDS  registers compared while threads fault, move and fork
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -92,7 +92,8 @@ static int rounds(int number, unsigned wide, int by_call) {
         unsigned before, after, later;
         uint64_t start = stamp(&before);
         if (before == wide) {
-            // A scheduler may have put it there, as it does with threads that are not wide. It begins elsewhere.
+            // A scheduler may have put it there, as it does with threads that are not wide. It
+            // begins elsewhere.
             may_run_on(1ul << (63 - __builtin_clzl(mask)));
             may_run_on(mask);
             start = stamp(&before);

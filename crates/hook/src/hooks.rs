@@ -111,9 +111,9 @@ impl Hooks {
         self.prepare_to_move(mover, |form| Moves { all, have_gates: false, form })
     }
 
-    /// From now on, functions that are hooked later have a gate ([`crate::gate`]): `mover` is asked
-    /// at the first call of each round that a thread makes, and is told the end of that call if it
-    /// wants to. Whatever is decided, calls are not moved otherwise.
+    /// From now on, functions that are hooked later have a gate ([`crate::gate`]): hooks ask
+    /// `mover` at the first call of each round that a thread makes, and report the end of that call
+    /// if it wants to know. Whatever is decided, calls are not moved otherwise.
     ///
     /// # Errors
     /// [`CannotMove`].
@@ -317,8 +317,8 @@ impl Hooks {
         Ok(entries.len() - patches.len())
     }
 
-    /// The word that tells whether a call of this function goes on in its stub, and whether that is
-    /// a gate; `None`: all do.
+    /// The word that decides whether a call of this function goes on in its stub, and whether that
+    /// is a gate; `None`: all do.
     fn moving(&self, site: u32) -> Option<(u64, bool)> {
         let decision = self.ledger.decision_at(site)?;
         if self.moves.is_some_and(|moves| moves.have_gates) {

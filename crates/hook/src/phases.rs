@@ -1,5 +1,5 @@
 //! What a thread's slot in the ledger holds of its wide phases, for the thread itself and for
-//! whoever ends them in its process.
+//! the thread of its process that ends them.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -119,9 +119,9 @@ pub fn begin() -> Begun {
         }
     }
     if let Some(record) = own_record() {
-        // Written before the thread reads whether it is there: whoever gives the affinity back
-        // reads in the other order. If both miss each other, the thread goes again at its next
-        // call of the next round.
+        // Written before the thread reads whether it is there: the watch, which gives the affinity
+        // back, reads in the other order. If both miss each other, the thread goes again at its
+        // next call of the next round.
         record.note_call(now(), true);
         if record.is_away() {
             return Begun::Wide(record.thread());

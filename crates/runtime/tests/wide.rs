@@ -114,7 +114,7 @@ fn threads_go_to_wide_cpus_and_get_back_what_they_had() {
     std::thread::spawn(|| assert!(matches!(wide::begin(), Begun::Wide(_)))).join().unwrap();
     assert_eq!(events(), [Event::Goes]);
 
-    // Once nobody decides, all come back, and none goes.
+    // Once no decision is renewed, all come back, and none goes.
     assert_eq!(wide::begin(), Begun::Wide(own));
     HOLDS.store(false, Ordering::Relaxed);
     assert!(wait_for(|| may() == all), "{:?}", may());

@@ -137,13 +137,13 @@ const SPECIALISATION: &[Change] = &[
         what: "a page takes twice as long",
         ids: &["R003-01", "R003-04", "R003-05", "R003-14"],
         rows: specialised::web,
-        change: |inputs| inputs.edit = |load| load.with_longer_pages(2),
+        change: |inputs| inputs.edit = |load| load.with_pages(2.0),
     },
     Change {
         what: "a page takes four times as long",
         ids: &["R003-01", "R003-04", "R003-05", "R003-14"],
         rows: specialised::web,
-        change: |inputs| inputs.edit = |load| load.with_longer_pages(4),
+        change: |inputs| inputs.edit = |load| load.with_pages(4.0),
     },
     Change {
         what: "threads have no data in caches",
@@ -192,13 +192,13 @@ const LIBRARY: &[Change] = &[
         what: "a page takes half as long",
         ids: &["R001-11", "R001-11b", "R001-12", "R001-14"],
         rows: policy_server::nginx,
-        change: |inputs| inputs.edit = Load::with_shorter_pages,
+        change: |inputs| inputs.edit = |load| load.with_pages(0.5),
     },
     Change {
         what: "a page takes half as long",
         ids: &["R001-19"],
         rows: policy_server::cores,
-        change: |inputs| inputs.edit = Load::with_shorter_pages,
+        change: |inputs| inputs.edit = |load| load.with_pages(0.5),
     },
     Change {
         what: "the server gives a core back as soon as no call runs there",
@@ -234,7 +234,7 @@ const LIBRARY: &[Change] = &[
         what: "a page takes half as long",
         ids: &["R001-18"],
         rows: policy_server::x264,
-        change: |inputs| inputs.edit = Load::with_shorter_pages,
+        change: |inputs| inputs.edit = |load| load.with_pages(0.5),
     },
     Change {
         what: "performance counts as changed from 5 % on, not 1 % (ε of §4.2.3, a guess)",
@@ -252,7 +252,7 @@ const LIBRARY: &[Change] = &[
         what: "a page takes half as long",
         ids: &["R001-20"],
         rows: policy_server::studies,
-        change: |inputs| inputs.edit = Load::with_shorter_pages,
+        change: |inputs| inputs.edit = |load| load.with_pages(0.5),
     },
     Change {
         what: "Linux's fair scheduler, not MuQSS",

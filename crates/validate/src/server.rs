@@ -146,24 +146,12 @@ steps = [
         Self { cores: Some(cores), ..self }.replacing("count = 16\n", &workers)
     }
 
-    /// With pages of the web server that take half as long.
-    pub(crate) fn with_shorter_pages(self) -> Self {
-        // Cycles are executed twice as fast.
-        self.replacing(
-            "name = \"scalar\"\nclass = \"scalar\"\nper_cycle = 1.0",
-            "name = \"scalar\"\nclass = \"scalar\"\nper_cycle = 2.0",
-        )
-    }
-
     /// With pages of the web server that take this many times as long.
-    pub(crate) fn with_longer_pages(self, times: u32) -> Self {
-        self.replacing(
-            "name = \"scalar\"\nclass = \"scalar\"\nper_cycle = 1.0",
-            &format!(
-                "name = \"scalar\"\nclass = \"scalar\"\nper_cycle = {}",
-                1.0 / f64::from(times)
-            ),
-        )
+    pub(crate) fn with_pages(self, times: f64) -> Self {
+        // Instructions are cycles, which are executed slower or faster.
+        const SCALAR: &str = "name = \"scalar\"\nclass = \"scalar\"\nper_cycle = ";
+        let scaled = format!("{SCALAR}{:?}", 1.0 / times);
+        self.replacing("name = \"scalar\"\nclass = \"scalar\"\nper_cycle = 1.0", scaled.as_str())
     }
 
     /// With threads that find all their data wherever they run.

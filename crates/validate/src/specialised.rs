@@ -201,8 +201,8 @@ fn each<T>(runs: &[T], of: impl Fn(&T) -> f64) -> Vec<f64> {
     runs.iter().map(of).collect()
 }
 
-/// A program beside x265 with each of these instructions.
-fn pairs(
+/// What a program gets and does beside x265, which works with these instructions.
+fn beside_x265(
     (name, file): (&'static str, &'static str),
     how: How,
     vectors: Vectors,
@@ -299,7 +299,7 @@ pub(crate) fn unmodified(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
         let slower = |vectors| {
             let mut all = Vec::new();
             for program in PARSEC.into_iter().chain([BUILD]) {
-                let at = |vectors| pairs(program, How::Fair, vectors, inputs, seed);
+                let at = |vectors| beside_x265(program, How::Fair, vectors, inputs, seed);
                 all.push(more(at(vectors)?.each_ns(), at(Vectors::Avx)?.each_ns()));
             }
             Ok::<_, SimError>(mean(all))
@@ -335,7 +335,7 @@ fn three(
     inputs: &Inputs<'_>,
     seed: u64,
 ) -> Result<[Program; 3], SimError> {
-    let at = |how, vectors| pairs(program, how, vectors, inputs, seed);
+    let at = |how, vectors| beside_x265(program, how, vectors, inputs, seed);
     Ok([
         at(How::MuQss, Vectors::Avx)?,
         at(How::MuQss, Vectors::Avx512)?,
@@ -456,7 +456,7 @@ pub(crate) fn by_time(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
         // What the paper calls sufficient, in its own measure: CPU time.
         let mut is_worse = false;
         for program in PARSEC.into_iter().chain([BUILD]) {
-            let at = |how| pairs(program, how, Vectors::Avx512, inputs, seed);
+            let at = |how| beside_x265(program, how, Vectors::Avx512, inputs, seed);
             let by = more(at(How::NeverByTime)?.each_ns(), at(PAPER)?.each_ns());
             is_worse |= by > 0.5;
         }

@@ -200,7 +200,7 @@ fn threads_get_their_affinity_back_once_who_decides_was_killed() {
     assert_eq!(affinity_of(number), own);
     drop(decides.stdin.take());
     decides.wait().unwrap();
-    assert!(wait_for(|| is_dead(number)), "it ends when it is told to");
+    assert!(wait_for(|| is_dead(number)), "it ends at the signal");
 }
 
 fn is_dead(process: &str) -> bool {

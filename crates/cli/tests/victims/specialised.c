@@ -44,7 +44,7 @@ static int has_avx2;
 /* The function with wide code, and one that calls something in the middle of it. */
 NOINLINE unsigned wide(const unsigned *from, unsigned count) {
     unsigned sum = has_avx2 ? with_avx2(from, count) : without_avx2(from, count);
-    /* Not to be left out where nobody uses the sum. */
+    /* The compiler keeps the loop, though the program may not use the sum. */
     __asm__ volatile("" : "+r"(sum));
     return sum;
 }
@@ -197,7 +197,7 @@ int main(int count, char **arguments) {
     pthread_t other;
     pthread_create(&other, NULL, scalar, &stop);
 
-    /* Under nothing, nobody goes anywhere, and waiting for it would take long. */
+    /* Without Dimmer no thread moves, and waiting for that would take long. */
     for (int round = 0; seen && round < rounds; round++) {
         note("goes", goes());
         note("comes back", comes_back());

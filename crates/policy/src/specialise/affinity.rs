@@ -2,7 +2,7 @@
 //! all that can be changed. This decides which affinity, so that what the thread's owner wants
 //! still holds (corner case 2 of paper 003, §3.2).
 
-/// The most CPUs that are told apart: as many as the C library's `cpu_set_t` has.
+/// The most CPUs that a set holds: as many as the C library's `cpu_set_t` has.
 const MOST_CPUS: usize = 1024;
 
 const WORDS: usize = MOST_CPUS / 64;
@@ -185,7 +185,7 @@ mod tests {
         let narrow = eight().narrow();
         assert_eq!(eight().place(&narrow, Affinity::Chosen), stays);
         assert_ne!(eight().place(&narrow, Affinity::Given), stays);
-        // It may run anywhere, whoever has decided that.
+        // It may run anywhere, whether Dimmer or the program has decided that.
         assert_ne!(eight().place(&eight().all, Affinity::Chosen), stays);
     }
 

@@ -54,7 +54,7 @@ impl Settings {
         Self { pays_after: Some(round_trip), longest: Nanos::from_ms(128), ..Self::PAPER }
     }
 
-    /// For whoever sees each call of wide code and no other, as hooks do, where a move there and
+    /// For hooks, which see each call of wide code and no other, where a move there and
     /// back takes this long. The longest phase is as long as the paper's timeout at least.
     #[must_use]
     pub fn hooked(round_trip: Nanos) -> Self {

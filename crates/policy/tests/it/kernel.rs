@@ -102,7 +102,7 @@ fn decisions_against_the_policy_are_found() {
     assert!(!is_policys("chosen 0 from 2 cpus 1:0:0:1 1:0:-1:1 0:0:0:1"));
     assert!(!is_policys("chosen 0 from 1 cpus 1:0:1:1 0:0:0:1"));
     assert!(!is_policys("chosen 1 from 1 cpus 1:0:0:1 0:0:0:1"));
-    // Nobody is interrupted although one could be; one is that the thread may not run on.
+    // No core is interrupted although one could be; one is that the thread may not run on.
     assert!(!is_policys("chosen -1 from 1 cpus 1:0:0:1 0:0:0:1"));
     assert!(!is_policys("chosen 0 from 1 cpus 1:0:0:0 1:0:0:1"));
 }

@@ -38,9 +38,9 @@ pub fn page(
     };
     let sentences = [
         "Each bar is a value that a paper reports; the line is what the simulator gives for the same experiment, with the least and the most \
-         of several runs. Shown are rows that could have come out otherwise: *predicted* and *mixed* ones. Rows in words, and those that only \
+         of several runs. Shown are rows that could have come out otherwise: `predicted` and `mixed` ones. Rows in words, and those that only \
          show parameters again, are in the text."
-            .replace('*', "`"),
+            .to_owned(),
     ];
     let (rows, hits) = recreated
         .iter()

@@ -1,7 +1,7 @@
 //! The records of threads that have been on wide CPUs, for themselves and for the watch.
 //!
-//! A record is locked by whoever changes an affinity, for as long as that takes. A thread does that
-//! with its signals blocked, so it never waits for itself. What each call writes is atomic.
+//! A thread that changes an affinity locks that thread's record meanwhile, its own signals blocked,
+//! so it never waits for itself. What each call writes is atomic.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
@@ -134,7 +134,7 @@ impl Record {
         self.is_known.store(is_so, Ordering::Relaxed);
     }
 
-    /// The affinity that the thread has of its own, if it is away and nobody changes that.
+    /// The affinity that the thread has of its own, if it is away and no thread changes that.
     pub(super) fn own(&self) -> Option<Cpus> {
         self.data.try_lock().ok()?.away.map(|away| away.own)
     }

@@ -1,4 +1,4 @@
-//! What is decided about threads with wide code, and what has to be known for that.
+//! What is decided about threads with wide code, and what that needs.
 
 use dimmer_policy::specialise::{Domain, Settings, Stays};
 use dimmer_processor::units::{LicenseLevel, Nanos};

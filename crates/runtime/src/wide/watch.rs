@@ -1,5 +1,5 @@
-//! The thread that gives other threads their affinity back when their phase is over, and all of
-//! them once nobody decides any more.
+//! The thread that gives other threads their affinity back when their phase is over, and to all of
+//! them once `dimmer run` no longer renews its decision.
 //!
 //! It starts with the first thread that goes to wide CPUs, once for each process, and sleeps as
 //! long as none is there.
