@@ -116,6 +116,30 @@ fn panel<'a, 'b>(
     Ok(panel)
 }
 
+/// Height of a row with a bar, in units of the page.
+const ROW: u32 = 42;
+
+/// A bar from zero to a value in the row whose top is at `base`, a line over an interval, and a
+/// text that starts at a place.
+fn bar(
+    panel: &mut Panel<'_, '_>,
+    base: f64,
+    value: f64,
+    (low, high): (f64, f64),
+    (label, at): (String, f64),
+) -> Result<(), DrawError> {
+    let (bottom, middle, top) = (base - 0.9, base - 0.7, base - 0.5);
+    panel.draw_series([Rectangle::new([(0.0, bottom), (value, top)], LINE.filled())])?;
+    // With ends, so that also a short interval is seen.
+    let end = |at: f64| vec![(at, bottom + 0.06), (at, top - 0.06)];
+    let lines = [vec![(low, middle), (high, middle)], end(low), end(high)];
+    let style = MARK.stroke_width(2 * SCALE);
+    panel.draw_series(lines.map(|line| PathElement::new(line, style)))?;
+    let style = text(INK, HPos::Left, VPos::Bottom);
+    panel.draw_series([Text::new(label, (at, top + 0.08), style)])?;
+    Ok(())
+}
+
 /// A vertical line over the band of its interval, with a text next to its top; no text if `label`
 /// is empty.
 fn mark(

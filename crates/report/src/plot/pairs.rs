@@ -1,15 +1,9 @@
 //! Values that were reported, each beside one of our own.
 
-use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, VPos};
-
 use super::axis::Axis;
 use super::charts::Figure;
-use super::{DrawError, INK, LINE, MARK, SCALE, draw, panel, text};
+use super::{DrawError, ROW, bar, draw, panel};
 use crate::number::grouped;
-
-/// Height of a pair's row, in units of the page.
-const ROW: u32 = 42;
 
 /// A value that was reported, and ours.
 pub(crate) struct Pair {
@@ -48,18 +42,10 @@ pub(crate) fn pairs(
         let mut panel = panel(area, title, &x, &y, Some(""))?;
         for (row, pair) in pairs.iter().enumerate() {
             let base = rows - row as f64;
-            let (bottom, middle, top) = (base - 0.9, base - 0.7, base - 0.5);
-            let bar = [(0.0, bottom), (pair.reported, top)];
-            panel.draw_series([Rectangle::new(bar, LINE.filled())])?;
-            let (least, most) = pair.interval.unwrap_or((pair.ours, pair.ours));
-            let upright = |at: f64| vec![(at, bottom - 0.04), (at, top + 0.04)];
-            let lines = [vec![(least, middle), (most, middle)], upright(least), upright(most)];
-            let style = MARK.stroke_width(2 * SCALE);
-            panel.draw_series(lines.map(|line| PathElement::new(line, style)))?;
+            let interval = pair.interval.unwrap_or((pair.ours, pair.ours));
             let label =
                 format!("{}  {} / {}", pair.name, told(pair.reported, 2), told(pair.ours, 2));
-            let style = text(INK, HPos::Left, VPos::Bottom);
-            panel.draw_series([Text::new(label, (low - room / 2.0, top + 0.08), style)])?;
+            bar(&mut panel, base, pair.reported, interval, (label, low - room / 2.0))?;
         }
         Ok(())
     })?;

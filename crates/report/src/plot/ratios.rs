@@ -1,15 +1,9 @@
 //! How much more or less each of several ways achieves than the way that they are compared with.
 
-use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, VPos};
-
 use super::axis::Axis;
 use super::charts::Figure;
-use super::{DrawError, INK, LINE, MARK, SCALE, draw, panel, text};
+use super::{DrawError, ROW, bar, draw, panel};
 use crate::number::{SPACE, grouped, signed};
-
-/// Height of a way's row, in units of the page.
-const ROW: u32 = 42;
 
 /// One way: its name, and its result relative to the way that the others are compared with: median,
 /// and 95 % interval (1 is equal).
@@ -42,18 +36,9 @@ pub(crate) fn ratios(
         let mut panel = panel(area, title, &x, &y, Some(what))?;
         for (row, way) in ways.iter().enumerate() {
             let base = rows - row as f64;
-            let (bottom, middle, top) = (base - 0.9, base - 0.7, base - 0.5);
-            let bar = [(0.0, bottom), (percent(way.ratio), top)];
-            panel.draw_series([Rectangle::new(bar, LINE.filled())])?;
-            // With ends, so that also a short interval is seen.
-            let (low, high) = (percent(way.ci95.0), percent(way.ci95.1));
-            let end = |at: f64| vec![(at, bottom + 0.06), (at, top - 0.06)];
-            let lines = [vec![(low, middle), (high, middle)], end(low), end(high)];
-            let style = MARK.stroke_width(2 * SCALE);
-            panel.draw_series(lines.map(|line| PathElement::new(line, style)))?;
+            let interval = (percent(way.ci95.0), percent(way.ci95.1));
             let label = format!("{}  {}", way.name, told(way.ratio));
-            let style = text(INK, HPos::Left, VPos::Bottom);
-            panel.draw_series([Text::new(label, (low - room / 2.0, top + 0.08), style)])?;
+            bar(&mut panel, base, percent(way.ratio), interval, (label, low - room / 2.0))?;
         }
         Ok(())
     })?;
