@@ -130,8 +130,8 @@ fn bar(
 ) -> Result<(), DrawError> {
     let (bottom, middle, top) = (base - 0.9, base - 0.7, base - 0.5);
     panel.draw_series([Rectangle::new([(0.0, bottom), (value, top)], LINE.filled())])?;
-    // With ends, so that also a short interval is seen.
-    let end = |at: f64| vec![(at, bottom + 0.06), (at, top - 0.06)];
+    // With ends beyond the bar, so that also a short interval is seen.
+    let end = |at: f64| vec![(at, bottom - 0.04), (at, top + 0.04)];
     let lines = [vec![(low, middle), (high, middle)], end(low), end(high)];
     let style = MARK.stroke_width(2 * SCALE);
     panel.draw_series(lines.map(|line| PathElement::new(line, style)))?;
