@@ -173,18 +173,12 @@ fn whose(thread: c_int) -> Whose {
     }
 }
 
-/// The program sets an affinity.
-///
-/// # Safety
-/// As many bytes as `bytes` must be readable at `mask`, which may be null.
-unsafe fn chooses(whose: Whose, bytes: usize, mask: *const u8) {
-    if !wide::is_on() || mask.is_null() {
-        return;
+/// The program sets an affinity, by a mask that may be null or anywhere.
+fn chooses(whose: Whose, bytes: usize, mask: *const u8) {
+    if wide::is_on() && !mask.is_null() {
+        let _errno = KeepErrno::new();
+        wide::chooses(whose, mask, bytes);
     }
-    // SAFETY: the caller guarantees that the bytes are readable.
-    let mask = unsafe { std::slice::from_raw_parts(mask, bytes.min(size_of::<Cpus>())) };
-    let bit = |number: &usize| mask[number / 8] & 1 << (number % 8) != 0;
-    wide::chooses(whose, &Cpus::of((0..mask.len() * 8).filter(bit)));
 }
 
 static SET: Next = Next::new(c"sched_setaffinity");
@@ -211,8 +205,7 @@ forward!(pthread_getattr_np, before_get_attributes);
 extern "C" fn before_set(thread: c_int, bytes: usize, mask: *const u8) -> *mut c_void {
     let next = come_home_before(&SET);
     before_affinity_of(thread);
-    // SAFETY: the program passes a mask of this length.
-    unsafe { chooses(whose(thread), bytes, mask) };
+    chooses(whose(thread), bytes, mask);
     next
 }
 
@@ -225,8 +218,7 @@ extern "C" fn before_get(thread: c_int) -> *mut c_void {
 /// Threads are compared by their name, so that none needs to be alive.
 extern "C" fn before_set_of_thread(thread: u64, bytes: usize, mask: *const u8) -> *mut c_void {
     let whose = if before_thread(thread) { Whose::Own } else { Whose::Any };
-    // SAFETY: the program passes a mask of this length.
-    unsafe { chooses(whose, bytes, mask) };
+    chooses(whose, bytes, mask);
     known(&SET_OF_THREAD)
 }
 
@@ -236,8 +228,7 @@ extern "C" fn before_get_of_thread(thread: u64) -> *mut c_void {
 }
 
 extern "C" fn before_set_in_attributes(_: u64, bytes: usize, mask: *const u8) -> *mut c_void {
-    // SAFETY: the program passes a mask of this length.
-    unsafe { chooses(Whose::Any, bytes, mask) };
+    chooses(Whose::Any, bytes, mask);
     known(&SET_IN_ATTRIBUTES)
 }
 
@@ -279,8 +270,7 @@ pub(crate) fn before_system_call(number: c_long, first: c_int, second: c_int, th
         before_affinity_of(first);
     } else if number == libc::SYS_sched_setaffinity {
         before_affinity_of(first);
-        // SAFETY: the program passes a mask of this length.
-        unsafe { chooses(whose(first), usize::try_from(second).unwrap_or_default(), third) };
+        chooses(whose(first), usize::try_from(second).unwrap_or_default(), third);
     } else if PASSING_ON.contains(&number) || crate::arch::FORKS.contains(&number) {
         give_back_to_pass_on();
     }

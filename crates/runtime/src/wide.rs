@@ -238,10 +238,17 @@ pub enum Whose {
     Any,
 }
 
-/// The program sets an affinity.
-pub fn chooses(whose: Whose, cpus: &Cpus) {
+/// The program is about to set an affinity, by a mask of so many bytes at this address.
+///
+/// The address is the program's: there may be nothing, and then the kernel refuses it. What cannot
+/// be read counts as no CPUs; whether the thread is pinned is asked of the kernel in any case.
+pub fn chooses(whose: Whose, mask: *const u8, bytes: usize) {
     let Some(of) = SPECIALISING.get() else { return };
-    let is_narrow = cpus.and(&of.domain.wide).is_empty();
+    let bits = usize::BITS as usize;
+    let mut words = [0; size_of::<Cpus>() / size_of::<usize>()];
+    signals::read_own(mask.addr(), &mut words, bytes);
+    let has = |number: usize| words[number / bits] & 1 << (number % bits) != 0;
+    let is_narrow = !of.domain.wide.iter().any(has);
     if whose == Whose::Own {
         own().has_chosen.set(is_narrow);
     } else if is_narrow {

@@ -36,6 +36,12 @@ fn set(cpus: &[CpuId]) -> Cpus {
     Cpus::of(cpus.iter().map(|cpu| cpu.index() as usize))
 }
 
+/// Says that the calling thread sets its affinity to these.
+fn chooses(cpus: &[CpuId]) {
+    let set = set(cpus);
+    wide::chooses(Whose::Own, (&raw const set).cast(), size_of_val(&set));
+}
+
 fn may() -> Vec<CpuId> {
     affinity::allowed().unwrap()
 }
@@ -92,12 +98,20 @@ fn threads_go_to_wide_cpus_and_get_back_what_they_had() {
 
     // Who is pinned by itself stays.
     affinity::allow(narrow).unwrap();
-    wide::chooses(Whose::Own, &set(narrow));
+    chooses(narrow);
     events();
     assert_eq!((wide::begin(), may()), (Begun::Passes, narrow.to_vec()));
     assert_eq!(events(), [Event::Stays(Stays::Pinned)]);
-    wide::chooses(Whose::Own, &set(&all));
+    chooses(&all);
     affinity::allow(&all).unwrap();
+
+    // The kernel refuses a mask at an address with nothing, and the thread is still not pinned.
+    wide::chooses(Whose::Own, std::ptr::without_provenance(8), 128);
+    assert_eq!(wide::begin(), Begun::Wide(own));
+    wide::end_call();
+    assert!(wide::give_back());
+    chooses(&all);
+    events();
 
     // An affinity that others have set since is left.
     if let [one, _, ..] = narrow {

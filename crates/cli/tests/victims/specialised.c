@@ -1,6 +1,7 @@
 /* Threads with wide phases, beside one without. What it prints is the same whether they are
  * specialised or not; with SEEN set, it writes what differs to that file: where a thread was. */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -178,6 +179,8 @@ static void *pinned(void *unused) {
     CPU_ZERO(&mine);
     sched_getaffinity(0, sizeof mine, &mine);
     printf("pinned: there %d, kept %d\n", was_there, CPU_EQUAL(&mine, &narrow));
+    int refused = sched_setaffinity(0, sizeof mine, (cpu_set_t *)8);
+    printf("a mask at no address: %d, %s\n", refused, strerror(errno));
     return unused;
 }
 
