@@ -64,6 +64,8 @@ pub struct Hooks {
     is_calibrated: Cell<bool>,
     /// Whether calls can be counted.
     is_begun: Cell<bool>,
+    /// Base addresses of the files with hooked functions.
+    hooked: BTreeSet<u64>,
     /// Base address of the file with the hooks' own code; `None` if the loader does not report it.
     own: Option<u64>,
 }
@@ -97,6 +99,7 @@ impl Hooks {
             refused: None,
             is_calibrated: Cell::new(false),
             is_begun: Cell::new(false),
+            hooked: BTreeSet::new(),
             own: own_base(),
         }
     }
@@ -147,6 +150,12 @@ impl Hooks {
         self.refused = Some(why);
     }
 
+    /// The base addresses of the files with hooked functions.
+    #[must_use]
+    pub fn hooked(&self) -> &BTreeSet<u64> {
+        &self.hooked
+    }
+
     pub(crate) fn ledger(&self) -> &'static OwnLedger {
         self.ledger
     }
@@ -169,7 +178,11 @@ impl Hooks {
         loaded.iter().skip(noted.len()).for_each(|_| self.ledger.leave_out_file());
         for (object, file) in noted.zip(loaded) {
             // SAFETY: the caller guarantees the contract of `take_as`, which is the same.
-            if let Err(error) = unsafe { self.take_as(object, file) } {
+            let taken = unsafe { self.take_as(object, file) };
+            if taken.as_ref().is_ok_and(|is_hooked| *is_hooked) {
+                self.hooked.insert(file.base);
+            }
+            if let Err(error) = taken {
                 let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
                 self.ledger.set_problem(object, &format!("{error}{}", cause.unwrap_or_default()));
             }
@@ -188,11 +201,12 @@ impl Hooks {
         Ok(())
     }
 
-    /// Hooks the functions of one loaded file, with the number `object` in the ledger.
+    /// Hooks the functions of one loaded file, with the number `object` in the ledger. Returns
+    /// whether there are any.
     ///
     /// # Safety
     /// As [`Hooks::take`].
-    unsafe fn take_as(&self, object: usize, loaded: &Loaded) -> Result<(), HookError> {
+    unsafe fn take_as(&self, object: usize, loaded: &Loaded) -> Result<bool, HookError> {
         let plan = Plan::of(&loaded.path, &self.classes, self.plans.as_deref())?;
         if let Some(runtime) = plan.runtime {
             process::only_count();
@@ -204,11 +218,11 @@ impl Hooks {
             let problem = format!("{what} in this process, because of the runtime of {runtime}");
             self.ledger.set_problem(object, &problem);
             if runtime.copies_code() {
-                return Ok(());
+                return Ok(false);
             }
         }
         if plan.entries.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         if !self.is_calibrated.replace(true) {
             // Not before there is something to hook: most processes of a shell script have nothing,
@@ -238,7 +252,7 @@ impl Hooks {
         if !problems.is_empty() {
             self.ledger.set_problem(object, &problems.join("; "));
         }
-        Ok(())
+        Ok(failed < entries.len())
     }
 
     /// Puts jumps over entries, given with the bytes to displace. Returns the number of entries

@@ -45,6 +45,17 @@ pub(crate) fn begin(orders: Orders<'static>) {
     MOVES.store(true, Ordering::Relaxed);
 }
 
+/// More than there are cores.
+const ALL: usize = usize::MAX >> 1;
+
+/// Starts the workers, all of them. The observer says how many are used, and keeps the program off
+/// these.
+pub(crate) fn start_workers() {
+    let used = ORDERS.get().and_then(Orders::used_cores);
+    dimmer_runtime::calls::use_cores(used.unwrap_or(ALL));
+    let _ = dimmer_runtime::dedicated();
+}
+
 extern "C" fn begin_migration(_: u32) -> u32 {
     // Relaxed: a thread sees what it has done itself.
     if !MOVES.load(Ordering::Relaxed) || mutexes::are_held() {

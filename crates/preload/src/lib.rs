@@ -11,6 +11,7 @@
 //! If anything goes wrong, the program runs as without it.
 
 mod affinity;
+mod allocator;
 mod arch;
 mod backtrace;
 mod cancel;
@@ -45,6 +46,8 @@ struct Session {
     hooks: Hooks,
     /// The files that were loaded at the last look.
     known: BTreeSet<Loaded>,
+    /// Starts the threads that move calls; `None` if nothing moves, or if these are started.
+    start: Option<fn()>,
 }
 
 // The unwinder is this library's own. The shared one would be loaded into each program, where it
@@ -100,6 +103,7 @@ fn start() -> Option<()> {
         // Valgrind does not support the segment registers that timed calls write either.
         hooks.refuse("Valgrind runs the process, which does not know all that hooks do");
     }
+    let mut start: Option<fn()> = None;
     if let Some(moved) = std::env::var_os(dimmer_hook::MOVE) {
         // Now, because programs change their environment (nginx empties it), and because calls that
         // move may not allocate.
@@ -109,12 +113,14 @@ fn start() -> Option<()> {
             let specialised = specialised.to_string_lossy();
             if affinity::prepare(&specialised) && hooks.stop_at_gates(affinity::AT_GATES).is_ok() {
                 affinity::start(hooks.orders());
+                start = Some(dimmer_runtime::wide::start);
             }
         } else if hooks.move_by(home::MOVER, moved == "all").is_ok() {
             home::begin(hooks.orders());
+            start = Some(home::start_workers);
         }
     }
-    let mut session = Session { objects, hooks, known: BTreeSet::new() };
+    let mut session = Session { objects, hooks, known: BTreeSet::new(), start };
     session.look();
     let changed = session.objects.changed();
     *SESSION.lock().unwrap_or_else(PoisonError::into_inner) = Some(session);
@@ -132,11 +138,26 @@ impl Session {
         let new: Vec<&Loaded> =
             loaded.iter().filter(|loaded| !self.known.contains(loaded)).collect();
         if !new.is_empty() {
+            // Hooking allocates, and may be by functions that are hooked in the middle of it.
+            self.start.iter().for_each(|_| dimmer_runtime::calls::start_nothing());
             // SAFETY: the files' code does not run yet: either only the loader's code runs, or the
             // loader has just mapped them. Errors are noted in the ledger.
             unsafe { self.hooks.take(&new) };
+            self.start = self.start.filter(|start| self.starts_when_needed(*start));
         }
         self.known = loaded.into_iter().collect();
+    }
+
+    /// Decides when threads start that move calls: now, or, if it returns true, when they are
+    /// needed.
+    fn starts_when_needed(&self, start: fn()) -> bool {
+        let is_now = allocator::may_call(self.hooks.hooked());
+        if is_now {
+            dimmer_runtime::calls::start_in_advance(start);
+        } else {
+            dimmer_runtime::calls::start_when_needed();
+        }
+        !is_now
     }
 }
 

@@ -21,7 +21,7 @@ use crate::start_error::StartError;
 use crate::thread::{Inside, Kept};
 use crate::uncancelled::Uncancelled;
 use crate::worker::WHEN_IDLE;
-use crate::{exclusion, fork, handler, prepare, served, settings, signals};
+use crate::{allocator, exclusion, fork, handler, prepare, served, settings, signals};
 
 /// A thread's own.
 struct OfThread {
@@ -75,7 +75,7 @@ fn started() -> Option<&'static Cores> {
 
 #[cold]
 fn start(_: &Inside) -> Option<&'static Cores> {
-    if STARTED.get(fork::forks()) != FIRST || handler::may_be_in_one() {
+    if STARTED.get(fork::forks()) != FIRST || handler::may_be_amid_anything() {
         return None;
     }
     let _uncancelled = Uncancelled::begin();
@@ -188,7 +188,12 @@ pub fn use_cores(count: usize) {
 #[cold]
 fn change_used_cores(count: usize) {
     let Some(_inside) = Inside::begin() else { return };
-    if handler::may_be_in_one() {
+    if allocator::may_be_in_it() {
+        USED_CORES.store(count, Ordering::Relaxed);
+        started().iter().for_each(|cores| cores.use_started(count));
+        return;
+    }
+    if handler::may_be_amid_anything() {
         return;
     }
     let _uncancelled = Uncancelled::begin();
@@ -212,7 +217,7 @@ fn follow_anew(_: &Inside, count: usize) {
         FOLLOWED.store(count, Ordering::Relaxed);
         return;
     }
-    if handler::may_be_in_one() {
+    if handler::may_be_amid_anything() {
         return;
     }
     let _uncancelled = Uncancelled::begin();

@@ -142,6 +142,13 @@ impl Cores {
         used_cores
     }
 
+    /// Likewise, to those among them that have a worker already: allocates nothing.
+    pub(crate) fn use_started(&self, count: usize) {
+        let started = self.seats.iter().take_while(|seat| seat.worker.get().is_some()).count();
+        // Ordering: as in `start_workers`.
+        self.used.store(count.min(started), Ordering::Release);
+    }
+
     fn start_workers(&self, count: usize) -> Result<(), StartError> {
         for (index, seat) in self.seats.iter().take(count).enumerate() {
             if seat.worker.get().is_none() {

@@ -1,16 +1,22 @@
 //! Detects whether the calling thread may be in a signal handler. The handler may have interrupted
 //! any code, also code that holds a lock or is in the middle of an allocation. Code that starts
-//! threads, reads files or allocates checks this first.
+//! threads, reads files or allocates checks this first ([`may_be_amid_anything`]).
 
 use rustix::param::page_size;
 
 use crate::arch::{FRAME_WORDS, begins_frame, call_with_frames};
 use crate::signals::{self, Action};
-use crate::thread;
+use crate::{allocator, thread};
 
 /// Maximum distance from the stack's end to a handler's frame: the maximum depth of calls within a
 /// handler (bytes).
 const DEEPEST: usize = 1 << 20;
+
+/// Whether the calling thread may be in the middle of anything: in a signal handler, or in an
+/// allocator of the program's that calls what moves.
+pub(crate) fn may_be_amid_anything() -> bool {
+    allocator::may_be_in_it() || may_be_in_one()
+}
 
 /// Whether the calling thread may be in a signal handler.
 ///
@@ -24,7 +30,7 @@ const DEEPEST: usize = 1 << 20;
 /// # Cost
 /// A system call for each kind of signal, some microseconds in all. For threads that block signals,
 /// in a process with handlers, another one for each page of stack in use.
-pub(crate) fn may_be_in_one() -> bool {
+fn may_be_in_one() -> bool {
     // Starts above the frames of the called functions: they contain the same words, since they
     // search for them.
     call_with_frames!(may_be_above)

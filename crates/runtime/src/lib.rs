@@ -49,13 +49,15 @@
 //! | the ways to move work | `migrate`, `delegate`, `cores` |
 //! | workers | `worker`, `carry`, `cancel`, `shared` |
 //! | handing work over | `job`, `lane`, `wait`, `placement`, `stack`, `sanitizer` |
-//! | threads, processes | `fork`, `slot`, `end`, `handler`, `signals`, `thread`, `sample` |
+//! | what a thread may be amid | `handler`, `allocator` |
+//! | threads, processes | `fork`, `slot`, `end`, `signals`, `thread`, `sample` |
 //! | below all | `arch`, `primitive`, `phase`, `from_above`, `spawn`, `errno`, `exclusion` |
 //!
 //! What a lower file has to call of an upper one, the upper one leaves with it (`from_above`). Of
 //! `arch`, the ways to wait for a line (`MONITORS`) belong to `wait`.
 
 mod adding;
+mod allocator;
 mod arch;
 mod call_migration;
 mod can_migrate;
@@ -113,6 +115,7 @@ pub use worker::WORKERS;
 /// For code that moves calls of unmodified programs: a thread leaves home where a function starts,
 /// and returns where the function ends, or before.
 pub mod calls {
+    pub use crate::allocator::{start_in_advance, start_nothing, start_when_needed};
     pub use crate::arch::{system_call, thread_pointer};
     pub use crate::call_migration::{
         begin_migration, cut_migration_short, dedicate, end_cut_migration, end_migration, use_cores,

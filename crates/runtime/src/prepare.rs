@@ -54,5 +54,5 @@ pub fn prepare_to_move() {
 /// Prepares like [`prepare()`], if that is possible now.
 #[inline]
 pub(crate) fn lazily() -> bool {
-    is_done() || (!handler::may_be_in_one() && prepare())
+    is_done() || (!handler::may_be_amid_anything() && prepare())
 }

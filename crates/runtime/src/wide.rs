@@ -99,6 +99,15 @@ pub fn is_on() -> bool {
     SPECIALISING.get().is_some()
 }
 
+/// Starts the thread that has others come back, instead of when the first one goes to wide CPUs.
+pub fn start() {
+    let Some(_inside) = Inside::begin() else { return };
+    if let Some(of) = SPECIALISING.get() {
+        // If it cannot be started, nothing goes there.
+        watch::is_on(of);
+    }
+}
+
 /// Before a call of a function with wide code: lets the calling thread run on wide CPUs, and on no
 /// others, if it may.
 ///

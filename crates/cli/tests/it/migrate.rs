@@ -67,13 +67,23 @@ pub(crate) fn early_ms(run: usize) -> String {
 /// Runs a program in which calls of all functions except `main` are moved, the `run`th time; all
 /// other calls are made within `main`. Returns the number of moved calls.
 fn move_all(victims: &Victims, cpu: &str, arguments: &[&str], run: usize) -> u64 {
+    move_calls(victims, cpu, arguments, run, |name| name != Some("main"))
+}
+
+/// Likewise, of the functions whose names `is_moved` accepts.
+fn move_calls(
+    victims: &Victims,
+    cpu: &str,
+    arguments: &[&str],
+    run: usize,
+    is_moved: impl Fn(Option<&str>) -> bool,
+) -> u64 {
     let directory = victims.directory.path();
     let plans = tempfile::tempdir_in(directory).unwrap();
     let ledgers = tempfile::tempdir_in(directory).unwrap();
     let program = Path::new(arguments[0]);
     let scan = dimmer_scan::scan(&std::fs::read(program).unwrap()).unwrap();
-    let functions =
-        scan.functions.iter().filter(|function| function.name.as_deref() != Some("main"));
+    let functions = scan.functions.iter().filter(|function| is_moved(function.name.as_deref()));
     let entry = |function: &dimmer_scan::Function| {
         Some(PlannedEntry::new(function.addresses.start, function.hook.ok()?))
     };
@@ -125,6 +135,15 @@ fn programs_do_the_same_with_every_call_moved() {
         assert!(moves(&[&victims.path(name)]), "{name}");
     }
     assert!(moves(&[&victims.path("loads"), &victims.path("plugin")]));
+}
+
+#[test]
+fn an_allocator_that_is_in_the_middle_of_its_work_is_not_entered() {
+    let Some(cpu) = away() else { return };
+    let Some(victims) = Victims::compile(&["allocates"]) else { return };
+    let arguments = [&*victims.path("allocates")];
+    let moves = |run| move_calls(&victims, &cpu, &arguments, run, |name| name == Some("take_time"));
+    assert!((0..RUNS).any(|run| moves(run) > 0));
 }
 
 fn migrate(victims: &Victims, arguments: &[&str]) -> Output {

@@ -132,6 +132,24 @@ fn programs_do_the_same_with_every_function_wide() {
 }
 
 #[test]
+fn an_allocator_that_is_in_the_middle_of_its_work_is_not_entered() {
+    let Some(cpu) = away() else { return };
+    let Some(victims) = Victims::compile(&["allocates"]) else { return };
+    let program = victims.path("allocates");
+    let plain = Command::new(&program).output().unwrap();
+    let report = victims.path("report");
+    let json_to = format!("--json={report}");
+    let goes = |run: usize| {
+        let arguments = ["--specialise=take_time", "--cpus", &cpu, &json_to, "--", &program];
+        let output = at_home(&victims, &arguments).env("EARLY_MS", early_ms(run)).output().unwrap();
+        let told = stderr(&output);
+        assert_eq!((stdout(&output), output.status.code()), (stdout(&plain), Some(5)), "{told}");
+        json(Path::new(&report))["to_wide"].as_u64() > Some(0)
+    };
+    assert!((0..RUNS).any(goes));
+}
+
+#[test]
 fn a_program_that_was_started_on_narrow_cpus_alone_stays_there() {
     let Some(cpu) = away() else { return };
     if Command::new("taskset").arg("--version").output().is_err() {

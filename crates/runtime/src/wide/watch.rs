@@ -63,7 +63,7 @@ pub(super) fn is_on(of: &'static Specialising) -> Option<bool> {
 
 #[cold]
 fn start(of: &'static Specialising) -> Option<bool> {
-    if handler::may_be_in_one() {
+    if handler::may_be_amid_anything() {
         return None;
     }
     let _uncancelled = Uncancelled::begin();
