@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use dimmer_host::affinity;
 use serde_json::Value;
 
-use crate::migrate::{away, early_ms};
+use crate::migrate::{PROGRAMS, away, early_ms};
 use crate::victims::{self, Victims};
 use crate::{command, stderr, stdout};
 
@@ -91,26 +91,11 @@ fn functions(program: &str) -> String {
 #[test]
 fn programs_do_the_same_with_every_function_wide() {
     let Some(cpu) = away() else { return };
-    let names = [
-        "allocates",
-        "migrated",
-        "calls",
-        "cancelled",
-        "coroutines",
-        "faults",
-        "forks",
-        "inner",
-        "jumps",
-        "mutexes",
-        "old_conditions",
-        "signals",
-        "exceptions",
-    ];
-    let Some(victims) = Victims::compile(&names) else { return };
+    let Some(victims) = Victims::compile(&PROGRAMS) else { return };
     let report = victims.path("report");
     let json_to = format!("--json={report}");
     let mut moved = 0;
-    for name in names {
+    for name in PROGRAMS {
         let program = victims.path(name);
         let plain = Command::new(&program).output().unwrap();
         let mechanism = format!("--specialise={}", functions(&program));
