@@ -9,7 +9,10 @@
 use dimmer_processor::model::Assumed;
 use dimmer_processor::units::Nanos;
 use dimmer_sim::scenario::Outcome;
-use dimmer_sim::{Course, Governor, Moment, Moving, Scheduling, SimError, Specialising};
+use dimmer_sim::{
+    Course, Decider, Governor, Moment, Moving, RegionMoves, Scheduling, SimError, Specialise,
+    Specialising, WideCores,
+};
 
 use crate::inputs::Inputs;
 use crate::row::{Draft, words};
@@ -66,16 +69,20 @@ const LENGTH: u64 = 2;
 pub(crate) enum Vectors {
     Avx512,
     Avx2,
+    /// AVX2, and x265's functions with wide code take twice as long with it: the most that Dimmer
+    /// assumes of narrower code ([`dimmer_policy::ways`]).
+    SlowAvx2,
     /// Neither.
     Avx,
 }
 
 impl Vectors {
-    /// The web server with them, and without AVX2 in any case.
+    /// The web server with them.
     pub(crate) fn nginx(self) -> Load {
         Load::of(&[match self {
             Self::Avx512 => "nginx-specialised.toml",
-            _ => "nginx-specialised-sse.toml",
+            Self::Avx2 | Self::SlowAvx2 => "nginx-specialised-avx2.toml",
+            Self::Avx => "nginx-specialised-sse.toml",
         }])
     }
 
@@ -83,10 +90,12 @@ impl Vectors {
     pub(crate) fn beside(self, file: &'static str) -> Load {
         let class = match self {
             Self::Avx512 => "heavy-512",
-            Self::Avx2 => "heavy-256",
+            Self::Avx2 | Self::SlowAvx2 => "heavy-256",
             Self::Avx => "heavy-128",
         };
-        Load::of(&[file]).replacing("class = \"heavy-512\"", &format!("class = \"{class}\""))
+        let load = Load::of(&[file]);
+        let load = load.replacing("class = \"heavy-512\"", &format!("class = \"{class}\""));
+        if self == Self::SlowAvx2 { load.with_slow_x265() } else { load }
     }
 }
 
@@ -110,6 +119,11 @@ pub(crate) enum How {
     By(Moving),
     /// As in the paper, but no phase ends by time.
     NeverByTime,
+    /// MuQSS, and all calls of marked regions run on dedicated cores. The way there and back takes
+    /// this long.
+    Away(Nanos),
+    /// MuQSS, and this governor.
+    Governed(Governor),
 }
 
 impl How {
@@ -122,11 +136,17 @@ impl How {
         let load = (inputs.edit)(load.clone());
         let scenario = load.scenario()?.until(Moment::START + LENGTH * SECOND);
         let mechanism = match self {
-            Self::Fair | Self::MuQss => Moving::None,
+            Self::Fair | Self::MuQss | Self::Governed(_) => Moving::None,
             Self::By(mechanism) => mechanism,
             Self::NeverByTime => Moving::Specialise(Specialising::Paper),
+            Self::Away(_) => Moving::Always,
         };
-        let mut settings = scenario.settings(&inputs.model, Governor::Hardware, mechanism, seed)?;
+        let governor = match self {
+            Self::Governed(governor) => governor,
+            _ => Governor::Hardware,
+        };
+        let settings_of = |mechanism| scenario.settings(&inputs.model, governor, mechanism, seed);
+        let mut settings = settings_of(mechanism)?;
         if self == Self::Fair {
             settings.scheduler = Scheduling::Fair;
         }
@@ -134,9 +154,26 @@ impl How {
         {
             specialise.phases.timeout = Nanos::from_ms(3_600_000);
         }
+        if let (Self::Away(takes), Some(moves)) = (self, &mut settings.region_moves) {
+            moves.hand_over_ns = takes.as_f64() / 2.0;
+            hurry(moves, settings_of(Moving::Specialise(Specialising::Paper))?.specialise);
+        }
         let (outcome, _) = scenario
             .run_on(&inputs.model, settings, Course::default(), &|_| inputs.follower.stops())?;
         Ok(outcome)
+    }
+}
+
+/// Dedicates at most as many cores as the paper has wide ones. Their number follows the load a
+/// hundred times as fast as under `dimmerd`, which adds one core a second: a run lasts two seconds.
+fn hurry(moves: &mut RegionMoves, paper: Option<Specialise>) {
+    const FASTER: u64 = 100;
+    moves.update_calls /= FASTER;
+    if let (Decider::Always(cores), Some(WideCores::Fixed(most))) =
+        (&mut moves.decider, paper.map(|paper| paper.wide_cores))
+    {
+        cores.most = usize::try_from(most).unwrap_or(usize::MAX);
+        cores.period = Nanos::from_ns(cores.period.ns() / FASTER);
     }
 }
 

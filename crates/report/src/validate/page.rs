@@ -5,10 +5,10 @@ use maud::html;
 
 use super::verdict;
 use crate::machine::MachineDescription;
-use crate::page::{Drawing as _, PageError, command, figure, page as render};
+use crate::page::{Drawing as _, PageError, command, figure, page as render, prose};
 use crate::plot::{self, DrawError, Figure, Pair};
 
-/// Papers' results beside the simulator's as an HTML page; `compared`: ways to specialise cores.
+/// Papers' results beside the simulator's as an HTML page; `compared`: ways out for wide code.
 ///
 /// # Errors
 /// If a plot cannot be drawn.
@@ -30,7 +30,12 @@ pub fn page(
         }
         @if !of_ways.is_empty() {
             section {
-                h2 { "Specialised cores beside each other" }
+                h2 { "Specialised cores and other ways out" }
+                ul.skipped {
+                    @for (name, meaning) in ways::MEANINGS {
+                        li { code { (name) } ": " (prose(meaning)) "." }
+                    }
+                }
                 div.figures { @for one in &of_ways { (figure(one)) } }
             }
         }
