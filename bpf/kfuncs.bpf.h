@@ -34,6 +34,11 @@ extern s32 scx_bpf_task_cpu(const struct task_struct *p) __ksym;
 extern const struct cpumask *scx_bpf_get_online_cpumask(void) __ksym;
 extern void scx_bpf_put_cpumask(const struct cpumask *cpumask) __ksym;
 extern bool bpf_cpumask_test_cpu(u32 cpu, const struct cpumask *cpumask) __ksym;
+/*
+ * The processors that threads may be moved to: one that is going is left out before the kernel says
+ * so to schedulers. In kernels whose symbols include data (CONFIG_KALLSYMS_ALL).
+ */
+extern const void __cpu_active_mask __weak __ksym;
 /* The module's: it moves no thread by itself then. */
 extern void dimmer_xcr0_taken(void) __weak __ksym;
 

@@ -131,6 +131,12 @@ void BPF_PROG(specialise_dispatch, s32 cpu, struct task_struct *prev)
 
 	if (!all)
 		return;
+	/*
+	 * The kernel gives all that a going processor takes to others, until nothing is left. If it
+	 * came back to this one's queues each time, it would never run: not even what ends a grace
+	 * period of RCU, for which the processor waits before it goes.
+	 */
+	own->is_offline = !is_active(cpu);
 	level = level_of(all, cpu);
 	others_first = ++own->dispatches % OTHERS_FIRST == 0;
 	/*

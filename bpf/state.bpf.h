@@ -120,6 +120,16 @@ static __always_inline struct processor *processor_of(u32 cpu)
 	return &processors[cpu & (MAX_CPUS - 1)];
 }
 
+static __always_inline bool is_active(u32 cpu)
+{
+	const u64 *mask = &__cpu_active_mask;
+	u64 word;
+
+	if (!mask || bpf_probe_read_kernel(&word, sizeof(word), mask + (cpu & (MAX_CPUS - 1)) / 64))
+		return true;
+	return word >> cpu % 64 & 1;
+}
+
 static __always_inline bool may_run(struct task_struct *p, u32 cpu)
 {
 	return !processor_of(cpu)->is_offline && bpf_cpumask_test_cpu(cpu, p->cpus_ptr);

@@ -163,7 +163,8 @@ includes="-I$linux -I$linux/root/usr/include"
         gcc -O2 -static -Wall -Werror $includes "-I$products" -o "$products/dimmer-specialise" specialise.c \
             "$linux/libbpf/libbpf.a" -lelf -lz &&
         cd "$top" &&
-        gcc -O1 -static -pthread -Wall -Werror -o "$products/wide" ci/kernel/wide.c
+        gcc -O1 -static -pthread -Wall -Werror -o "$products/wide" ci/kernel/wide.c &&
+        gcc -O1 -static -pthread -Wall -Werror -o "$products/switches" ci/kernel/switches.c
 } >"$linux/products.log" 2>&1 </dev/null || fails "$(grep -E 'error|warning|\*\*\*' "$linux/products.log" | head -n 20)"
 cp "$linux/bzImage" "$products/bzImage"
 echo "$products"

@@ -46,7 +46,7 @@ rm -rf "$work"
 root=$work/root
 mkdir -p "$root/bin" "$root/proc" "$root/sys" "$root/dev" "$root/run" "$root/tmp" "$root/root"
 cp "$busybox" "$root/bin/busybox"
-cp "$products/dimmer-specialise" "$products/wide" "$root/bin"
+cp "$products/dimmer-specialise" "$products/wide" "$products/switches" "$root/bin"
 cp "$products/dimmer_xcr0.ko" "$products/kvm.ko" "$root/root"
 cp ci/guest/init "$root/init"
 {

@@ -25,6 +25,12 @@
 static DEFINE_MUTEX(affinity_lock);
 static struct workqueue_struct *queue;
 static struct hrtimer timer;
+/*
+ * Whether the timer is set. A thread that asks while the timer finds nobody to watch sees one or the
+ * other.
+ */
+static bool is_watching;
+static DEFINE_RAW_SPINLOCK(watching_lock);
 /* Threads that have yet to move themselves. */
 static atomic_t pending;
 /* Stays whose affinity has not been given back. */
@@ -167,8 +173,13 @@ static bool end_by_time(struct stay *stay, void *data)
 
 static enum hrtimer_restart look(struct hrtimer *unused)
 {
+	bool goes_on;
+
 	stays_each(end_by_time, NULL);
-	if (!atomic_read(&away))
+	raw_spin_lock(&watching_lock);
+	goes_on = is_watching = atomic_read(&away);
+	raw_spin_unlock(&watching_lock);
+	if (!goes_on)
 		return HRTIMER_NORESTART;
 	hrtimer_forward_now(&timer, ns_to_ktime(stays_timeout_ns / LOOKS));
 	return HRTIMER_RESTART;
@@ -176,7 +187,14 @@ static enum hrtimer_restart look(struct hrtimer *unused)
 
 void affinity_watch(void)
 {
-	if (!hrtimer_active(&timer))
+	unsigned long flags;
+	bool was_watching;
+
+	raw_spin_lock_irqsave(&watching_lock, flags);
+	was_watching = is_watching;
+	is_watching = true;
+	raw_spin_unlock_irqrestore(&watching_lock, flags);
+	if (!was_watching)
 		hrtimer_start(&timer, ns_to_ktime(stays_timeout_ns / LOOKS), HRTIMER_MODE_REL);
 }
 

@@ -9,7 +9,6 @@
 //        wide share MS CPU            how much of its time a thread without wide code is on CPU
 //        wide spin MS CPU             the same with wide code again and again
 //        wide trips FROM TO N         registers kept across moves by affinity: how many are wrong
-//        wide switches MS             how long handing a byte to and fro by pipes takes (ns)
 //        wide mark N FILE             how long a store to a mapped file and its clearing take (ns)
 //        wide realtime ARGUMENTS      the same as without, by a thread of real time
 //        wide stress THREADS SECONDS  registers compared while threads fault, move and fork
@@ -184,29 +183,6 @@ static int trips(int from, int to, int number) {
     return 0;
 }
 
-static int switches(int ms) {
-    int there[2], back[2];
-    char byte = 0;
-    long number = 0;
-    if (pipe(there) || pipe(back))
-        return 3;
-    pid_t child = fork();
-    if (!child) {
-        close(there[1]);
-        while (read(there[0], &byte, 1) == 1 && write(back[1], &byte, 1) == 1)
-            ;
-        _exit(0);
-    }
-    uint64_t began = now_ns(), now = began;
-    for (; now - began < ms * 1000000ull; now = now_ns(), number++)
-        if (write(there[1], &byte, 1) != 1 || read(back[0], &byte, 1) != 1)
-            return 3;
-    close(there[1]);
-    waitpid(child, 0, 0);
-    printf("handover_ns %ld\n", (long)((now - began) / number));
-    return 0;
-}
-
 static int mark(int number, const char *path) {
     int file = open(path, O_RDWR);
     volatile unsigned char *hints = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
@@ -326,8 +302,6 @@ int main(int argc, char **argv) {
         return share(first, second, wide_instruction);
     if (!strcmp(what, "trips") && argc == 5)
         return trips(first, second, atoi(argv[4]));
-    if (!strcmp(what, "switches"))
-        return switches(first);
     if (!strcmp(what, "mark") && argc == 4)
         return mark(first, argv[3]);
     if (!strcmp(what, "stress") && argc == 4)
