@@ -6,6 +6,7 @@ mod daemon;
 mod find;
 mod run;
 mod sim;
+mod specialise;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -20,6 +21,7 @@ pub(crate) use daemon::{Daemon, Record, Replay, Top};
 pub(crate) use find::{Doctor, Observe, PreThrottle, Probe, Scan, Use, Via};
 pub(crate) use run::Run;
 pub(crate) use sim::{Compare, Governor, Model, Paper, Phases, Sim, SimRun, Validate};
+pub(crate) use specialise::Specialise;
 
 /// Measure what AVX2, AVX-512 and AMX code costs on this machine, find the functions that cause the
 /// cost, and avoid it.
@@ -69,6 +71,8 @@ pub(crate) enum Command {
     Observe(Observe),
     /// Runs a program with narrower vector code, or with calls moved to another core.
     Run(Run),
+    /// Keeps wide SIMD code of all programs on some cores, by the kernel; needs root.
+    Specialise(Specialise),
     /// Measures what observing and running under Dimmer costs and gains.
     #[command(subcommand)]
     Bench(Bench),

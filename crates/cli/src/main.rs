@@ -24,6 +24,7 @@ mod restore;
 mod run;
 mod scan;
 mod sim;
+mod specialise;
 mod top;
 mod validate;
 
@@ -102,6 +103,7 @@ fn dispatch(arguments: &Arguments, report: Option<Output>) -> anyhow::Result<Exi
         Command::Scan(arguments) => scan::run(&root, arguments),
         Command::Observe(arguments) => observe::run(&root, arguments, report),
         Command::Run(arguments) => run::run(&root, arguments, report),
+        Command::Specialise(arguments) => specialise::run(&root, arguments),
         Command::Bench(arguments) => bench::run(&root, arguments),
         Command::Top(arguments) | Command::Daemon(Daemon::Top(arguments)) => {
             top::run(&root, arguments)

@@ -88,7 +88,7 @@ fn once(
     let state = watch.state()?;
     let rows = rows::rows(&state, Some(before));
     let (socket, clocks) = (watch.path().display().to_string(), cpufreq::clocks(root));
-    output::print(&plain::render(&state, &socket, &clocks, &rows, output::screen()))?;
+    output::print(&plain::render(&state, Some(before), &socket, &clocks, &rows, output::screen()))?;
     Ok(output::end(interrupt))
 }
 

@@ -9,6 +9,7 @@ mod listener;
 mod looking;
 mod publisher;
 mod requests;
+mod specialise;
 mod teller;
 #[cfg(test)]
 mod tests;
@@ -213,7 +214,7 @@ impl Server {
         let most_peers = listener::allow_many_files();
         let thread = |source| ServerError::System { what: "start a thread", source };
         let closer = Closer::new().map_err(thread)?;
-        let teller = Teller::new().map_err(thread)?;
+        let teller = Teller::new(options.root.clone()).map_err(thread)?;
         let listener = Socket::new(listener, &closer);
         let events =
             epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("wait for events"))?;

@@ -7,11 +7,14 @@
 //! v2 <TAB> path <TAB> value before <TAB> value written <TAB> sum <LF>   a file was written
 //! group2 <TAB> path <TAB> file that lists its members <TAB> sum <LF>  a control group was made
 //! controller2 <TAB> path <TAB> controller <TAB> sum <LF>              a controller was switched on
+//! other2 <TAB> path <TAB> value at rest <TAB> sum <LF>            another program writes it
 //! ```
 //!
 //! One line per change; `sum` is the CRC-32 of the preceding part of the line. A control group is
 //! undone by moving its members to the group above and removing it. Writes to files within it
-//! therefore need no line of their own.
+//! therefore need no line of their own. A file that another program writes, which the journal's
+//! process has started, gets its value at rest whatever it holds, because only that program knows
+//! what it writes.
 //!
 //! | moment of a crash               | what is on disk       | what [`restore()`] does            |
 //! |---------------------------------|-----------------------|------------------------------------|
@@ -141,6 +144,18 @@ impl Journal {
             self.record(Record::file(path, &before, &after)).map_err(JournalError::Journal)?;
         }
         Ok(())
+    }
+
+    /// Records that another program, which the caller starts next, writes the file `path`. Undoing
+    /// gives the file back what it holds now, whatever that program has written.
+    ///
+    /// # Errors
+    /// [`JournalError`].
+    pub fn change_by_other(&mut self, path: &str) -> Result<(), JournalError> {
+        let _lock = lock(&self.root).map_err(JournalError::Journal)?;
+        self.refuse_if_busy(path)?;
+        let rest = self.root.text(path).map_err(JournalError::Before)?;
+        self.record(Record::by_other(path, &rest)).map_err(JournalError::Journal)
     }
 
     /// Makes a control group, after recording it. `members` names the file that lists the members,

@@ -169,6 +169,12 @@ impl Root {
         number.map_err(|_| self.malformed(path, &text, "a decimal integer"))
     }
 
+    /// The content of `path` as one decimal number of at least 0.
+    pub(crate) fn count(&self, path: &str) -> Result<u64, RootError> {
+        let text = self.text(path)?;
+        text.parse().map_err(|_| self.malformed(path, &text, "a decimal number, 0 or more"))
+    }
+
     /// The content of `path` as a list of CPUs in the kernel's format: `0-3,8`. The result is
     /// ascending and without duplicates. An empty file is an empty list.
     ///

@@ -16,7 +16,7 @@ use crate::screen::Screen;
 const INDENT: &str = "      ";
 
 /// Where the remark on a command begins.
-const VERDICT_INDENT: &str = "                    ";
+const VERDICT_INDENT: &str = "                     ";
 
 /// The survey as text, `width` columns wide: a line for each command, and with `is_all` each
 /// capability.
@@ -27,7 +27,7 @@ pub fn text(survey: &Survey, is_all: bool, screen: Screen) -> String {
     for one in Use::ALL {
         let (verdict, remark) = one.verdict(survey);
         lines.extend(wrapped(
-            &format!("  {:<9} {:<7} {remark}", one.name(), verdict.name()),
+            &format!("  {:<10} {:<7} {remark}", one.name(), verdict.name()),
             "",
             VERDICT_INDENT,
             width,

@@ -24,6 +24,7 @@ pub mod run;
 pub mod scan;
 mod screen;
 pub mod sim;
+pub mod specialise;
 pub mod table;
 pub mod validate;
 

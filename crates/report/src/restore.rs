@@ -9,17 +9,21 @@ pub fn text(report: &Report) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
     for change in &report.restored {
-        let _ = writeln!(text, "restored {}: {} -> {}", change.path, change.from, change.to);
+        let (from, to) = (value(&change.from), value(&change.to));
+        let _ = writeln!(text, "restored {}: {from} -> {to}", change.path);
     }
     for change in &report.left {
         let _ = writeln!(
             text,
             "left {} at {}: it was changed since (it was {} before the run)",
-            change.path, change.found, change.before
+            change.path,
+            value(&change.found),
+            value(&change.before)
         );
     }
     for change in &report.failed {
-        let _ = writeln!(text, "cannot set {} to {}: {}", change.path, change.wanted, change.why);
+        let wanted = value(&change.wanted);
+        let _ = writeln!(text, "cannot set {} to {wanted}: {}", change.path, change.why);
     }
     for run in &report.live {
         let _ = writeln!(
@@ -32,4 +36,9 @@ pub fn text(report: &Report) -> String {
         let _ = writeln!(text, "left {} where it is: {}", damaged.journal, damaged.why);
     }
     text
+}
+
+/// What a file holds, or should hold.
+fn value(text: &str) -> &str {
+    if text.is_empty() { "(empty)" } else { text }
 }

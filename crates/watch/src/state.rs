@@ -29,6 +29,41 @@ pub struct State {
     pub clients: Vec<Client>,
     /// The number of other clients.
     pub hidden: usize,
+    /// Core specialisation in the kernel, if its module is loaded and can be read.
+    pub specialise: Option<Specialise>,
+}
+
+/// Core specialisation in the kernel. What is counted is counted since its module was loaded.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Specialise {
+    /// The narrow CPUs.
+    pub narrow: Vec<u32>,
+    /// The wide CPUs that are online.
+    pub wide: Vec<u32>,
+    /// Whether Dimmer's scheduler moves threads; otherwise their affinity does.
+    pub is_scheduled: bool,
+    /// How often wide code met a narrow CPU.
+    pub faults: u64,
+    /// How often a thread ran on a wide CPU after that.
+    pub moves: u64,
+    /// The time until it did, summed up (ns).
+    pub move_ns: u64,
+    /// How often a thread came back to a narrow CPU.
+    pub returns: u64,
+    /// Phases of wide code that a system call ended.
+    pub ended_by_calls: u64,
+    /// Phases of wide code that time ended.
+    pub ended_by_time: u64,
+    /// How often wide code ran on a narrow CPU because its thread may run on no other.
+    pub allowed: u64,
+    /// How often it ran there because its thread had faulted too often at one place.
+    pub limits: u64,
+    /// Moves by affinity, without the scheduler.
+    pub without_scheduler: u64,
+    /// Writes of the register XCR0.
+    pub switches: u64,
+    /// How often a narrow CPU stayed wide until its next switch.
+    pub missed: u64,
 }
 
 /// The policy in force.

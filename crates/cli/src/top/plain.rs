@@ -17,9 +17,10 @@ const DECISION: u16 = 14;
 /// Number of regions shown for each program: the first ones in the order.
 pub(super) const MOST_REGIONS: usize = 16;
 
-/// A state as text.
+/// A state as text, with rates since `before`.
 pub(super) fn render(
     state: &State,
+    before: Option<&State>,
     socket: &str,
     clocks: &[(CpuId, KiloHertz)],
     rows: &[Row],
@@ -32,6 +33,7 @@ pub(super) fn render(
         ("clocks", words::clocks(&state.cores, clocks)),
         ("prices", Some(words::prices(&state.policy))),
         ("thresholds", words::thresholds(&state.policy)),
+        ("specialise", words::specialise(state, before)),
         ("note", words::strangers(state)),
     ];
     let indent = " ".repeat(words::NAME);

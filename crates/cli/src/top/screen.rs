@@ -151,6 +151,9 @@ fn head(view: &View) -> Vec<Line<'static>> {
     if let Some(told) = words::thresholds(&state.policy) {
         line("thresholds", told);
     }
+    if let Some(told) = view.specialise.clone() {
+        line("specialise", told);
+    }
     if let Some(told) = words::strangers(state) {
         line("note", told);
     }

@@ -2,7 +2,8 @@
 
 use dimmer_processor::units::{CpuId, KiloHertz};
 use dimmer_report::Screen;
-use dimmer_watch::state::{Client, Cores, Policy, Site, State};
+use dimmer_report::number::SPACE;
+use dimmer_watch::state::{Client, Cores, Policy, Site, Specialise, State};
 use expect_test::{Expect, expect};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -11,7 +12,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::rows::{self, Sort};
 use super::view::{News, View, Wish};
-use super::{plain, screen};
+use super::{plain, screen, words};
 
 /// A terminal without colors.
 fn columns(width: u16) -> Screen {
@@ -66,6 +67,7 @@ fn state(looks: u64) -> State {
             client(77, "idle", None, vec![]),
         ],
         hidden: 0,
+        specialise: None,
     }
 }
 
@@ -218,7 +220,7 @@ fn help_is_over_everything() {
 fn the_table_has_the_same() {
     let state = state(12);
     let rows = rows::rows(&state, Some(&self::state(11)));
-    let text = plain::render(&state, "/run/dimmer/socket", &[], &rows, columns(100));
+    let text = plain::render(&state, None, "/run/dimmer/socket", &[], &rows, columns(100));
     expect![[r#"
         dimmerd 0.1.0 at /run/dimmer/socket, process 4242, up 12 s
         policy     thresholds: moves each region above them, and lets them follow what does better
@@ -244,7 +246,7 @@ fn nothing_to_show_is_said() {
     let nobody = State { clients: Vec::new(), ..state(1) };
     let mut view = View::new("socket".to_owned(), 1.0, nobody.clone());
     assert!(text(&mut view, 80, 24).contains("No program with marked regions is there."));
-    let told = plain::render(&nobody, "socket", &[], &[], columns(80));
+    let told = plain::render(&nobody, None, "socket", &[], &[], columns(80));
     assert!(told.ends_with("No program with marked regions is there.\n"));
 }
 
@@ -412,7 +414,7 @@ fn names_obey_nobody() {
     state.clients[0].sites[1].name = "wide 漢字\u{202e}\u{9b}31m".into();
     state.cores.no_core = Some("\u{1b}[31mno".to_owned());
     let rows = rows::rows(&state, None);
-    let told = plain::render(&state, "\u{1b}socket", &[], &rows, columns(100));
+    let told = plain::render(&state, None, "\u{1b}socket", &[], &rows, columns(100));
     let mut view = View::new("\u{1b}socket".to_owned(), 1.0, state);
     let shown = text(&mut view, 120, 30);
     for text in [&told, &shown] {
@@ -427,7 +429,7 @@ fn a_table_has_so_many_regions_of_one_program() {
     let mut state = state(3);
     let one = state.clients[0].sites[0].clone();
     state.clients[0].sites = vec![one; plain::MOST_REGIONS + 2];
-    let told = plain::render(&state, "socket", &[], &rows::rows(&state, None), columns(100));
+    let told = plain::render(&state, None, "socket", &[], &rows::rows(&state, None), columns(100));
     assert_eq!(told.matches("parse:16").count(), plain::MOST_REGIONS);
     assert!(told.ends_with("server 501 has 2 regions more.\n"), "{told}");
     assert!(told.contains("idle 77"), "{told}");
@@ -466,4 +468,37 @@ fn programs_that_say_what_cannot_be_come_last() {
         sort.apply(&mut rows);
         assert!(rows[..regions].iter().all(|row| row.lies == 0), "{}", sort.name());
     }
+}
+
+#[test]
+fn core_specialisation_has_a_line_if_its_module_is_loaded() {
+    let at = |looks: u64| {
+        let specialise = Specialise {
+            narrow: vec![2, 3],
+            wide: vec![0, 1],
+            is_scheduled: true,
+            faults: 1000 + 30 * looks,
+            moves: 1000,
+            move_ns: 21_400_000,
+            allowed: 2,
+            limits: 3,
+            ..Specialise::default()
+        };
+        State { specialise: Some(specialise), ..state(looks) }
+    };
+    let line = "cpu 2-3 is narrow, threads move by the scheduler; wide code met one 1 330 times \
+                (30 a second now), moved 1 000 times, after 21.4 µs on average, stayed 5 times";
+    let told = words::specialise(&at(11), Some(&at(10))).unwrap();
+    assert_eq!(told.replace(SPACE, " "), line);
+    let mut view = View::new("socket".to_owned(), 1.0, at(10));
+    view.take(news(at(11)));
+    assert!(text(&mut view, 200, 30).contains(&format!(" specialise {line}\n")));
+    let plain = plain::render(&at(11), Some(&at(10)), "socket", &[], &[], columns(200));
+    assert!(plain.replace(SPACE, " ").contains(&format!("specialise {line}\n")), "{plain}");
+
+    // The module was loaded anew in between, and nothing has happened yet.
+    let new = State { specialise: Some(Specialise::default()), ..state(12) };
+    let told = words::specialise(&new, Some(&at(11))).unwrap();
+    assert_eq!(told, "no cpu is narrow; wide code met one 0 times, moved 0 times, stayed 0 times");
+    assert_eq!(words::specialise(&state(1), None), None);
 }

@@ -9,6 +9,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::history::History;
 use super::rows::{self, Key, Row, Sort};
+use super::words;
 
 /// How long the message about a restarted server is shown (s).
 const NEWS_S: f64 = 60.0;
@@ -45,6 +46,8 @@ pub(super) struct View {
     /// The rows of the state, in the order of the screen.
     pub(super) rows: Vec<Row>,
     pub(super) history: History,
+    /// What core specialisation in the kernel does, in words.
+    pub(super) specialise: Option<String>,
     /// The reason why the state shown is outdated, if it is.
     pub(super) gone: Option<String>,
     /// Whether the server was restarted since this command started.
@@ -68,6 +71,7 @@ impl View {
             clocks: Vec::new(),
             rows: Vec::new(),
             history: History::default(),
+            specialise: None,
             gone: None,
             has_come_again: false,
             sort: Sort::default(),
@@ -109,6 +113,7 @@ impl View {
         self.rows = rows::rows(&state, before);
         self.history.add(&state, &self.rows);
         self.sort.apply(&mut self.rows);
+        self.specialise = words::specialise(&state, before);
         self.state = state;
     }
 

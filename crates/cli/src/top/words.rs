@@ -4,7 +4,7 @@ use dimmer_host::root::format_cpu_list;
 use dimmer_processor::units::{CpuId, KiloHertz};
 use dimmer_watch::state::{Cores, Policy, State};
 
-use super::rows::{Region, Row, clean};
+use super::rows::{Region, Row, clean, is_same_server};
 use dimmer_report::number::{SPACE, counted, grouped, percent, time};
 
 /// Columns for the name of a setting that has its own line.
@@ -60,6 +60,18 @@ pub(super) fn cores(cores: &Cores) -> String {
             format!("{} is dedicated; {} may be, too", list(dedicated), list(free))
         }
     }
+}
+
+/// What core specialisation in the kernel does, with the rate since `before`, if that is an earlier
+/// state of the same server. `None` without its module.
+pub(super) fn specialise(state: &State, before: Option<&State>) -> Option<String> {
+    let now = state.specialise.as_ref()?;
+    let rate = before.filter(|before| is_same_server(before, state)).and_then(|before| {
+        let faults = now.faults.checked_sub(before.specialise.as_ref()?.faults)?;
+        let seconds = state.up_s - before.up_s;
+        (seconds > 0.0).then(|| short(faults as f64 / seconds))
+    });
+    Some(dimmer_report::specialise::line(now, rate))
 }
 
 /// The clocks of the dedicated CPUs, and of the others; `None` if the machine reports none.

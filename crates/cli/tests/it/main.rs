@@ -8,6 +8,7 @@ mod delegate;
 mod doctor;
 mod forms;
 mod interrupt;
+mod kernel;
 mod ledgers;
 mod loaders;
 mod migrate;

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use dimmer_watch::state::{Client, Site, State};
+use dimmer_watch::state::{Client, Site, Specialise, State};
 
 /// A piece ends with the first client after this number of bytes.
 const PIECE: usize = 32 * 1024;
@@ -63,6 +63,8 @@ enum Of {
     Server(fn(&State) -> f64),
     /// Each license level above L0.
     Levels(fn(&State) -> &[f64]),
+    /// Core specialisation in the kernel, if its module is loaded.
+    Kernel(fn(&Specialise) -> Value),
     /// Each client that has a value.
     Client(fn(&Client) -> Option<Value>),
     /// Each site that has a value.
@@ -96,7 +98,7 @@ impl Family {
     }
 }
 
-static FAMILIES: [Family; 12] = [
+static FAMILIES: [Family; 26] = [
     Family::gauge("up_seconds", "For how long the server runs", Of::Server(|state| state.up_s)),
     Family::gauge(
         "clients",
@@ -152,6 +154,76 @@ static FAMILIES: [Family; 12] = [
         "is_moved",
         "Whether a region's entries are moved (1) or stay (0)",
         Of::Site(|site| Some(Value::Count(u64::from(site.action == "move")))),
+    ),
+    Family::gauge(
+        "specialise_narrow_cpus",
+        "CPUs on which wide code faults",
+        Of::Kernel(|kernel| Value::Count(kernel.narrow.len() as u64)),
+    ),
+    Family::gauge(
+        "specialise_wide_cpus",
+        "CPUs online that may run wide code",
+        Of::Kernel(|kernel| Value::Count(kernel.wide.len() as u64)),
+    ),
+    Family::gauge(
+        "specialise_is_scheduled",
+        "Whether Dimmer's scheduler moves threads (1), or their affinity does (0)",
+        Of::Kernel(|kernel| Value::Count(u64::from(kernel.is_scheduled))),
+    ),
+    Family::counter(
+        "specialise_faults",
+        "Wide code that met a narrow CPU",
+        Of::Kernel(|kernel| Value::Count(kernel.faults)),
+    ),
+    Family::counter(
+        "specialise_moves",
+        "Threads that ran on a wide CPU after that",
+        Of::Kernel(|kernel| Value::Count(kernel.moves)),
+    ),
+    Family::counter(
+        "specialise_move_seconds",
+        "Time until they did",
+        Of::Kernel(|kernel| Value::Measure(kernel.move_ns as f64 / 1e9)),
+    ),
+    Family::counter(
+        "specialise_returns",
+        "Threads that came back to a narrow CPU",
+        Of::Kernel(|kernel| Value::Count(kernel.returns)),
+    ),
+    Family::counter(
+        "specialise_ended_by_calls",
+        "Phases of wide code that a system call ended",
+        Of::Kernel(|kernel| Value::Count(kernel.ended_by_calls)),
+    ),
+    Family::counter(
+        "specialise_ended_by_time",
+        "Phases of wide code that time ended",
+        Of::Kernel(|kernel| Value::Count(kernel.ended_by_time)),
+    ),
+    Family::counter(
+        "specialise_allowed",
+        "Wide code that ran on a narrow CPU, as its thread may run on no other",
+        Of::Kernel(|kernel| Value::Count(kernel.allowed)),
+    ),
+    Family::counter(
+        "specialise_limits",
+        "Wide code that ran on a narrow CPU, as its thread faulted too often at one place",
+        Of::Kernel(|kernel| Value::Count(kernel.limits)),
+    ),
+    Family::counter(
+        "specialise_without_scheduler",
+        "Moves by affinity",
+        Of::Kernel(|kernel| Value::Count(kernel.without_scheduler)),
+    ),
+    Family::counter(
+        "specialise_switches",
+        "Writes of the register XCR0",
+        Of::Kernel(|kernel| Value::Count(kernel.switches)),
+    ),
+    Family::counter(
+        "specialise_missed",
+        "Times that a narrow CPU stayed wide until its next switch",
+        Of::Kernel(|kernel| Value::Count(kernel.missed)),
     ),
 ];
 
@@ -226,6 +298,11 @@ impl Family {
                     self.sample(text, &labels, Value::Measure(*value));
                 }
             }
+            Of::Kernel(value) => {
+                if let Some(specialise) = &state.specialise {
+                    self.sample(text, "", value(specialise));
+                }
+            }
             Of::Client(_) | Of::Site(_) => {}
         }
     }
@@ -253,7 +330,7 @@ impl Family {
                     self.sample(text, &labels, value);
                 }
             }
-            Of::Server(_) | Of::Levels(_) => {}
+            Of::Server(_) | Of::Levels(_) | Of::Kernel(_) => {}
         }
     }
 
@@ -310,6 +387,28 @@ mod tests {
         };
         assert_eq!(head(Format::Prometheus), "# TYPE dimmer_impossible_total counter");
         assert_eq!(head(Format::OpenMetrics), "# TYPE dimmer_impossible counter");
+    }
+
+    #[test]
+    fn counters_of_the_kernel_are_there_with_its_module() {
+        let specialise = Specialise {
+            narrow: vec![2, 3],
+            faults: u64::MAX,
+            move_ns: 2_500_000_000,
+            ..Specialise::default()
+        };
+        let state = State { specialise: Some(specialise), ..State::default() };
+        let with = text(state, Format::Prometheus);
+        for line in [
+            "dimmer_specialise_narrow_cpus 2",
+            "dimmer_specialise_faults_total 18446744073709551615",
+            "dimmer_specialise_move_seconds_total 2.5",
+        ] {
+            assert!(with.lines().any(|found| found == line), "{with}");
+        }
+        let samples =
+            |text: &str| text.lines().filter(|line| line.starts_with("dimmer_specialise_")).count();
+        assert_eq!((samples(&with), samples(&text(State::default(), Format::Prometheus))), (14, 0));
     }
 
     #[test]

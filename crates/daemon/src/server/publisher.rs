@@ -178,6 +178,8 @@ impl Server {
             },
             clients,
             hidden,
+            // The teller reads it: that takes files.
+            specialise: None,
         }
     }
 

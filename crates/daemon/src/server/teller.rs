@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::mpsc as std_mpsc;
 use std::time::{Duration, Instant};
 
+use dimmer_host::root::Root;
 use dimmer_protocol::{Socket, Welcome};
 use rustix::event::EventfdFlags;
 use rustix::pipe::PipeFlags;
@@ -19,6 +20,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 
+use super::specialise;
 use dimmer_watch::record::Line;
 use dimmer_watch::state::State;
 
@@ -41,7 +43,7 @@ pub(super) struct Hearer {
 /// A job for the thread.
 #[derive(Debug)]
 pub(super) enum Job {
-    /// Send a state to a user's watchers.
+    /// Send a state to a user's watchers, with core specialisation as it is then.
     State { user: u32, state: Box<State>, to: Vec<Hearer> },
     /// Send lines to recordings.
     Lines { lines: Vec<Line>, to: Vec<Hearer> },
@@ -68,15 +70,16 @@ pub(super) struct Teller {
 }
 
 impl Teller {
-    /// Starts the thread.
-    pub(super) fn new() -> io::Result<Self> {
+    /// Starts the thread, on the machine under `root`.
+    pub(super) fn new(root: Root) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let wake = Arc::new(rustix::event::eventfd(0, flags)?);
         let (jobs, to_do) = mpsc::channel(JOBS);
         let (ended, done) = std_mpsc::channel();
         let reports = Reports { ended, wake: Arc::clone(&wake) };
-        let run = move || tokio::task::LocalSet::new().block_on(&runtime, tell_all(to_do, reports));
+        let run =
+            move || tokio::task::LocalSet::new().block_on(&runtime, tell_all(root, to_do, reports));
         std::thread::Builder::new().name("telling".to_owned()).spawn(run)?;
         Ok(Self { jobs, done, wake })
     }
@@ -115,12 +118,13 @@ impl Reports {
     }
 }
 
-async fn tell_all(mut jobs: mpsc::Receiver<Job>, reports: Reports) {
+async fn tell_all(root: Root, mut jobs: mpsc::Receiver<Job>, reports: Reports) {
     let mut unread = std::collections::BTreeMap::new();
     while let Some(job) = jobs.recv().await {
         match job {
-            Job::State { user, state, to } => {
+            Job::State { user, mut state, to } => {
                 let begin = Instant::now();
+                state.specialise = specialise::read(&root);
                 let text: Arc<[u8]> = serde_json::to_vec(&state).unwrap_or_default().into();
                 drop(state);
                 let took = begin.elapsed();

@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A server on a machine whose file system is empty; the test acts as its loop.
 struct Fixture {
     server: Server,
-    _directory: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 fn fixture() -> Fixture {
@@ -31,7 +31,7 @@ fn fixture() -> Fixture {
     std::fs::write(directory.path().join("dimmerd.toml"), "").unwrap();
     let wake = Arc::new(UnixStream::pair().unwrap().0);
     let signals = Signals { end: Arc::default(), reload: Arc::default(), wake };
-    Fixture { server: Server::new(options, signals).unwrap(), _directory: directory }
+    Fixture { server: Server::new(options, signals).unwrap(), directory }
 }
 
 impl Fixture {
@@ -217,6 +217,57 @@ fn root_and_the_servers_own_user_see_all_programs_and_others_their_own() {
     let others = [1000, 1001].into_iter().filter(|user| *user != own);
     assert!(others.map(sees).all(|seen| seen == (1, 2)));
     assert_eq!(sees(1002), (0, 3));
+}
+
+#[test]
+fn a_state_has_core_specialisation_if_its_module_is_loaded() {
+    let mut fixture = fixture();
+    let module = fixture.directory.path().join("sys/kernel/dimmer_xcr0");
+    let mut specialise = |user| {
+        let (_, watcher) = fixture.say(user, &Hello::Watch);
+        let file = std::fs::File::from(fixture.answer(&watcher));
+        let state: state::State = serde_json::from_reader(file).unwrap();
+        state.specialise
+    };
+    assert_eq!(specialise(1000), None);
+    std::fs::create_dir_all(&module).unwrap();
+    for (number, name) in [
+        "faults",
+        "moves",
+        "move_ns",
+        "returns",
+        "ended_by_calls",
+        "ended_by_time",
+        "allowed",
+        "limits",
+        "without_scheduler",
+        "switches",
+        "missed",
+    ]
+    .iter()
+    .enumerate()
+    {
+        std::fs::write(module.join(name), format!("{number}\n")).unwrap();
+    }
+    std::fs::write(module.join("narrow"), "2-3\n").unwrap();
+    std::fs::write(module.join("wide"), "0-1\n").unwrap();
+    let expected = state::Specialise {
+        narrow: vec![2, 3],
+        wide: vec![0, 1],
+        is_scheduled: false,
+        faults: 0,
+        moves: 1,
+        move_ns: 2,
+        returns: 3,
+        ended_by_calls: 4,
+        ended_by_time: 5,
+        allowed: 6,
+        limits: 7,
+        without_scheduler: 8,
+        switches: 9,
+        missed: 10,
+    };
+    assert_eq!(specialise(1001), Some(expected));
 }
 
 #[test]

@@ -6,6 +6,7 @@ use super::{Area, Capability, Context, Subject};
 use crate::cpusets::{self, Mount, mounts, own_group};
 use crate::privilege::LinuxCapability;
 use crate::root::format_cpu_list;
+use crate::specialisation::{self, SCHED_EXT_DIRECTORY};
 
 const ALLOWED: Subject = Subject {
     id: "allowed-cpus",
@@ -41,7 +42,19 @@ const SCHED_EXT: Subject = Subject {
     id: "sched-ext",
     title: "loadable schedulers (sched_ext)",
     area: Area::Placement,
-    enables: None,
+    enables: Some("specialise: by its scheduler, which no program sees"),
+};
+const SPECIALISE_MODULE: Subject = Subject {
+    id: "specialise-module",
+    title: "faults of wide code on narrow CPUs (dimmer_xcr0)",
+    area: Area::Placement,
+    enables: Some("specialise: wide code moves to wide CPUs before it runs"),
+};
+const SPECIALISE_SCHEDULER: Subject = Subject {
+    id: "specialise-scheduler",
+    title: "scheduler of core specialisation (dimmer-specialise)",
+    area: Area::Placement,
+    enables: Some("specialise: moves threads; without it, --affinity does"),
 };
 const REAL_TIME: Subject = Subject {
     id: "real-time",
@@ -58,6 +71,8 @@ pub(super) fn survey(context: &Context) -> Vec<Capability> {
         cpuset_v1(context),
         dedicated(context),
         sched_ext(context),
+        specialise_module(context),
+        specialise_scheduler(context),
         real_time(context),
     ]
 }
@@ -161,10 +176,9 @@ fn dedicated(context: &Context) -> Capability {
 }
 
 fn sched_ext(context: &Context) -> Capability {
-    let directory = "/sys/kernel/sched_ext";
-    if !context.root.exists(directory) {
+    if !context.root.exists(SCHED_EXT_DIRECTORY) {
         return SCHED_EXT.unavailable(
-            format!("no {directory}: the kernel is built without it"),
+            format!("no {SCHED_EXT_DIRECTORY}: the kernel is built without it"),
             "use Linux 6.12 or later with CONFIG_SCHED_CLASS_EXT",
         );
     }
@@ -175,13 +189,26 @@ fn sched_ext(context: &Context) -> Capability {
         return SCHED_EXT
             .unavailable("loading a scheduler needs CAP_BPF and CAP_PERFMON", "run as root");
     }
-    let state = context.root.text(&format!("{directory}/state"));
-    let loaded = context.root.text(&format!("{directory}/root/ops"));
-    SCHED_EXT.available(match (state, loaded) {
-        (_, Ok(name)) => format!("loaded now: {name}"),
-        (Ok(state), Err(_)) => state,
-        (Err(_), Err(_)) => "state unknown".to_owned(),
+    let loaded = specialisation::loaded_scheduler(context.root);
+    SCHED_EXT.available(loaded.map_or("disabled".to_owned(), |name| format!("loaded now: {name}")))
+}
+
+fn specialise_module(context: &Context) -> Capability {
+    if let Err(missing) = specialisation::check_module(context.root) {
+        return SPECIALISE_MODULE.unavailable(missing.why, missing.remedy);
+    }
+    SPECIALISE_MODULE.available(match context.root.text(specialisation::NARROW) {
+        Ok(narrow) if narrow.is_empty() => "loaded; all CPUs are wide".to_owned(),
+        Ok(narrow) => format!("loaded; narrow now: {narrow}"),
+        Err(error) => error.to_string(),
     })
+}
+
+fn specialise_scheduler(context: &Context) -> Capability {
+    match specialisation::check_scheduler(context.root) {
+        Ok(loader) => SPECIALISE_SCHEDULER.available(format!("{}", loader.display())),
+        Err(missing) => SPECIALISE_SCHEDULER.unavailable(missing.why, missing.remedy),
+    }
 }
 
 fn real_time(context: &Context) -> Capability {

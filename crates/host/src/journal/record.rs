@@ -16,12 +16,16 @@ pub(super) enum Change {
     Group { members: String },
     /// A controller was switched on for a control group's children.
     Controller { name: String },
+    /// Another program, which this process has started, writes the file from now on; the content
+    /// that the file gets back whatever it holds then.
+    ByOther { rest: String },
 }
 
 /// Each name changes with its format, so that a journal of another version is never misread.
 const FILE: &str = "v2";
 const GROUP: &str = "group2";
 const CONTROLLER: &str = "controller2";
+const BY_OTHER: &str = "other2";
 
 impl Record {
     pub(super) fn file(path: &str, before: &str, written: &str) -> Self {
@@ -38,12 +42,17 @@ impl Record {
         Self { path: path.to_owned(), change: Change::Controller { name: name.to_owned() } }
     }
 
+    pub(super) fn by_other(path: &str, rest: &str) -> Self {
+        Self { path: path.to_owned(), change: Change::ByOther { rest: rest.to_owned() } }
+    }
+
     /// The line, including its end.
     pub(super) fn line(&self) -> String {
         let fields: &[&str] = match &self.change {
             Change::File { before, written } => &[FILE, &self.path, before, written],
             Change::Group { members } => &[GROUP, &self.path, members],
             Change::Controller { name } => &[CONTROLLER, &self.path, name],
+            Change::ByOther { rest } => &[BY_OTHER, &self.path, rest],
         };
         let fields: Vec<String> = fields.iter().map(|field| escape(field)).collect();
         let text = fields.join("\t");
@@ -61,6 +70,7 @@ impl Record {
             [FILE, path, before, written] => Some(Self::file(path, before, written)),
             [GROUP, path, members] => Some(Self::group(path, members)),
             [CONTROLLER, path, name] => Some(Self::controller(path, name)),
+            [BY_OTHER, path, rest] => Some(Self::by_other(path, rest)),
             _ => None,
         }
     }
@@ -132,7 +142,8 @@ mod tests {
     fn reads_back_what_it_writes() {
         let group = Record::group("/sys/fs/cgroup/a\tb", "tasks");
         let controller = Record::controller("/sys/fs/cgroup/cgroup.subtree_control", "cpuset");
-        for record in [awkward(), group, controller] {
+        let by_other = Record::by_other("/sys/kernel/dimmer_xcr0/narrow", "");
+        for record in [awkward(), group, controller, by_other] {
             assert_eq!(parse(&record.line()), (vec![record], vec![]));
         }
     }

@@ -180,6 +180,7 @@ fn undo_path(root: &Root, path: &str, records: &[&Record], report: &mut Report) 
         Some(Change::File { before, .. }) => undo_file(root, path, before, records, report),
         Some(Change::Group { members }) => undo_group(root, path, members, report),
         Some(Change::Controller { name }) => undo_controller(root, path, name, report),
+        Some(Change::ByOther { rest }) => undo_by_other(root, path, rest, report),
     }
 }
 
@@ -207,6 +208,20 @@ fn undo_file(root: &Root, path: &str, before: &str, records: &[&Record], report:
         report.left.push(Left { path, before, found });
         return;
     }
+    write_back(root, path, found, before, report);
+}
+
+fn undo_by_other(root: &Root, path: &str, rest: &str, report: &mut Report) {
+    let (path, rest) = (path.to_owned(), rest.to_owned());
+    match root.text(&path) {
+        Ok(found) if found == rest => {}
+        Ok(found) => write_back(root, path, found, rest, report),
+        Err(error) => report.failed.push(Failed { path, wanted: rest, why: explain(&error) }),
+    }
+}
+
+/// Writes `before` into a file that holds `found`, and checks that the file holds it then.
+fn write_back(root: &Root, path: String, found: String, before: String, report: &mut Report) {
     match root.write(&path, &before).and_then(|()| root.text(&path)) {
         Ok(now) if now == before => {
             report.restored.push(Restored { path, from: found, to: before });

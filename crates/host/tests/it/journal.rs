@@ -469,3 +469,37 @@ fn has_each_change_on_record_before_it_is_made() {
     assert!(matches!(journal.change("/unwritable", "1"), Err(JournalError::Change(_))));
     assert_eq!(pending(root)[0].paths, ["/unwritable"]);
 }
+
+#[test]
+fn a_file_that_another_program_writes_gets_its_value_at_rest_whatever_it_holds() {
+    if let Some(root) = child_root() {
+        let (mut journal, _) = Journal::open(&root).expect("a journal");
+        journal.change_by_other(OTHER).expect("recorded");
+        root.write(OTHER, "7").expect("written");
+        journal.change(SWITCH, "1").expect("changed");
+        loop {
+            thread::park();
+        }
+    }
+    let machine = machine();
+    let root = &machine.root;
+    let test =
+        "journal::a_file_that_another_program_writes_gets_its_value_at_rest_whatever_it_holds";
+    let mut child = start_child(test, root);
+    let (mut journal, _) = Journal::open(root).expect("a journal");
+    let busy = journal.change_by_other(OTHER);
+    assert!(matches!(busy, Err(JournalError::Busy { process, .. }) if process == child.id()));
+    signal(&child, Signal::KILL);
+    child.wait().expect("an end");
+    root.write(OTHER, "9").expect("written");
+    restored(&restore(root, OfLive::Leave).expect("restored"), &[SWITCH, OTHER]);
+    assert_eq!(root.text(OTHER).expect("the file"), "1");
+    nothing_is_left(root);
+
+    // A program that ends in order gives the value back itself.
+    journal.change_by_other(OTHER).expect("recorded");
+    root.write(OTHER, "7").expect("written");
+    root.write(OTHER, "1").expect("written");
+    assert!(journal.undo().expect("undone").is_empty());
+    nothing_is_left(root);
+}

@@ -82,6 +82,10 @@ fn finds_everything_on_a_skylake_server_as_root() {
             . cpuset-v1: no cgroup v1 hierarchy with cpuset is mounted
             + dedicated-cores: partitions (cgroup v2) below /sys/fs/cgroup: 0-3
             + sched-ext: disabled
+            - specialise-module: no /sys/kernel/dimmer_xcr0: it is not loaded, so no wide code faults on narrow CPUs
+                -> as root: make -C kernel && insmod kernel/dimmer_xcr0.ko; if it refuses, the kernel's log says why (`dimmer_xcr0: refused`)
+            - specialise-scheduler: no file system of type bpf at /sys/fs/bpf, where its maps go
+                -> as root: mount -t bpf bpf /sys/fs/bpf
             + real-time: by CAP_SYS_NICE, a share of every second is kept for others
             + bpf: permitted, types in /sys/kernel/btf/vmlinux
             + uprobes: by perf_event_open
@@ -142,6 +146,10 @@ fn says_why_a_cloud_machine_has_nothing() {
                 -> run as root, or under systemd-run --user --scope -p Delegate=cpuset; until then, workers are pinned and the program's own threads keep off by affinity
             - sched-ext: no /sys/kernel/sched_ext: the kernel is built without it
                 -> use Linux 6.12 or later with CONFIG_SCHED_CLASS_EXT
+            - specialise-module: no /sys/kernel/dimmer_xcr0: it is not loaded, so no wide code faults on narrow CPUs
+                -> as root: make -C kernel && insmod kernel/dimmer_xcr0.ko; if it refuses, the kernel's log says why (`dimmer_xcr0: refused`)
+            - specialise-scheduler: no /sys/kernel/sched_ext: the kernel is built without loadable schedulers
+                -> use Linux 6.12 or later with CONFIG_SCHED_CLASS_EXT, or `dimmer specialise --affinity`
             - real-time: no CAP_SYS_NICE, and the limit is 0 (ulimit -r)
                 -> run as root, or raise rtprio in /etc/security/limits.conf
             - bpf: no /proc/sys/kernel/unprivileged_bpf_disabled: the kernel is built without BPF, or a sandbox hides it
@@ -207,6 +215,10 @@ fn finds_the_old_cpusets_on_a_zen_5_guest() {
             + dedicated-cores: cpusets (cgroup v1) below /sys/fs/cgroup/cpuset/jobs: 0-1
             - sched-ext: no /sys/kernel/sched_ext: the kernel is built without it
                 -> use Linux 6.12 or later with CONFIG_SCHED_CLASS_EXT
+            - specialise-module: no /sys/kernel/dimmer_xcr0: it is not loaded, so no wide code faults on narrow CPUs
+                -> as root: make -C kernel && insmod kernel/dimmer_xcr0.ko; if it refuses, the kernel's log says why (`dimmer_xcr0: refused`)
+            - specialise-scheduler: no /sys/kernel/sched_ext: the kernel is built without loadable schedulers
+                -> use Linux 6.12 or later with CONFIG_SCHED_CLASS_EXT, or `dimmer specialise --affinity`
             + real-time: by CAP_SYS_NICE, without a limit of time
             + bpf: permitted, types in /sys/kernel/btf/vmlinux
             + uprobes: by perf_event_open
@@ -265,6 +277,10 @@ fn names_the_missing_permissions_on_a_desktop() {
                 -> run as root, or under systemd-run --user --scope -p Delegate=cpuset; until then, workers are pinned and the program's own threads keep off by affinity
             - sched-ext: no /sys/kernel/sched_ext: the kernel is built without it
                 -> use Linux 6.12 or later with CONFIG_SCHED_CLASS_EXT
+            - specialise-module: no /sys/kernel/dimmer_xcr0: it is not loaded, so no wide code faults on narrow CPUs
+                -> as root: make -C kernel && insmod kernel/dimmer_xcr0.ko; if it refuses, the kernel's log says why (`dimmer_xcr0: refused`)
+            - specialise-scheduler: no /sys/kernel/sched_ext: the kernel is built without loadable schedulers
+                -> use Linux 6.12 or later with CONFIG_SCHED_CLASS_EXT, or `dimmer specialise --affinity`
             + real-time: up to priority 95, a share of every second is kept for others
             - bpf: no CAP_BPF; /proc/sys/kernel/unprivileged_bpf_disabled is 2, and tracing needs the capability anyway
                 -> run as root, or give CAP_BPF and CAP_PERFMON

@@ -19,6 +19,8 @@ pub enum Use {
     Migrate,
     /// `dimmer run --dedicate`.
     Dedicate,
+    /// `dimmer specialise`.
+    Specialise,
     /// `dimmerd`.
     Daemon,
     /// `dimmer sim`.
@@ -52,7 +54,7 @@ const MOVING_CPUS: usize = 2;
 
 impl Use {
     /// All uses, in the order in which they are shown.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Probe,
         Self::Scan,
         Self::Observe,
@@ -60,6 +62,7 @@ impl Use {
         Self::Delegate,
         Self::Migrate,
         Self::Dedicate,
+        Self::Specialise,
         Self::Daemon,
         Self::Sim,
     ];
@@ -74,6 +77,7 @@ impl Use {
             Self::Delegate => "delegate",
             Self::Migrate => "migrate",
             Self::Dedicate => "dedicate",
+            Self::Specialise => "specialise",
             Self::Daemon => "daemon",
             Self::Sim => "sim",
         }
@@ -119,6 +123,14 @@ impl Use {
             Self::Delegate => needs(one_cpu, "experimental"),
             Self::Migrate => needs(one_cpu.or_else(|| lacks("migration")), "experimental"),
             Self::Dedicate => needs(lacks("dedicated-cores"), "by cpusets"),
+            Self::Specialise => match lacks("specialise-module") {
+                Some(why) => (Verdict::No, why),
+                None => without(
+                    "specialise-scheduler",
+                    "experimental; by the module and its scheduler",
+                    "experimental; by the module alone (--affinity)",
+                ),
+            },
             Self::Daemon => match (one_cpu, lacks("pmu")) {
                 (Some(why), _) => (Verdict::No, why),
                 (None, Some(_)) => (
