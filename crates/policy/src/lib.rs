@@ -1,5 +1,5 @@
 //! Decisions about wide SIMD code, as pure functions: what it costs, which way out is best, and
-//! which cores to dedicate to it.
+//! which cores to dedicate to it. And about a program's phases: which kind of core each runs on.
 //!
 //! Numbers go in, decisions come out. The simulator and the commands for real machines use the same
 //! functions. No code here uses a clock, a thread or a file.
@@ -10,6 +10,7 @@ pub mod dedicated;
 pub mod license;
 pub mod moving;
 pub mod narrowing;
+pub mod phases;
 pub mod server;
 pub mod specialise;
 pub mod ways;
