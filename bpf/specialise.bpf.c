@@ -234,6 +234,11 @@ void BPF_PROG(specialise_tick, struct task_struct *p)
 		p->scx.slice = 0;
 	if (own->until && bpf_ktime_get_ns() >= own->until)
 		p->scx.slice = 0;
+	if (own->asks) {
+		own->asks = false;
+		p->scx.slice = 0;
+		set_alarm();
+	}
 }
 
 /* A thread begins with the class that the one has that starts it, outside of phases. */

@@ -3,15 +3,20 @@
  * dimmer-specialise: loads the scheduler of core specialisation, and speaks to one that runs.
  *
  * usage: dimmer-specialise run --wide CPUS [--stay-us N] [--record FILE]
+ *                              [--function FILE:NAME]... [--event TYPE:CONFIG:PERIOD]...
  *        dimmer-specialise wide CPUS          other processors are wide from now on
  *        dimmer-specialise hint THREAD wide|normal
  *        dimmer-specialise counts
  *
  * CPUS are as in 0-3,8. `run` stays until a signal ends it. If the module dimmer_xcr0 is loaded,
- * all processors but the wide ones are narrow meanwhile. Maps are below /sys/fs/bpf/dimmer: `hints`
- * can be mapped by any program that may write it, which then says by one store what a thread is.
+ * all processors but the wide ones are narrow meanwhile. A thread is wide for a while after it has
+ * entered a function of `--function` (NAME is a symbol, or an offset in the file, as in 0x1234), and
+ * after so many events of a kind that the kernel counts by `--event`, as in perf_event_open(2).
+ * Maps are below /sys/fs/bpf/dimmer: `hints` can be mapped by any program that may write it, which
+ * then says by one store what a thread is.
  */
 #include <errno.h>
+#include <linux/perf_event.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -20,6 +25,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <bpf/bpf.h>
@@ -35,6 +41,7 @@ typedef __u8 u8;
 
 #define PLACE "/sys/fs/bpf/dimmer"
 #define MODULE "/sys/kernel/dimmer_xcr0/narrow"
+#define MOST_NAMED 64
 
 static const char *const names[NR_COUNTS] = {
 	[BEGAN] = "began", [ENDED_BY_CALL] = "ended_by_call", [ENDED_BY_TIME] = "ended_by_time",
@@ -221,8 +228,62 @@ static bool pin(struct bpf_map *map, const char *name)
 	return !bpf_map__pin(map, path) && !chmod(path, 0600);
 }
 
-static int run(const char *wide, unsigned long stay_us, const char *record)
+/* What `run` is asked for. */
+struct options {
+	const char *wide, *record;
+	unsigned long stay_us;
+	char *functions[MOST_NAMED], *events[MOST_NAMED];
+	int nr_functions, nr_events;
+};
+
+/* Has threads that enter the function FILE:NAME begin a phase. */
+static bool attach_function(struct bpf_program *program, char *named)
 {
+	LIBBPF_OPTS(bpf_uprobe_opts, options);
+	char *name = strrchr(named, ':'), *end = NULL;
+	unsigned long offset = name ? strtoul(name + 1, &end, 0) : 0;
+	struct bpf_link *link;
+
+	if (!name || name == named || !name[1])
+		return errno = EINVAL, false;
+	if (*end) {
+		options.func_name = name + 1;
+		offset = 0;
+	}
+	*name = 0;
+	link = bpf_program__attach_uprobe_opts(program, -1, named, offset, &options);
+	*name = ':';
+	return link;
+}
+
+/* Has threads begin a phase after each PERIOD events of TYPE:CONFIG:PERIOD. */
+static bool attach_event(struct bpf_program *program, const char *named, int number)
+{
+	struct perf_event_attr attributes = { .size = sizeof(attributes), .exclude_kernel = 1 };
+	unsigned long long type, config, period;
+	int end = 0;
+
+	if (sscanf(named, "%lli:%lli:%lli%n", (long long *)&type, (long long *)&config, (long long *)&period, &end) < 3 ||
+	    named[end] || !period)
+		return errno = EINVAL, false;
+	attributes.type = type;
+	attributes.config = config;
+	attributes.sample_period = period;
+	for (int cpu = 0; cpu < number; cpu++) {
+		int file = syscall(SYS_perf_event_open, &attributes, -1, cpu, -1, PERF_FLAG_FD_CLOEXEC);
+
+		/* One that is offline has none. */
+		if (file < 0 && errno == ENODEV)
+			continue;
+		if (file < 0 || !bpf_program__attach_perf_event(program, file))
+			return false;
+	}
+	return true;
+}
+
+static int run(struct options *options)
+{
+	const char *wide = options->wide, *record = options->record;
 	unsigned char level[MAX_CPUS], none[MAX_CPUS] = { 0 };
 	struct specialise_bpf *skeleton;
 	struct ring_buffer *ring = NULL;
@@ -240,13 +301,15 @@ static int run(const char *wide, unsigned long stay_us, const char *record)
 	if (!skeleton)
 		return fails("the scheduler");
 	skeleton->rodata->nr_cpus = number;
-	skeleton->rodata->stay_ns = stay_us * 1000;
+	skeleton->rodata->stay_ns = options->stay_us * 1000;
 	skeleton->rodata->recording = record;
 	bpf_map__set_max_entries(skeleton->maps.hints, threads_at_most() / HINTS + 1);
 	if (!has_module) {
 		bpf_program__set_autoload(skeleton->progs.on_begins, false);
 		bpf_program__set_autoload(skeleton->progs.on_ends, false);
 	}
+	bpf_program__set_autoload(skeleton->progs.on_function, options->nr_functions);
+	bpf_program__set_autoload(skeleton->progs.on_event, options->nr_events);
 	if (specialise_bpf__load(skeleton))
 		return fails("the kernel refuses the scheduler");
 	mkdir(PLACE, 0700);
@@ -272,6 +335,12 @@ static int run(const char *wide, unsigned long stay_us, const char *record)
 		if (!skeleton->links.on_begins || !skeleton->links.on_ends)
 			return fails("dimmer_xcr0");
 	}
+	for (int i = 0; i < options->nr_functions; i++)
+		if (!attach_function(skeleton->progs.on_function, options->functions[i]))
+			return fails(options->functions[i]);
+	for (int i = 0; i < options->nr_events; i++)
+		if (!attach_event(skeleton->progs.on_event, options->events[i], number))
+			return fails(options->events[i]);
 	link = bpf_map__attach_struct_ops(skeleton->maps.specialise);
 	if (!link)
 		return fails("another scheduler runs, or the kernel allows none");
@@ -334,6 +403,7 @@ static int hint(const char *thread, const char *what)
 static int usage(void)
 {
 	fprintf(stderr, "usage: dimmer-specialise run --wide CPUS [--stay-us N] [--record FILE]\n"
+			"                             [--function FILE:NAME]... [--event TYPE:CONFIG:PERIOD]...\n"
 			"       dimmer-specialise wide CPUS\n"
 			"       dimmer-specialise hint THREAD wide|normal\n"
 			"       dimmer-specialise counts\n");
@@ -342,8 +412,7 @@ static int usage(void)
 
 int main(int argc, char **argv)
 {
-	const char *wide = NULL, *record = NULL;
-	unsigned long stay_us = 2000;
+	struct options options = { .stay_us = 2000 };
 	u64 *counts;
 
 	libbpf_set_print(print);
@@ -364,13 +433,17 @@ int main(int argc, char **argv)
 		return usage();
 	for (int i = 2; i + 1 < argc; i += 2) {
 		if (!strcmp(argv[i], "--wide"))
-			wide = argv[i + 1];
+			options.wide = argv[i + 1];
 		else if (!strcmp(argv[i], "--stay-us"))
-			stay_us = strtoul(argv[i + 1], NULL, 10);
+			options.stay_us = strtoul(argv[i + 1], NULL, 10);
 		else if (!strcmp(argv[i], "--record"))
-			record = argv[i + 1];
+			options.record = argv[i + 1];
+		else if (!strcmp(argv[i], "--function") && options.nr_functions < MOST_NAMED)
+			options.functions[options.nr_functions++] = argv[i + 1];
+		else if (!strcmp(argv[i], "--event") && options.nr_events < MOST_NAMED)
+			options.events[options.nr_events++] = argv[i + 1];
 		else
 			return usage();
 	}
-	return wide && argc % 2 == 0 && stay_us ? run(wide, stay_us, record) : usage();
+	return options.wide && argc % 2 == 0 && options.stay_us ? run(&options) : usage();
 }

@@ -35,6 +35,7 @@ struct processor {
 	s32 runs;		/* the level of the thread that runs here; -1: none */
 	s32 rank;		/* of the queue that the last thread came from; -1: it came directly */
 	bool is_offline;
+	bool asks;		/* the thread that runs here has begun a phase, and nothing has moved it */
 };
 
 struct {

@@ -197,6 +197,33 @@ if start --wide 0 --stay-us 50000 --record /tmp/decisions; then
 fi
 is "sched_ext" "$(cat /sys/kernel/sched_ext/state)" disabled
 
+say "== functions and events that are named, without the module"
+unload
+if start --wide 0 --stay-us 50000 --function /bin/wide:named; then
+    command wide call 3000 0 >/tmp/wide &
+    caller=$!
+    sleep 0.3
+    command wide share 2000 0 >/tmp/other
+    wait "$caller"
+    at_least "share on the wide processor of a thread that calls the function" "$(sed -n 's/^share //p' /tmp/wide)" 60
+    at_most "share of another's there" "$(sed -n 's/^share //p' /tmp/other)" 40
+    at_least "phases that began" "$(scheduler_count began)" 2
+    end -TERM
+fi
+# The clock of the system stands for a counter of the processor's, as the guest has none.
+if start --wide 0 --stay-us 50000 --event 1:0:1000000; then
+    command wide share 2000 0 >/tmp/one &
+    sharer=$!
+    command wide share 2000 0 >/tmp/other
+    wait "$sharer"
+    at_least "share on the wide processor of two threads with events, the smaller" \
+        "$(sed -n 's/^share //p' /tmp/one /tmp/other | sort -n | head -n 1)" 60
+    end -TERM
+fi
+if dimmer-specialise run --wide 0 --function /bin/wide:no_such_function >/tmp/out 2>&1; then fails "an unknown function was accepted"; else say "ok: an unknown function is refused: $(tail -n 1 /tmp/out)"; fi
+is "sched_ext" "$(cat /sys/kernel/sched_ext/state)" disabled
+load || fails "the module does not load again"
+
 say "== a scheduler that never moves the thread"
 if start --wide 0; then
     echo 0 >"$module/narrow"

@@ -8,6 +8,7 @@
 //        wide affinity CPUS           whether the affinity is CPUS (a mask) again after phases
 //        wide share MS CPU            how much of its time a thread without wide code is on CPU
 //        wide spin MS CPU             the same with wide code again and again
+//        wide call MS CPU             the same with calls of the function `named` in its place
 //        wide trips FROM TO N         registers kept across moves by affinity: how many are wrong
 //        wide mark N FILE             how long a store to a mapped file and its clearing take (ns)
 //        wide realtime ARGUMENTS      the same as without, by a thread of real time
@@ -165,6 +166,9 @@ static int share(int ms, unsigned processor, void (*act)(void)) {
     return 0;
 }
 
+void named(void);
+__attribute__((noinline)) void named(void) { asm volatile("" ::: "memory"); }
+
 static int trips(int from, int to, int number) {
     struct registers in, halfway, out;
     unsigned bad = 0;
@@ -300,6 +304,8 @@ int main(int argc, char **argv) {
         return share(first, second, 0);
     if (!strcmp(what, "spin") && argc == 4)
         return share(first, second, wide_instruction);
+    if (!strcmp(what, "call") && argc == 4)
+        return share(first, second, named);
     if (!strcmp(what, "trips") && argc == 5)
         return trips(first, second, atoi(argv[4]));
     if (!strcmp(what, "mark") && argc == 4)
