@@ -368,6 +368,26 @@ fn the_validation_in_the_documents_is_what_is_found() {
     assert_eq!(lines, count("rows") + count("causes") + count("left"));
 }
 
+/// What follows `before` in a text, up to the next character that is no digit.
+fn number(text: &str, before: &str) -> Option<usize> {
+    let rest = text.split_once(before)?.1;
+    rest.split(|char: char| !char.is_ascii_digit()).next()?.parse().ok()
+}
+
+#[test]
+fn the_readme_counts_what_the_validation_predicts() {
+    let Some(project) = project() else { return };
+    let text = |name: &str| std::fs::read_to_string(project.join(name)).unwrap();
+    let (validation, readme) = (text("docs/VALIDATION.md"), text("README.md"));
+    let papers = validation.lines().filter_map(|line| {
+        let hits = number(line, "tolerance: predicted ")?;
+        Some((hits, number(line, &format!("predicted {hits} of "))?))
+    });
+    let (hits, all) = papers.fold((0, 0), |(hits, all), (more, of)| (hits + more, all + of));
+    let told = number(&readme, "The simulator predicts ");
+    assert_eq!((told, number(&readme, &format!("predicts {hits} of "))), (Some(hits), Some(all)));
+}
+
 /// A model in which all wide code halves the clock for a millisecond; the values are not measured.
 fn made_up_model() -> String {
     let guess = |key: &str, value: &str| {
