@@ -2,8 +2,8 @@
 //! faults, and the scheduler that moves it to wide ones. `docs/specialise.md` describes both.
 //!
 //! This file: what the module's files hold, and what is missing to use either part. [`sets`]: which
-//! CPUs can be wide. [`session`]: specialises CPUs until a signal. [`loader`]: the program that
-//! loads the scheduler, where it is and how it is started.
+//! CPUs can be wide. [`session`]: specialises CPUs until a signal. `loader`: the program that loads
+//! the scheduler, where it is and how it is started.
 
 mod loader;
 pub mod session;
