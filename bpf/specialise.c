@@ -9,9 +9,9 @@
  *        dimmer-specialise counts
  *
  * CPUS are as in 0-3,8. `run` stays until a signal ends it. If the module dimmer_xcr0 is loaded,
- * all processors but the wide ones are narrow meanwhile. A thread is wide for a while after it has
- * entered a function of `--function` (NAME is a symbol, or an offset in the file, as in 0x1234), and
- * after so many events of a kind that the kernel counts by `--event`, as in perf_event_open(2).
+ * all processors but the wide ones are narrow meanwhile. `--function`: a thread is wide for a while
+ * after it has entered this function (NAME is a symbol, or an offset in the file, as in 0x1234).
+ * `--event`: likewise after PERIOD events of this type and configuration (perf_event_open(2)).
  * Maps are below /sys/fs/bpf/dimmer: `hints` can be mapped by any program that may write it, which
  * then says by one store what a thread is.
  */

@@ -26,8 +26,8 @@ static DEFINE_MUTEX(affinity_lock);
 static struct workqueue_struct *queue;
 static struct hrtimer timer;
 /*
- * Whether the timer is set. A thread that asks while the timer finds nobody to watch sees one or the
- * other.
+ * Whether the timer is set. Under the lock, because a thread may move while the timer's function
+ * finds no other thread to watch and ends: one of the two sees what the other did.
  */
 static bool is_watching;
 static DEFINE_RAW_SPINLOCK(watching_lock);

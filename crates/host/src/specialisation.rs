@@ -186,7 +186,7 @@ fn check_unused(root: &Root) -> Result<(), Unavailable> {
         ));
     }
     let narrow = root.cpu_list(NARROW).map_err(|error| {
-        taken(error.to_string(), "load the module anew: rmmod dimmer_xcr0, then insmod")
+        taken(error.to_string(), "load the module again: rmmod dimmer_xcr0, then insmod")
     })?;
     if narrow.is_empty() {
         return Ok(());

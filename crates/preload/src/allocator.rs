@@ -2,14 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, c_void};
-use std::mem::MaybeUninit;
+
+use crate::loaded_at;
 
 /// What starting a thread may call.
 const ALLOCATING: [&CStr; 7] =
     [c"malloc", c"calloc", c"realloc", c"free", c"memalign", c"aligned_alloc", c"posix_memalign"];
 
 /// Whether these functions may call hooked ones, which are in the files at these base addresses.
-/// Those of the C library call none of other files. Others may call any: how they do it is theirs.
+/// The C library's call none of other files. Functions that replace them may call any.
 pub(crate) fn may_call(hooked: &BTreeSet<u64>) -> bool {
     let Some(own) = base_of(c"gnu_get_libc_version") else { return true };
     let is_replaced = || ALLOCATING.iter().any(|name| base_of(name) != Some(own));
@@ -20,13 +21,7 @@ pub(crate) fn may_call(hooked: &BTreeSet<u64>) -> bool {
 fn base_of(name: &CStr) -> Option<u64> {
     // SAFETY: the name ends with a zero byte.
     let address: *mut c_void = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-    let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: `info` lives until the call returns.
-    if address.is_null() || unsafe { libc::dladdr(address, info.as_mut_ptr()) } == 0 {
-        return None;
-    }
-    // SAFETY: the lookup has succeeded, so `info` is filled.
-    u64::try_from(unsafe { info.assume_init() }.dli_fbase.addr()).ok()
+    u64::try_from(loaded_at(address.cast())?.dli_fbase.addr()).ok()
 }
 
 #[cfg(test)]

@@ -205,15 +205,19 @@ fn redirect(empty: u64) {
     drop(replaced);
 }
 
+/// What the loader knows of the file that is mapped at an address; `None` if it has loaded none
+/// there.
+fn loaded_at(address: *const u8) -> Option<libc::Dl_info> {
+    let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
+    // SAFETY: `info` lives until the call returns. The address is compared, never read.
+    let is_found = unsafe { libc::dladdr(address.cast(), info.as_mut_ptr()) } != 0;
+    // SAFETY: the lookup has succeeded, so `info` is filled.
+    is_found.then(|| unsafe { info.assume_init() })
+}
+
 /// Opens the file that is mapped at an address.
 fn file_at(address: *const u8) -> Option<File> {
-    let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: `info` lives until the call returns.
-    if unsafe { libc::dladdr(address.cast(), info.as_mut_ptr()) } == 0 {
-        return None;
-    }
-    // SAFETY: the lookup has succeeded, so `info` is filled.
-    let name = unsafe { info.assume_init() }.dli_fname;
+    let name = loaded_at(address)?.dli_fname;
     // SAFETY: the loader's name of a loaded file, which ends with a zero byte.
     let name = unsafe { CStr::from_ptr(name) };
     File::open(OsStr::from_bytes(name.to_bytes())).ok()

@@ -247,10 +247,10 @@ pub enum Whose {
     Any,
 }
 
-/// The program is about to set an affinity, by a mask of so many bytes at this address.
+/// The program is about to set an affinity, by the mask of length `bytes` at the address `mask`.
 ///
-/// The address is the program's: there may be nothing, and then the kernel refuses it. What cannot
-/// be read counts as no CPUs; whether the thread is pinned is asked of the kernel in any case.
+/// The program may pass an address where nothing is mapped, which the kernel refuses later. CPUs
+/// that cannot be read here count as left out; [`begin`] asks the kernel for the true affinity.
 pub fn chooses(whose: Whose, mask: *const u8, bytes: usize) {
     let Some(of) = SPECIALISING.get() else { return };
     let bits = usize::BITS as usize;
