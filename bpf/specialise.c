@@ -41,6 +41,8 @@ typedef __u8 u8;
 
 #define PLACE "/sys/fs/bpf/dimmer"
 #define MODULE "/sys/kernel/dimmer_xcr0/narrow"
+/* Is there while a scheduler of sched_ext is loaded, and holds its name. */
+#define LOADED "/sys/kernel/sched_ext/root/ops"
 #define MOST_NAMED 64
 
 static const char *const names[NR_COUNTS] = {
@@ -228,6 +230,22 @@ static bool pin(struct bpf_map *map, const char *name)
 	return !bpf_map__pin(map, path) && !chmod(path, 0600);
 }
 
+/* At every end after the maps were pinned, in order or by an error. */
+static void unpin(void)
+{
+	unlink(PLACE "/hints");
+	unlink(PLACE "/counts");
+	unlink(PLACE "/cores");
+	rmdir(PLACE);
+}
+
+/* An option's value that cannot be used, with its form. */
+static int refuses(const char *option, const char *value, const char *form)
+{
+	fprintf(stderr, "dimmer-specialise: %s %s: %s; it is %s\n", option, value, strerror(errno), form);
+	return 1;
+}
+
 /* What `run` is asked for. */
 struct options {
 	const char *wide, *record;
@@ -297,6 +315,11 @@ static int run(struct options *options)
 		fprintf(stderr, "dimmer-specialise: no processors of this machine: %s\n", wide);
 		return 2;
 	}
+	/* Before its maps, if it is one of these, are replaced by this one's. */
+	if (!access(LOADED, F_OK)) {
+		errno = EBUSY;
+		return fails("another scheduler runs");
+	}
 	skeleton = specialise_bpf__open();
 	if (!skeleton)
 		return fails("the scheduler");
@@ -313,6 +336,7 @@ static int run(struct options *options)
 	if (specialise_bpf__load(skeleton))
 		return fails("the kernel refuses the scheduler");
 	mkdir(PLACE, 0700);
+	atexit(unpin);
 	if (!pin(skeleton->maps.hints, "hints") || !pin(skeleton->maps.counts, "counts") ||
 	    !pin(skeleton->maps.cores, "cores"))
 		return fails(PLACE);
@@ -337,10 +361,12 @@ static int run(struct options *options)
 	}
 	for (int i = 0; i < options->nr_functions; i++)
 		if (!attach_function(skeleton->progs.on_function, options->functions[i]))
-			return fails(options->functions[i]);
+			return refuses("--function", options->functions[i],
+				       "FILE:NAME, with a symbol or an offset in the file as in 0x1234");
 	for (int i = 0; i < options->nr_events; i++)
 		if (!attach_event(skeleton->progs.on_event, options->events[i], number))
-			return fails(options->events[i]);
+			return refuses("--event", options->events[i],
+				       "TYPE:CONFIG:PERIOD, in the numbers of perf_event_open(2)");
 	link = bpf_map__attach_struct_ops(skeleton->maps.specialise);
 	if (!link)
 		return fails("another scheduler runs, or the kernel allows none");
@@ -360,10 +386,6 @@ static int run(struct options *options)
 	set_narrow(none, number);
 	bpf_link__destroy(link);
 	print_counts(map_pinned("counts", sizeof(u64) * NR_COUNTS));
-	unlink(PLACE "/hints");
-	unlink(PLACE "/counts");
-	unlink(PLACE "/cores");
-	rmdir(PLACE);
 	if (file) {
 		ring_buffer__consume(ring);
 		fclose(file);

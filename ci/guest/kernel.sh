@@ -223,6 +223,7 @@ if start --wide 0 --stay-us 50000 --event 1:0:1000000; then
 fi
 if dimmer-specialise run --wide 0 --function /bin/wide:no_such_function >/tmp/out 2>&1; then fails "an unknown function was accepted"; else say "ok: an unknown function is refused: $(tail -n 1 /tmp/out)"; fi
 is "sched_ext" "$(cat /sys/kernel/sched_ext/state)" disabled
+is "maps that a refused scheduler has left" "$(ls /sys/fs/bpf/dimmer 2>/dev/null)" ""
 load || fails "the module does not load again"
 
 say "== a scheduler that never moves the thread"
