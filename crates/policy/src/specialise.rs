@@ -15,7 +15,7 @@ mod affinity;
 pub mod sets;
 mod thread;
 
-use dimmer_processor::units::{CoreId, LicenseLevel, NodeId};
+use dimmer_processor::units::{CoreId, LicenseLevel, Nanos, NodeId};
 
 pub use self::affinity::{Affinity, Cpus, Domain, Goes, Stays};
 pub use self::thread::{Ends, Settings, Thread};
@@ -74,6 +74,23 @@ pub fn rank(core: LicenseLevel, class: Class, home: Option<LicenseLevel>) -> Opt
         Some(_) if core < class.level() => None,
         Some(home) => Some(core.index().saturating_sub(home.index())),
     }
+}
+
+/// How long the data of a thread that waits are expected to stay in the caches of the core where it
+/// ran: Linux's default (`sched_migration_cost`, kernel/sched/fair.c).
+pub const CACHE_HOT: Nanos = Nanos::from_us(500);
+
+/// Whether another core may take a thread that has waited this long since it ran, if threads are to
+/// stay near their data: not in the paper, whose scheduler lets a core without work take what
+/// waits.
+///
+/// A wide thread comes for microseconds. Without this rule, the narrow core that it left has
+/// nothing to do meanwhile, and takes the thread that gave way to it, with all its data.
+///
+/// * `is_behind_wide`: the core where it waits runs a wide thread.
+#[must_use]
+pub fn may_take(class: Class, waited: Nanos, is_behind_wide: bool) -> bool {
+    class.level() > NARROW || !is_behind_wide || waited >= CACHE_HOT
 }
 
 /// The number of ranks that [`rank`] gives for a core of this level.

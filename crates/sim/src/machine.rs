@@ -67,6 +67,8 @@ pub struct Machine<O> {
     processor: Processor,
     /// The cost for a CPU to take over a thread from another one, where the model gives it.
     moves: Moves,
+    /// The data of each region (KiB), where the scenario says it.
+    region_kib: Vec<Option<u64>>,
     settings: Settings,
     packages: Vec<Package>,
     chance: Random,
@@ -144,6 +146,7 @@ impl<O: Observer> Machine<O> {
             packages: packages.collect(),
             processor,
             moves: Moves::new(model),
+            region_kib: Vec::new(),
             chance: Random::new(settings.seed),
             scheduler: scheduler.start(topology),
             cores,

@@ -32,8 +32,8 @@ pub enum Moving {
 pub enum Specialising {
     /// As in the paper: a fixed number of wide cores, and a phase ends with the next system call.
     Paper,
-    /// The number of wide cores follows the load. If a thread is back before its move has paid, its
-    /// next phases end later.
+    /// The number of wide cores follows the load, and threads stay near their data. If a thread is
+    /// back before its move has paid, its next phases end later.
     Learning,
     /// Likewise, on a processor that the paper wishes for (§5): it raises an exception before a
     /// change of level, and tells when a thread has been quiet for some time.
@@ -77,7 +77,7 @@ impl Moving {
                 "none: threads run on wide cores from their first 512-bit instruction to their next system call"
             }
             Self::Specialise(Specialising::Learning) => {
-                "none: the same, with as many wide cores as the load asks for, and longer phases where they ended too soon"
+                "none: the same, with as many wide cores as the load asks for, longer phases where they ended too soon, and threads near their data"
             }
             Self::CoreScheduling => {
                 "none: threads that have executed 512-bit code share a core with their like alone"

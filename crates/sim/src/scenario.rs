@@ -52,6 +52,8 @@ pub struct Scenario {
     pstate: Option<String>,
     /// Names of the P-states that threads request; the steps hold indices into this list.
     pstates: Vec<String>,
+    /// Regions whose data are known, by number, and their data (KiB).
+    region_kib: Vec<(usize, u64)>,
     /// The latest end, if the scenario does not end by itself.
     end: Option<Moment>,
     /// The cost of handing a region over and back (ns), if not taken from the model.
@@ -196,6 +198,7 @@ impl Scenario {
             }
             step => (*step, LicenseLevel::new(0)),
         };
+        self.region_kib.iter().for_each(|(site, kib)| machine.touches(*site, *kib));
         let mut last: Option<(&Arc<Steps>, Script)> = None;
         for thread in &self.threads {
             let Thread { steps, .. } = thread;

@@ -69,6 +69,10 @@ pub(crate) trait Scheduler {
     /// where it may.
     fn trapped(&mut self, thread: ThreadId, cpu: CpuIndex, now: Moment);
 
+    /// The wide phase of the thread that runs on this CPU is over: it waits where it goes on, which
+    /// is returned.
+    fn ends_phase(&mut self, thread: ThreadId, cpu: CpuIndex, now: Moment) -> CpuIndex;
+
     /// The CPU has nothing to run. Returns the next thread, and the other CPU that it ran on
     /// before, if there is one.
     fn next(&mut self, cpu: CpuIndex, now: Moment) -> Option<(ThreadId, Option<CpuIndex>)>;
@@ -76,6 +80,10 @@ pub(crate) trait Scheduler {
     /// The CPU that takes over a thread whose turn has ended, as it has nothing to run; `None`: no
     /// such CPU may run it. It takes what [`Self::next`] returns.
     fn idle_for(&self, thread: ThreadId) -> Option<CpuIndex>;
+
+    /// Some time has passed: threads that have waited too long where they are not the first to run
+    /// wait elsewhere now. Schedulers without classes do nothing.
+    fn looks(&mut self, now: Moment);
 
     /// Adds the time up to now to the thread's run time.
     fn ran(&mut self, thread: ThreadId, span: Picos, now: Moment);
@@ -92,6 +100,12 @@ pub(crate) trait Scheduler {
     /// From now on, CPUs of a core run wide threads or others, not both at a time. Schedulers
     /// without classes ignore it.
     fn keeps_apart(&mut self);
+
+    /// From now on, threads stay near their data, as [`Specialise::stays_near`] says. Schedulers
+    /// without classes ignore it.
+    ///
+    /// [`Specialise::stays_near`]: crate::Specialise::stays_near
+    fn stays_near(&mut self);
 
     /// The highest license level that threads may ask for on each core: 0 for a narrow one.
     /// Schedulers without classes ignore it.
@@ -185,6 +199,11 @@ macro_rules! schedulers {
             }
 
             #[inline]
+            fn ends_phase(&mut self, thread: ThreadId, cpu: CpuIndex, now: Moment) -> CpuIndex {
+                match self { $(Self::$name(of) => of.ends_phase(thread, cpu, now),)+ }
+            }
+
+            #[inline]
             fn next(&mut self, cpu: CpuIndex, now: Moment) -> Option<(ThreadId, Option<CpuIndex>)> {
                 match self { $(Self::$name(of) => of.next(cpu, now),)+ }
             }
@@ -192,6 +211,11 @@ macro_rules! schedulers {
             #[inline]
             fn idle_for(&self, thread: ThreadId) -> Option<CpuIndex> {
                 match self { $(Self::$name(of) => of.idle_for(thread),)+ }
+            }
+
+            #[inline]
+            fn looks(&mut self, now: Moment) {
+                match self { $(Self::$name(of) => of.looks(now),)+ }
             }
 
             #[inline]
@@ -217,6 +241,11 @@ macro_rules! schedulers {
             #[inline]
             fn keeps_apart(&mut self) {
                 match self { $(Self::$name(of) => of.keeps_apart(),)+ }
+            }
+
+            #[inline]
+            fn stays_near(&mut self) {
+                match self { $(Self::$name(of) => of.stays_near(),)+ }
             }
 
             #[inline]

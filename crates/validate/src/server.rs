@@ -157,7 +157,7 @@ steps = [
 
     /// With threads that find all their data wherever they run.
     pub(crate) fn without_cached_data(self) -> Self {
-        self.replacing("cached_kib = 60\n", "")
+        self.replacing("cached_kib = 60\n", "").replacing("data_kib = 60\n", "data_kib = 0\n")
     }
 
     /// With Poly1305 that asks for L1 alone.

@@ -317,7 +317,7 @@ pub(crate) fn web(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
             "%",
         )
         .value("", 1.7, each(&runs, |run| run.specialised))
-        .row("two records a request, each with a way there and back, and 45 µs of cold caches at each end"),
+        .row("two records a request, each with a way there and back, and wide cores that run other code at the clock of L2"),
         Draft::new(
             "R003-14",
             Class::Predicted,

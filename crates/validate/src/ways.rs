@@ -46,7 +46,8 @@ pub const MEANINGS: [(&str, &str); 10] = [
     ),
     (
         "specialise-learning",
-        "Dimmer's: the number of wide cores follows the load, and phases are learned",
+        "Dimmer's: the number of wide cores follows the load, phases are learned, and threads stay \
+         near their data",
     ),
     ("specialise-told", "the same on the processor that the paper wishes for"),
     (
@@ -71,8 +72,7 @@ pub const MEANINGS: [(&str, &str); 10] = [
     (
         "migrate",
         "the same with 1423 ns. The simulator has no other difference between the two: the \
-         caller's CPU runs other threads meanwhile, where Dimmer's caller spins, and the region's \
-         data cost nothing to move",
+         caller's CPU runs other threads meanwhile, where Dimmer's caller spins",
     ),
     (
         "avxfreq",

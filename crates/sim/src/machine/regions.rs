@@ -354,15 +354,10 @@ impl<O: Observer> Machine<O> {
         self.scheduler.ready(thread, this.pinned, self.now)
     }
 
-    /// The cost for a core to take over a thread, which came from another CPU if it ran
-    /// before.
-    pub(super) fn taking_over(&mut self, thread: usize, from: Option<usize>, to: usize) -> Picos {
-        let this = &mut self.threads[thread];
-        if std::mem::take(&mut this.calls.is_handed_over) {
-            return self.regions.as_ref().map_or(Picos::ZERO, |regions| regions.hand_over);
-        }
-        let cached = this.cached_kib;
-        from.map_or(Picos::ZERO, |from| self.moves.take_over(self.place(from).0, to, cached))
+    /// Whether the thread is being handed over to a dedicated core, and what that costs.
+    pub(super) fn handing_over(&mut self, thread: usize) -> Option<Picos> {
+        let is_handed_over = std::mem::take(&mut self.threads[thread].calls.is_handed_over);
+        self.regions.as_ref().filter(|_| is_handed_over).map(|regions| regions.hand_over)
     }
 
     fn cpus(&self) -> usize {

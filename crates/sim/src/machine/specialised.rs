@@ -50,6 +50,9 @@ pub struct Specialise {
     /// Whether the core that is interrupted is drawn at random, as in the paper; otherwise it is
     /// the nearest one.
     pub is_random: bool,
+    /// Whether threads stay near their data: a thread whose phase is over goes on where its own
+    /// code ran before, and what waits stays at its core for a while ([`specialise::may_take`]).
+    pub stays_near: bool,
     /// The time of the trap and the change of class (ns), on the core that the thread leaves.
     pub trap_ns: f64,
     /// The time until the interrupted core looks for work (ns).
@@ -85,7 +88,8 @@ impl Specialise {
             Specialising::Learning => (by_load, Traps::Registers, learning, false),
             Specialising::Told => (by_load, Traps::Levels, told, false),
         };
-        Self { wide_cores, traps, phases, is_random, trap_ns, interrupt_ns }
+        let stays_near = specialising != Specialising::Paper;
+        Self { wide_cores, traps, phases, is_random, stays_near, trap_ns, interrupt_ns }
     }
 }
 
@@ -219,15 +223,19 @@ impl<O: Observer> Machine<O> {
         } else {
             Interrupts::Nearest(|one, other| one.index().abs_diff(other.index()))
         };
-        let latency = Picos::from_ns(of.settings.interrupt_ns);
         let chosen = specialise::to_interrupt(&cores, &cores[from], level, interrupts);
         if let Some(chosen) = chosen {
-            let core = super::index(chosen.index());
-            let looks = self.now + latency;
-            let this = &mut self.cores[core];
-            this.looks = Some(this.looks.map_or(looks, |sooner| sooner.min(looks)));
-            self.schedule(core);
+            self.interrupt(super::index(chosen.index()));
         }
+    }
+
+    /// Makes a core look for work.
+    fn interrupt(&mut self, core: usize) {
+        let Some(of) = &self.specialised else { return };
+        let looks = self.now + Picos::from_ns(of.settings.interrupt_ns);
+        let this = &mut self.cores[core];
+        this.looks = Some(this.looks.map_or(looks, |sooner| sooner.min(looks)));
+        self.schedule(core);
     }
 
     /// The thread enters the kernel. Returns whether a phase of it ends.
@@ -247,7 +255,10 @@ impl<O: Observer> Machine<O> {
     pub(super) fn calls_kernel(&mut self, thread: usize, cpu: usize) -> bool {
         let has_ended = self.enters_kernel(thread);
         if has_ended {
-            self.scheduler.preempted(thread, cpu, self.now);
+            let goes_on = self.scheduler.ends_phase(thread, cpu, self.now);
+            if goes_on != cpu {
+                self.interrupt(self.place(goes_on).0);
+            }
         }
         has_ended
     }
@@ -280,7 +291,9 @@ impl<O: Observer> Machine<O> {
             return (0..self.cores[core].slots.len())
                 .try_for_each(|slot| self.keeps_apart(core, slot));
         };
-        let gives_way = |running: &Running| of.class(running.thread).level() == L0;
+        // On a narrow core, no thread gives way to another.
+        let is_wide = of.levels[core] > L0;
+        let gives_way = |running: &Running| is_wide && of.class(running.thread).level() == L0;
         let slots = &self.cores[core].slots;
         let look: Vec<usize> =
             (0..slots.len()).filter(|slot| slots[*slot].as_ref().is_none_or(gives_way)).collect();
@@ -295,6 +308,9 @@ impl<O: Observer> Machine<O> {
     pub(super) fn prepare_specialised(&mut self) {
         let Some(of) = &self.specialised else { return };
         self.scheduler.widen(&of.levels);
+        if of.settings.stays_near {
+            self.scheduler.stays_near();
+        }
         if !of.sets.is_empty() {
             self.queue.set(Target::Server, Some(self.now + Specialise::LOOK));
         }
@@ -302,10 +318,11 @@ impl<O: Observer> Machine<O> {
 
     /// Looks how many threads could run, and lets the sets of wide cores follow that.
     pub(super) fn looks_at_load(&mut self) -> Result<(), SimError> {
-        let Some(of) = &mut self.specialised else { return Ok(()) };
         if self.threads.iter().all(|thread| thread.totals.finished.is_some()) {
             return Ok(());
         }
+        self.moves_on()?;
+        let Some(of) = &mut self.specialised else { return Ok(()) };
         let levels = self.processor.levels();
         let mut runnable = vec![vec![0; levels]; of.sets.len()];
         for (thread, this) in self.threads.iter().enumerate() {
@@ -336,6 +353,22 @@ impl<O: Observer> Machine<O> {
             self.advance(core);
             for slot in 0..self.cores[core].slots.len() {
                 self.takes_turns(core, slot)?;
+                self.fill(core, slot)?;
+            }
+            self.settle(core);
+        }
+        Ok(())
+    }
+
+    /// Threads that have waited long enough may go elsewhere, and CPUs without work look for them.
+    fn moves_on(&mut self) -> Result<(), SimError> {
+        self.scheduler.looks(self.now);
+        for core in 0..self.cores.len() {
+            if self.cores[core].slots.iter().all(Option::is_some) {
+                continue;
+            }
+            self.advance(core);
+            for slot in 0..self.cores[core].slots.len() {
                 self.fill(core, slot)?;
             }
             self.settle(core);

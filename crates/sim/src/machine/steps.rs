@@ -14,7 +14,10 @@ impl<O: Observer> Machine<O> {
         while self.cores[core].slots[slot].is_none()
             && let Some((thread, before)) = self.scheduler.next(cpu, self.now)
         {
-            let takes = self.taking_over(thread, before, core);
+            let handing_over = self.handing_over(thread);
+            let is_from_other = before.is_some() && handing_over.is_none();
+            let taking_over = self.taking_over(thread, is_from_other, core);
+            let takes = handing_over.unwrap_or_default() + taking_over;
             if takes > Picos::ZERO {
                 self.cores[core].delays.delay(self.now, takes);
             }
@@ -85,6 +88,7 @@ impl<O: Observer> Machine<O> {
                         self.threads[thread].interrupted = Some(running);
                         return Ok(());
                     }
+                    self.needs_data(thread, core);
                     running.slice_ends = slice_ends.min(self.phase_due(thread));
                     self.tags(thread, core, &segment);
                     self.observer.runs(self.now, core, thread, &segment);
@@ -105,11 +109,14 @@ impl<O: Observer> Machine<O> {
                     }
                 }
                 Step::Enter(site) => {
-                    if self.enters(thread, site, self.cpu(core, slot)) {
+                    let is_handed_over = self.enters(thread, site, self.cpu(core, slot));
+                    self.enters_data(thread, site, is_handed_over);
+                    if is_handed_over {
                         return Ok(());
                     }
                 }
                 Step::Leave(_) => {
+                    self.leaves_data(thread);
                     if self.leaves(thread) {
                         return Ok(());
                     }

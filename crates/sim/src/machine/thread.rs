@@ -2,6 +2,7 @@
 
 use hdrhistogram::Histogram;
 
+use super::moves::Data;
 use super::regions::Calls;
 use super::{Machine, Observer};
 use crate::core::Running;
@@ -55,8 +56,8 @@ pub(super) struct Thread {
     pub(super) program: Box<dyn Program>,
     pub(super) chance: Random,
     pub(super) pinned: Option<usize>,
-    /// The data that it has in its core's caches (KiB).
-    pub(super) cached_kib: u64,
+    /// Its data in caches.
+    pub(super) data: Data,
     /// The rest of its segment while it waits for a CPU.
     pub(super) interrupted: Option<Running>,
     pub(super) waits_for: Option<usize>,
@@ -84,7 +85,7 @@ impl Thread {
             program,
             chance,
             pinned,
-            cached_kib: 0,
+            data: Data::default(),
             interrupted: None,
             waits_for: None,
             wakes: Some(now),
@@ -117,11 +118,20 @@ impl<O: Observer> Machine<O> {
         }
     }
 
-    /// Sets the size of the data in its core's caches that the thread reads repeatedly (KiB).
-    /// Another core that takes the thread over must fetch it first.
+    /// Sets the size of the data in its core's caches that the thread's own code reads repeatedly
+    /// (KiB). Another core that takes the thread over must fetch them first.
     pub fn caches(&mut self, thread: usize, kib: u64) {
         if let Some(thread) = self.threads.get_mut(thread) {
-            thread.cached_kib = kib;
+            thread.data = Data::new(kib);
         }
+    }
+
+    /// Sets the size of the data that the code of a region reads and writes (KiB), whatever thread
+    /// enters it. By default its code needs the data of the thread's own code.
+    pub fn touches(&mut self, site: usize, kib: u64) {
+        if self.region_kib.len() <= site {
+            self.region_kib.resize(site + 1, None);
+        }
+        self.region_kib[site] = Some(kib);
     }
 }

@@ -1,26 +1,21 @@
 //! Scenarios as written in the file, and the checks that refuse some.
 
+mod tables;
+
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use dimmer_processor::class::InstructionClass;
-use dimmer_processor::model::Upper;
 use dimmer_processor::text::line_of;
 use serde::Deserialize;
 use toml::Spanned;
 
+use self::tables::{Code, DistributionDocument, RegionDocument};
 use super::steps::{Names, Numbered, StepDocument, StepError, Steps};
 use super::{Scenario, ScenarioError, Thread};
 use crate::program::Distribution;
 use crate::{Arrivals, Moment, Picos, Scheduling, Segment};
-
-/// Instructions per cycle: from far below what any code has to more than any core retires.
-const PER_CYCLE: (f64, f64) = (1e-6, 64.0);
-
-/// Maximum time for which memory stalls an instruction (ns): a second.
-const MOST_MEMORY_NS: f64 = 1e9;
 
 /// Maximum number of steps of all threads together, as far as the file determines it: they take
 /// some minutes to simulate.
@@ -39,7 +34,7 @@ pub(super) const LONGEST_US: f64 = 8.64e10;
 /// Maximum number of cores of a machine.
 const MOST_CORES: u32 = 4096;
 
-/// Maximum size of a thread's data in caches (KiB): a gibibyte.
+/// Maximum size of a thread's data in caches, and of a region's (KiB): a gibibyte.
 const MOST_CACHED_KIB: u64 = 1 << 20;
 
 /// Maximum number of threads of a scenario.
@@ -77,6 +72,8 @@ pub(super) struct Document {
     #[serde(default)]
     distribution: Vec<Spanned<DistributionDocument>>,
     #[serde(default)]
+    region: Vec<Spanned<RegionDocument>>,
+    #[serde(default)]
     thread: Vec<Spanned<ThreadDocument>>,
 }
 
@@ -98,6 +95,8 @@ pub(super) struct Part {
     pub(super) wide_cores: Key<u32>,
     pub(super) code: Vec<Arc<Table<Segment>>>,
     pub(super) distributions: Vec<Arc<Table<Arc<Distribution>>>>,
+    /// The data of each region (KiB).
+    pub(super) regions: Vec<Arc<Table<u64>>>,
     pub(super) threads: Vec<Arc<Table<ThreadDocument>>>,
 }
 
@@ -187,33 +186,6 @@ impl Source<'_> {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Code {
-    name: String,
-    class: String,
-    /// Instructions of all kinds.
-    per_cycle: f64,
-    /// Of the class.
-    #[serde(default)]
-    share: Option<f64>,
-    #[serde(default)]
-    chained: bool,
-    #[serde(default)]
-    dirty_upper: bool,
-    #[serde(default)]
-    memory_ns: f64,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct DistributionDocument {
-    name: String,
-    quantiles: Vec<Vec<f64>>,
-    #[serde(default)]
-    correlation: f64,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(super) struct ThreadDocument {
     name: String,
     #[serde(default)]
@@ -286,10 +258,12 @@ impl Document {
             distributions: source.tables(self.distribution, |distribution| {
                 Ok((distribution.name.clone(), Arc::new(distribution.check()?)))
             })?,
+            regions: source.tables(self.region, RegionDocument::check)?,
             threads: source.tables(self.thread, |thread| Ok((thread.name.clone(), thread)))?,
         };
         stand_once("code", &part.code)?;
         stand_once("distribution", &part.distributions)?;
+        stand_once("region", &part.regions)?;
         Ok(part)
     }
 }
@@ -357,6 +331,7 @@ impl Part {
             let added = gathered.add(value);
             added.map_err(|error| place.refuse(format!("thread `{name}`{error}")))?;
         }
+        let region_kib = self.regions_entered(&gathered.names.regions)?;
         Ok(Scenario {
             name,
             source,
@@ -368,12 +343,27 @@ impl Part {
             scheduler: of(&self.scheduler).unwrap_or_default(),
             pstate: of(&self.pstate),
             pstates: gathered.names.pstates.names,
+            region_kib,
             end,
             hand_over_ns: of(&self.hand_over).map(Picos::ns),
             wide_cores: of(&self.wide_cores),
             usual_steps: gathered.steps,
             threads: gathered.threads,
         })
+    }
+}
+
+impl Part {
+    /// The regions whose data are known: their numbers and data (KiB).
+    fn regions_entered(&self, entered: &Numbered) -> Result<Vec<(usize, u64)>, ScenarioError> {
+        let of = |table: &Arc<Table<u64>>| {
+            let number = entered.names.iter().position(|name| *name == table.name);
+            let number = number.ok_or_else(|| {
+                table.place.refuse(format!("region `{}` is entered by no thread", table.name))
+            });
+            Ok((number?, table.value))
+        };
+        self.regions.iter().map(of).collect()
     }
 }
 
@@ -436,49 +426,6 @@ impl Gathered {
         }
         self.threads.extend(thread.equals(count, self.cpus)?);
         Ok(())
-    }
-}
-
-impl DistributionDocument {
-    fn check(&self) -> Result<Distribution, String> {
-        let pairs = self.quantiles.iter().map(|pair| match pair.as_slice() {
-            [probability, value] => Ok((*probability, *value)),
-            other => {
-                let count = other.len();
-                Err(format!("`quantiles` has {count} numbers in a pair, expected [share, value]"))
-            }
-        });
-        let distribution = pairs
-            .collect::<Result<Vec<_>, _>>()
-            .and_then(|pairs| Distribution::new(&pairs, self.correlation));
-        distribution.map_err(|error| format!("distribution `{}`: {error}", self.name))
-    }
-}
-
-impl Code {
-    fn segment(&self) -> Result<Segment, String> {
-        let Self { name, .. } = self;
-        let class = self.class.parse::<InstructionClass>();
-        let class = class.map_err(|error| format!("code `{name}`: {error}"))?;
-        let bounded = |key: &str, found: f64, (low, high): (f64, f64)| {
-            let is_within = (low..=high).contains(&found);
-            is_within.then_some(()).ok_or_else(|| {
-                format!("code `{name}`: `{key}` is {found}, expected a number from {low} to {high}")
-            })
-        };
-        bounded("per_cycle", self.per_cycle, PER_CYCLE)?;
-        let share = self.share.unwrap_or(1.0);
-        bounded("share", share, (0.0, 1.0))?;
-        bounded("memory_ns", self.memory_ns, (0.0, MOST_MEMORY_NS))?;
-        Ok(Segment {
-            class,
-            upper: if self.dirty_upper { Upper::Dirty } else { Upper::Any },
-            ipc: self.per_cycle,
-            share,
-            is_chained: self.chained,
-            memory_ns: self.memory_ns,
-            ..Segment::SCALAR
-        })
     }
 }
 

@@ -137,6 +137,9 @@ per_cycle = 2.0
 name = "some"
 quantiles = [[0, 2], [0.5, 2], [1, 40]]
 correlation = 0.5
+[[region]]
+name = "r"
+data_kib = 32
 [[thread]]
 name = "first"
 count = 2
@@ -381,6 +384,7 @@ fn no_number_of_the_documents_is_left_out() {
         "domain",
         "choose",
         "distribution",
+        "region",
         "quantiles",
         "include",
         "specialise",

@@ -138,6 +138,7 @@ fn merged(own: Part, included: &[Arc<Part>], place: &Place) -> Result<Part, Scen
         wide_cores: of!(key, "wide_cores", wide_cores),
         code: of!(tables, "code", code),
         distributions: of!(tables, "distribution", distributions),
+        regions: of!(tables, "region", regions),
         threads: of!(tables, "thread", threads),
     })
 }

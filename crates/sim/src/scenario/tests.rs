@@ -219,6 +219,26 @@ fn regions_are_entered_and_left_in_order() {
 }
 
 #[test]
+fn regions_say_what_their_code_reads_and_writes() {
+    let of = |tables: &str| {
+        let region = "steps = [{ enter = \"a\" }, { leave = \"a\" }, ";
+        let text = GOOD.replacen("steps = [", region, 1);
+        text.replacen("[[thread]]", &format!("{tables}[[thread]]"), 1)
+    };
+    let region =
+        |name: &str, kib: &str| format!("[[region]]\nname = \"{name}\"\ndata_kib = {kib}\n");
+    assert!(parse(&of(&region("a", "32"))).is_ok());
+    for (tables, expected) in [
+        (region("b", "32"), "region `b` is entered by no thread"),
+        (region("a", "32") + &region("a", "16"), "region `a` stands twice"),
+        (region("a", "-1"), "region `a`: `data_kib` is -1, expected 0 to 1048576"),
+    ] {
+        let error = parse(&of(&tables)).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
 fn threads_begin_when_they_are_to() {
     let text = GOOD.replacen("steps = [", "begin_us = 20_000\nsteps = [", 1);
     let model =

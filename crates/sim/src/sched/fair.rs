@@ -136,6 +136,8 @@ impl Scheduler for Fair {
         (0..self.running.len()).find(is_free).filter(|_| !self.pinned[thread])
     }
 
+    fn looks(&mut self, _: Moment) {}
+
     fn ran(&mut self, thread: ThreadId, span: Picos, now: Moment) {
         self.ran[thread] += span;
         if let Some(cpu) = self.home[thread] {
@@ -163,11 +165,18 @@ impl Scheduler for Fair {
     }
 
     /// It knows no classes.
+    fn ends_phase(&mut self, thread: ThreadId, cpu: CpuIndex, now: Moment) -> CpuIndex {
+        self.preempted(thread, cpu, now);
+        cpu
+    }
+
     fn trapped(&mut self, thread: ThreadId, cpu: CpuIndex, now: Moment) {
         self.preempted(thread, cpu, now);
     }
 
     fn keeps_apart(&mut self) {}
+
+    fn stays_near(&mut self) {}
 
     fn widen(&mut self, _: &[LicenseLevel]) {}
 

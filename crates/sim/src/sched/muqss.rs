@@ -56,6 +56,8 @@ pub(crate) struct MuQss {
     is_uniform: bool,
     /// Whether CPUs of a core run wide threads or others, not both at a time.
     is_apart: bool,
+    /// Whether threads stay near their data.
+    is_near: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -65,8 +67,11 @@ struct Task {
     slice: Picos,
     /// Where it waits, or was last.
     cpu: Option<CpuIndex>,
-    /// Where it ran last.
+    /// Where it ran last, and ran last while it was not wide.
     ran_on: Option<CpuIndex>,
+    own: Option<CpuIndex>,
+    /// When it left a CPU that it could have gone on using.
+    left: Option<Moment>,
     may_run: MayRun,
     class: Class,
 }
@@ -76,7 +81,8 @@ impl Task {
     const fn new() -> Self {
         let (cpu, ran_on, may_run) = (None, None, MayRun::Anywhere);
         let class = Class::Normal;
-        Self { deadline: Moment::START, slice: SLICE, cpu, ran_on, may_run, class }
+        let (deadline, slice) = (Moment::START, SLICE);
+        Self { deadline, slice, cpu, ran_on, own: None, left: None, may_run, class }
     }
 }
 
@@ -101,6 +107,7 @@ impl MuQss {
             levels: vec![NARROW; cores],
             is_uniform: true,
             is_apart: false,
+            is_near: false,
         }
     }
 
@@ -217,14 +224,14 @@ impl MuQss {
     }
 
     /// The thread that is next on this CPU: the core and the key of its place.
-    fn earliest(&self, cpu: CpuIndex) -> Option<(usize, (Moment, u64))> {
+    fn earliest(&self, cpu: CpuIndex, now: Moment) -> Option<(usize, (Moment, u64))> {
         let ranks = specialise::ranks(self.levels[self.core(cpu)]);
-        (0..ranks).find_map(|rank| self.earliest_of(rank, cpu))
+        (0..ranks).find_map(|rank| self.earliest_of(rank, cpu, now))
     }
 
     /// The next thread of a rank: that of the core's own queue; or of one where more wait, if its
     /// deadline is earlier.
-    fn earliest_of(&self, rank: u32, cpu: CpuIndex) -> Option<(usize, (Moment, u64))> {
+    fn earliest_of(&self, rank: u32, cpu: CpuIndex, now: Moment) -> Option<(usize, (Moment, u64))> {
         let core = self.core(cpu);
         let is_elsewhere = |task: &Task| matches!(task.may_run, MayRun::On(only) if only != cpu);
         let of_rank =
@@ -246,7 +253,8 @@ impl MuQss {
             if is_far && best.is_some() {
                 break;
             }
-            let first = self.queues[other].iter().find(|(_, thread)| of_rank(**thread));
+            let could = |thread: ThreadId| of_rank(thread) && self.may_take(thread, other, now);
+            let first = self.queues[other].iter().find(|(_, thread)| could(**thread));
             let Some((key, thread)) = first else { continue };
             let is_earlier = best.is_none_or(|(_, best)| key.0 < best.0);
             let waiting = self.waiting(other, rank, cpu);
@@ -255,6 +263,24 @@ impl MuQss {
             }
         }
         best
+    }
+
+    /// Whether another core may take the thread that waits at this one.
+    fn may_take(&self, thread: ThreadId, core: usize, now: Moment) -> bool {
+        let task = &self.tasks[thread];
+        let Some(left) = task.left.filter(|_| self.is_near) else { return true };
+        let first = core * self.topology.threads_per_core;
+        let mut running =
+            (first..first + self.topology.threads_per_core).filter_map(|cpu| self.running[cpu]);
+        let is_wide = |thread: ThreadId| matches!(self.tasks[thread].class, Class::Wide(_));
+        specialise::may_take(task.class, (now - left).nanos(), running.any(is_wide))
+    }
+
+    /// Whether the thread has waited so long that nothing keeps it where it is.
+    fn is_late(&self, thread: ThreadId, now: Moment) -> bool {
+        let task = &self.tasks[thread];
+        let waited = task.left.map(|left| (now - left).nanos());
+        waited.is_some_and(|waited| specialise::may_take(task.class, waited, true))
     }
 
     /// The number of threads of a rank that wait at a core.
@@ -303,6 +329,7 @@ impl Scheduler for MuQss {
     fn preempted(&mut self, thread: ThreadId, cpu: CpuIndex, now: Moment) {
         self.running[cpu] = None;
         self.leaves(thread, now);
+        self.tasks[thread].left = Some(now);
         self.queue(thread, cpu);
     }
 
@@ -313,20 +340,57 @@ impl Scheduler for MuQss {
         self.queue(thread, cpu);
     }
 
+    fn ends_phase(&mut self, thread: ThreadId, cpu: CpuIndex, now: Moment) -> CpuIndex {
+        let own = self.tasks[thread].own.filter(|own| self.is_near && *own != cpu);
+        let Some(own) = own else {
+            self.preempted(thread, cpu, now);
+            return cpu;
+        };
+        self.running[cpu] = None;
+        self.leaves(thread, now);
+        let is_free = self.running[own].is_none() && self.may_run(thread, own);
+        let goes_on = if is_free { own } else { self.idle(thread).unwrap_or(own) };
+        self.queue(thread, goes_on);
+        goes_on
+    }
+
     fn next(&mut self, cpu: CpuIndex, now: Moment) -> Option<(ThreadId, Option<CpuIndex>)> {
         if let Some(left) = self.running[cpu].take() {
             self.leaves(left, now);
         }
-        let (core, key) = self.earliest(cpu)?;
+        let (core, key) = self.earliest(cpu, now)?;
         let thread = self.queues[core].remove(&key)?;
         self.running[cpu] = Some(thread);
         let task = &mut self.tasks[thread];
         task.cpu = Some(cpu);
+        task.left = None;
+        if !matches!(task.class, Class::Wide(_)) {
+            task.own = Some(cpu);
+        }
         Some((thread, task.ran_on.replace(cpu).filter(|before| *before != cpu)))
     }
 
     fn idle_for(&self, thread: ThreadId) -> Option<CpuIndex> {
         self.idle(thread)
+    }
+
+    fn looks(&mut self, now: Moment) {
+        if !self.is_near {
+            return;
+        }
+        for core in 0..self.queues.len() {
+            let cpu = core * self.topology.threads_per_core;
+            let is_last = |thread: ThreadId| self.rank(thread, cpu) > Some(0);
+            let waiting = self.queues[core].iter();
+            let late =
+                waiting.filter(|(_, thread)| is_last(**thread) && self.is_late(**thread, now));
+            let late: Vec<(Moment, u64)> = late.map(|(key, _)| *key).collect();
+            for key in late {
+                let Some(thread) = self.queues[core].remove(&key) else { continue };
+                let cpu = self.choose(thread);
+                self.queue(thread, cpu);
+            }
+        }
     }
 
     fn ran(&mut self, thread: ThreadId, span: Picos, now: Moment) {
@@ -354,6 +418,10 @@ impl Scheduler for MuQss {
 
     fn keeps_apart(&mut self) {
         self.is_apart = true;
+    }
+
+    fn stays_near(&mut self) {
+        self.is_near = true;
     }
 
     fn widen(&mut self, levels: &[LicenseLevel]) {

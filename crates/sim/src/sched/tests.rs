@@ -377,3 +377,44 @@ fn muqss_takes_what_is_near() {
     }
     assert_eq!(scheduler.next(1, now), None, "they may run on another CPU alone");
 }
+
+/// Two narrow cores and a wide one of a CPU each. A thread that gives way to a wide one stays at
+/// the wide core for half a millisecond, and the wide thread goes back where it came from.
+#[test]
+fn muqss_keeps_threads_near_their_data() {
+    let topology = Topology { cpus: 3, threads_per_core: 1, cores_per_package: 3 };
+    let mut scheduler = Scheduling::MuQss.start(topology);
+    let (l0, l1) = (LicenseLevel::new(0), LicenseLevel::new(1));
+    scheduler.widen(&[l0, l0, l1]);
+    scheduler.stays_near();
+    let at = |us: u64| Moment::START + Picos::from_ps(us * 1_000_000);
+    for thread in [0, 1, 2] {
+        assert_eq!(scheduler.ready(thread, None, at(0)), thread);
+        scheduler.next(thread, at(0));
+    }
+    // Thread 1 becomes wide, and thread 2 gives way.
+    scheduler.classify(1, Class::Wide(l1));
+    scheduler.trapped(1, 1, at(10));
+    assert_eq!(scheduler.next(1, at(10)), None);
+    scheduler.preempted(2, 2, at(10));
+    assert_eq!(scheduler.next(2, at(10)), Some((1, Some(1))));
+    assert_eq!(scheduler.next(1, at(20)), None, "thread 2 stays");
+    // The phase ends: both threads go on where they were.
+    scheduler.classify(1, Class::Normal);
+    assert_eq!(scheduler.ends_phase(1, 2, at(30)), 1);
+    assert_eq!(scheduler.next(2, at(30)), Some((2, None)));
+    assert_eq!(scheduler.next(1, at(31)), Some((1, Some(2))));
+    // The next phase lasts longer: after half a millisecond, thread 2 waits at narrow cores.
+    scheduler.classify(1, Class::Wide(l1));
+    scheduler.trapped(1, 1, at(100));
+    scheduler.preempted(2, 2, at(100));
+    assert_eq!(scheduler.next(2, at(100)), Some((1, Some(1))));
+    scheduler.looks(at(599));
+    assert_eq!(scheduler.next(1, at(599)), None);
+    scheduler.looks(at(600));
+    assert_eq!(scheduler.next(1, at(600)), Some((2, Some(2))));
+    // The phase ends while its narrow core is busy: it goes on where it is.
+    scheduler.classify(1, Class::Normal);
+    assert_eq!(scheduler.ends_phase(1, 2, at(700)), 2);
+    assert_eq!(scheduler.next(2, at(700)), Some((1, None)));
+}

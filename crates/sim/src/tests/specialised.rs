@@ -7,8 +7,15 @@ use super::*;
 
 /// One wide core, the last one; nothing that moving takes is counted.
 fn one_wide_core(phases: specialise::Settings) -> Specialise {
-    let (wide_cores, traps) = (WideCores::Fixed(1), Traps::Registers);
-    Specialise { wide_cores, traps, phases, is_random: false, trap_ns: 0.0, interrupt_ns: 0.0 }
+    Specialise {
+        wide_cores: WideCores::Fixed(1),
+        traps: Traps::Registers,
+        phases,
+        is_random: false,
+        stays_near: false,
+        trap_ns: 0.0,
+        interrupt_ns: 0.0,
+    }
 }
 
 /// Three cores, on which four threads compute, and serve requests that begin with 50 us of wide
