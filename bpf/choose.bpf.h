@@ -171,6 +171,20 @@ static __always_inline s32 idle_for(struct task_struct *p, struct home *home, s3
 	return cpu;
 }
 
+/*
+ * A thread that gave way to a wide one has its data in that processor's caches for so long: Linux's
+ * default (sched_migration_cost), as in the policy.
+ */
+#define CACHE_HOT_NS 500000ULL
+
+/* Whether what waits at this processor, behind a wide thread, is to stay there. */
+static __always_inline bool stays_near(u32 cpu)
+{
+	u64 gave_way = processor_of(cpu)->gave_way;
+
+	return gave_way && processor_of(cpu)->runs > 0 && bpf_ktime_get_ns() < gave_way + CACHE_HOT_NS;
+}
+
 /* Takes from the queues of other processors: those of the own node, or those of other nodes. */
 __weak s32 steal(u32 own, u32 level, u32 from_own_node)
 {
@@ -187,6 +201,8 @@ __weak s32 steal(u32 own, u32 level, u32 from_own_node)
 			cpu -= nr_cpus;
 		is_own_node = all->node[cpu & (MAX_CPUS - 1)] == all->node[own & (MAX_CPUS - 1)];
 		if (is_own_node != from_own_node || scx_bpf_dsq_nr_queued(queue_of(cpu, level)) <= 0)
+			continue;
+		if (!level && stays_near(cpu))
 			continue;
 		if (take(queue_of(cpu, level))) {
 			add(STOLEN, 1);

@@ -16,6 +16,7 @@
  */
 #define OPS_ENQ_LAST (1ULL << 1)
 #define ENQ_LAST (1ULL << 41)
+#define ENQ_WAKEUP 1ULL
 #define KICK_IDLE 1
 #define KICK_PREEMPT 2
 #define TASK_STORAGE_CREATE 1

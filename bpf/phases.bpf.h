@@ -13,12 +13,20 @@ static int look(void *map, u32 *key, struct stay_alarm *alarm)
 {
 	u64 now = bpf_ktime_get_ns();
 	bool is_needed = now < last_began + 2 * stay_ns + 10 * LOOK_NS;
+	bool has_left = false;
 	u32 cpu;
 
 	bpf_for(cpu, 0, nr_cpus) {
 		struct processor *own = processor_of(cpu);
 		u64 until = own->until;
 
+		if (own->gave_way) {
+			is_needed = true;
+			if (!stays_near(cpu)) {
+				own->gave_way = 0;
+				has_left = true;
+			}
+		}
 		if (own->asks) {
 			own->asks = false;
 			scx_bpf_kick_cpu(cpu, KICK_PREEMPT);
@@ -32,6 +40,10 @@ static int look(void *map, u32 *key, struct stay_alarm *alarm)
 			scx_bpf_kick_cpu(cpu, KICK_PREEMPT);
 		}
 	}
+	/* What waited near its data no longer has to: processors without work look for it. */
+	bpf_for(cpu, 0, nr_cpus)
+		if (has_left && processor_of(cpu)->runs < 0)
+			scx_bpf_kick_cpu(cpu, 0);
 	if (is_needed)
 		bpf_timer_start(&alarm->timer, LOOK_NS, 0);
 	else

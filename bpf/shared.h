@@ -34,6 +34,8 @@ enum count_of {
 	BY_TIMER,		/* phases that the timer ended */
 	WAITED_NS,		/* from faults to running on a wide processor, summed up (ns) */
 	INHERITED,		/* threads that began with the class of the one that started them */
+	WENT_HOME,		/* threads that went on where they had been before their phase */
+	STAYED,			/* threads that gave way to wide ones, and stayed near their data */
 	NR_COUNTS
 };
 

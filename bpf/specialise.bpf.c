@@ -55,12 +55,22 @@ s32 BPF_PROG(specialise_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wak
 	return cpu;
 }
 
+/* Whether the thread leaves this processor only because a wide one waits for it. */
+static __always_inline bool gives_way(struct task_struct *p, struct thread *t, struct home *home, s32 from, u64 flags)
+{
+	struct cores *all = the_cores();
+
+	if (!all || !t || t->leaving || home->level || flags & (ENQ_WAKEUP | ENQ_LAST))
+		return false;
+	return level_of(all, from) && may_run(p, from) && scx_bpf_dsq_nr_queued(queue_of(from, 1)) > 0;
+}
+
 SEC("struct_ops/enqueue")
 void BPF_PROG(specialise_enqueue, struct task_struct *p, u64 flags)
 {
 	struct thread *t = thread_of(p);
 	struct cores *all = the_cores();
-	s32 from = scx_bpf_task_cpu(p), cpu;
+	s32 from = scx_bpf_task_cpu(p), near = from, cpu;
 	u64 slice = SLICE_NS;
 	struct home home;
 
@@ -77,10 +87,28 @@ void BPF_PROG(specialise_enqueue, struct task_struct *p, u64 flags)
 	if (!home.is_wide && home.level)
 		add(PINNED, 1);
 
+	/*
+	 * A thread that gives way to a wide one stays near its data, as the wide one leaves soon,
+	 * and without this the processor that it left takes this thread meanwhile.
+	 */
+	if (t && gives_way(p, t, &home, from, flags)) {
+		add(STAYED, 1);
+		processor_of(from)->gave_way = bpf_ktime_get_ns();
+		t->queued = home;
+		insert(p, queue_of(from, 0), SLICE_NS, flags);
+		set_alarm();
+		return;
+	}
+	/* One whose phase is over goes on where it was before. */
+	if (t && t->leaving && !home.level && t->own >= 0 && may_run(p, t->own))
+		near = t->own;
+
 	/* A thread of the user's that is where it belongs and alone stays. */
 	if (!(flags & ENQ_LAST) || level_of(all, from) != home.level) {
-		cpu = idle_for(p, &home, from);
+		cpu = idle_for(p, &home, near);
 		if (cpu >= 0) {
+			if (near != from && cpu == near)
+				add(WENT_HOME, 1);
 			processor_of(cpu)->rank = -1;
 			insert(p, DSQ_LOCAL_ON | cpu, SLICE_NS, flags);
 			scx_bpf_kick_cpu(cpu, 0);
@@ -110,7 +138,7 @@ void BPF_PROG(specialise_enqueue, struct task_struct *p, u64 flags)
 			return;
 		}
 	}
-	cpu = place(p, home.level, home.is_none, from);
+	cpu = place(p, home.level, home.is_none, near);
 	if (cpu < 0) {
 		insert(p, DSQ_LOCAL, SLICE_NS, flags);
 		return;
@@ -206,6 +234,8 @@ void BPF_PROG(specialise_running, struct task_struct *p)
 	class = class_of(p, t);
 	own->until = t && level_of(all, cpu) ? t->until : 0;
 	own->runs = class == CLASS_WIDE;
+	if (t && class != CLASS_WIDE)
+		t->own = cpu;
 	if (recording && t && own->rank >= 0 && (t->queued.has_narrow || t->queued.has_wide))
 		record_taken(&t->queued, cpu, level_of(all, cpu), own->rank);
 	if (t)
@@ -249,6 +279,7 @@ s32 BPF_PROG(specialise_init_task, struct task_struct *p, struct scx_init_task_a
 
 	if (!t)
 		return -12 /* ENOMEM */;
+	t->own = -1;
 	if (args->fork) {
 		parent = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), 0, 0);
 		if (parent && parent->base != CLASS_DEFAULT) {

@@ -50,6 +50,7 @@ static const char *const names[NR_COUNTS] = {
 	[ENDED_BY_HINT] = "ended_by_hint", [ARRIVED] = "arrived", [LEFT] = "left", [STOLEN] = "stolen",
 	[INTERRUPTED] = "interrupted", [STUCK] = "stuck", [PINNED] = "pinned", [LAST] = "last",
 	[BY_TIMER] = "by_timer", [WAITED_NS] = "waited_ns", [INHERITED] = "inherited",
+	[WENT_HOME] = "went_home", [STAYED] = "stayed",
 };
 
 static volatile sig_atomic_t is_ended;

@@ -25,6 +25,7 @@ struct thread {
 	u64 began;		/* when it faulted; 0: it has arrived since */
 	u8 base;		/* its class outside of phases */
 	u8 hint;		/* the last hint that it follows */
+	s32 own;		/* where it ran last outside of a phase; -1: nowhere */
 	bool leaving;		/* its phase has ended on a wide processor */
 	struct home queued;	/* what it was when it was put into a queue; of no level: it was in none */
 };
@@ -35,6 +36,7 @@ struct processor {
 	s32 runs;		/* the level of the thread that runs here; -1: none */
 	s32 rank;		/* of the queue that the last thread came from; -1: it came directly */
 	bool is_offline;
+	u64 gave_way;		/* when a thread last gave way here to a wide one, and stayed; 0: none has */
 	bool asks;		/* the thread that runs here has begun a phase, and nothing has moved it */
 };
 

@@ -176,6 +176,19 @@ if start --wide 0 --stay-us 50000 --record /tmp/decisions; then
     at_least "share of a wide thread's time on the wide processor" "$(sed -n 's/^share //p' /tmp/wide)" 15
     at_most "share of another's there" "$(sed -n 's/^share //p' /tmp/other)" 40
 
+    # With a thread for each processor, all with short phases: the one that runs on the wide
+    # processor gives way to the others and stays, and these go back where they were.
+    stayed=$(scheduler_count stayed) went_home=$(scheduler_count went_home)
+    others=
+    for _ in $(seq "$last"); do
+        command wide spin 2000 0 >/dev/null &
+        others="$others $!"
+    done
+    command wide spin 2000 0 >/dev/null
+    wait $others
+    at_least "threads that gave way and stayed near their data" "$(($(scheduler_count stayed) - stayed))" 1
+    at_least "threads that went on where they had been before their phase" "$(($(scheduler_count went_home) - went_home))" 1
+
     # What user space says.
     before=$(scheduler_count inherited)
     sh -c 'dimmer-specialise hint $$ wide; wide share 1000 0; echo; dimmer-specialise hint $$ normal; sleep 0.1; wide share 1000 0' \
