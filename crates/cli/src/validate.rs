@@ -14,7 +14,7 @@ use dimmer_host::machine::Machine;
 use dimmer_host::root::Root;
 use dimmer_report::validate;
 use dimmer_validate::{Follower, Paper, Recreated, ValidateError};
-use dimmer_validate::{loops, ways};
+use dimmer_validate::{loops, ways, wins};
 use indicatif::ProgressBar;
 
 use crate::output::{self, Output};
@@ -55,10 +55,12 @@ pub(crate) fn run(arguments: &args::Validate) -> anyhow::Result<ExitCode> {
         Some(args::Paper::Avxfreq) => vec![Paper::Avxfreq],
         Some(args::Paper::Library) => vec![Paper::Library],
         Some(args::Paper::Specialisation) => vec![Paper::Specialisation],
+        Some(args::Paper::Migration) => vec![Paper::Migration],
     };
     let interrupt = Interrupt::install().context("cannot handle signals")?;
     let has_loops = papers.contains(&Paper::Library);
     let has_ways = papers.contains(&Paper::Specialisation);
+    let has_wins = papers.contains(&Paper::Migration);
     let followed = Followed {
         interrupt: &interrupt,
         spinner: progress::spinner(),
@@ -72,7 +74,10 @@ pub(crate) fn run(arguments: &args::Validate) -> anyhow::Result<ExitCode> {
     let loops = loops.map_err(bad_input)?;
     let ways = if has_ways { ways::compare(&followed) } else { Ok(Vec::new()) };
     let ways = ways.map_err(bad_input)?;
+    let wins = if has_wins { wins::compare(&followed) } else { Ok(Vec::new()) };
+    let wins = wins.map_err(bad_input)?;
     followed.spinner.finish_and_clear();
+    let beside = validate::Beside { loops: &loops, ways: &ways, wins: &wins };
     let to_standard = [&json, &page, &markdown].into_iter().flatten().any(Output::is_standard);
     if !to_standard {
         let screen = output::screen();
@@ -84,17 +89,20 @@ pub(crate) fn run(arguments: &args::Validate) -> anyhow::Result<ExitCode> {
         if has_ways {
             output::print(&validate::ways_text(&ways, screen))?;
         }
+        if has_wins {
+            output::print(&validate::wins_text(&wins, screen))?;
+        }
     }
     if let Some(page) = page {
         let machine = Machine::read(&Root::live(), &Cpuid::instruction());
         let machine = probe::description(&machine, begin);
-        page.write(&validate::page(&recreated, &ways, &machine)?)?;
+        page.write(&validate::page(&recreated, beside, &machine)?)?;
     }
     if let Some(markdown) = markdown {
-        markdown.write(&validate::markdown(&recreated, &loops, &ways))?;
+        markdown.write(&validate::markdown(&recreated, beside))?;
     }
     if let Some(json) = json {
-        json.write_json(&validate::document(recreated, &loops, &ways))?;
+        json.write_json(&validate::document(recreated, beside))?;
     }
     Ok(output::end(&interrupt))
 }

@@ -2,12 +2,14 @@
 //!
 //! All of Dimmer uses these types: [`units`] for quantities, [`class`] for an instruction's demand
 //! on the clock, [`topology`] for cores and what they share, [`model`] for processors described in
-//! files, [`power`] for the power of cores, computed from a model, [`text`] for places in files.
+//! files, [`power`] and [`supply`] for the power of cores, computed from a model, [`text`] for
+//! places in files.
 #![forbid(unsafe_code)]
 
 pub mod class;
 pub mod model;
 pub mod power;
+pub mod supply;
 pub mod text;
 pub mod topology;
 pub mod units;

@@ -74,6 +74,8 @@ pub struct Cluster {
     pub max_mhz: Option<Sourced<u64>>,
     /// Work per cycle, relative to the fastest cluster.
     pub capacity_ratio: Option<Sourced<f64>>,
+    /// Power of a core at the same clock and voltage, relative to [`Supply::core_mw`].
+    pub power_ratio: Option<Sourced<f64>>,
 }
 
 /// The set of cores that share one clock.
@@ -105,6 +107,27 @@ pub struct Clock {
     /// The time from one decision of the power control about clocks that software asks to raise to
     /// the next (ns).
     pub raise_period_ns: Option<Sourced<u64>>,
+    /// The step of the divisors by which cores divide the clock of their cluster's fastest core.
+    /// Absent: cores of a cluster do not depend on each other's clocks.
+    pub divisor_step: Option<Sourced<f64>>,
+    /// The largest divisor; absent: any.
+    pub divisor_most: Option<Sourced<f64>>,
+}
+
+/// Supply voltage, and the power that depends on it and on what cores execute, beyond that of a
+/// processor whose cores are all idle. All powers are those at 1 V, and grow with its square.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Supply {
+    /// The set of cores that share a voltage: those of a package, or each core its own.
+    pub domain: Option<Sourced<Domain>>,
+    /// Power of a package of which a core executes, or waits by MWAIT (mW).
+    pub awake_mw: Option<Sourced<u64>>,
+    /// Power that a core adds while it executes at 1 GHz (mW).
+    pub core_mw: Option<Sourced<u64>>,
+    /// The part of that which remains while memory stalls the core.
+    pub stalled_ratio: Option<Sourced<f64>>,
+    /// Power that a core adds while it waits by MWAIT (mW).
+    pub waiting_mw: Option<Sourced<u64>>,
 }
 
 /// The highest clock for a number of active cores.
@@ -320,6 +343,8 @@ pub struct Model {
     pub release: Release,
     /// Operating points, fastest first; empty where unknown.
     pub pstates: Vec<PState>,
+    /// Voltage and the power that depends on it.
+    pub supply: Supply,
     /// Power in measured situations.
     pub power: Vec<Power>,
     /// Changes between operating points.
@@ -381,6 +406,7 @@ impl Model {
             request: Request::default(),
             release: Release::default(),
             pstates: Vec::new(),
+            supply: Supply::default(),
             power: Vec::new(),
             transitions: Vec::new(),
             cstates: Vec::new(),

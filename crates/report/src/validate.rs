@@ -4,17 +4,21 @@
 mod here;
 mod page;
 mod ways;
+mod wins;
 
 use std::fmt::Write as _;
 
 use dimmer_processor::model::Assumed;
 use dimmer_validate::loops::{self, Compared, Loop};
-use dimmer_validate::{Cause, Class, Left, Paper, Recreated, Row, ways as specialised};
+use dimmer_validate::{
+    Cause, Class, Left, Paper, Recreated, Row, ways as specialised, wins as migrating,
+};
 use serde::Serialize;
 
 pub use here::Document as Here;
 pub use page::page;
 pub use ways::text as ways_text;
+pub use wins::text as wins_text;
 
 use crate::screen::Screen;
 use crate::table::Table;
@@ -34,6 +38,8 @@ struct Document {
     loops: Vec<LoopsDocument>,
     /// Only for paper 003.
     ways: Vec<ways::WaysDocument>,
+    /// Only for paper 004.
+    wins: Vec<wins::WinsDocument>,
 }
 
 #[derive(Debug, Serialize)]
@@ -88,17 +94,29 @@ struct AssumptionDocument {
     value: String,
 }
 
-/// The document `dimmer/validate/1`; `loops` are for paper 001 alone, `ways` for paper 003.
+/// What compares ways beside the rows of a paper: for paper 001 alone, 003 alone and 004 alone.
+#[derive(Clone, Copy, Debug)]
+pub struct Beside<'a> {
+    /// Feedback loops.
+    pub loops: &'a [Compared],
+    /// Ways out for wide code.
+    pub ways: &'a [specialised::Compared],
+    /// Where migration wins.
+    pub wins: &'a [migrating::Compared],
+}
+
+/// The document `dimmer/validate/1`.
 pub fn document(
     recreated: Vec<Recreated>,
-    loops: &[Compared],
-    ways: &[specialised::Compared],
+    Beside { loops, ways, wins }: Beside<'_>,
 ) -> impl Serialize + use<> {
     let has_loops = recreated.iter().any(|recreated| recreated.paper == Paper::Library);
     let has_ways = recreated.iter().any(|recreated| recreated.paper == Paper::Specialisation);
+    let has_wins = recreated.iter().any(|recreated| recreated.paper == Paper::Migration);
     let partial = recreated.iter().any(Recreated::is_partial)
         || has_loops && loops.len() < loops::WORKLOADS
-        || has_ways && ways.len() < specialised::WORKLOADS;
+        || has_ways && ways.len() < specialised::WORKLOADS
+        || has_wins && wins.len() < migrating::PROCESSORS;
     let papers = recreated.iter().map(|recreated| recreated.paper);
     let left =
         papers.flat_map(Paper::left).map(|Left { id, what, why }| LeftDocument { id, what, why });
@@ -130,7 +148,9 @@ pub fn document(
     });
     let rows = rows.collect();
     let ways = ways.iter().map(ways::WaysDocument::new).collect();
-    Document { schema: "dimmer/validate/1", partial, rows, causes, left, assumptions, loops, ways }
+    let wins = wins.iter().map(wins::WinsDocument::new).collect();
+    let schema = "dimmer/validate/1";
+    Document { schema, partial, rows, causes, left, assumptions, loops, ways, wins }
 }
 
 impl LoopDocument {
@@ -231,11 +251,7 @@ pub fn text(recreated: &Recreated, screen: Screen) -> String {
 }
 
 /// The rows as Markdown, as in `docs/VALIDATION.md`.
-pub fn markdown(
-    recreated: &[Recreated],
-    loops: &[Compared],
-    ways: &[specialised::Compared],
-) -> String {
+pub fn markdown(recreated: &[Recreated], Beside { loops, ways, wins }: Beside<'_>) -> String {
     let mut text = String::from(
         "# Validation\n\nWhat papers report, and what the simulator gives for the same experiments. This \
          page is written by\n`dimmer sim validate --markdown docs/VALIDATION.md`, and a test compares it. \
@@ -295,6 +311,9 @@ pub fn markdown(
     }
     if !ways.is_empty() {
         text.push_str(&ways::markdown(ways));
+    }
+    if !wins.is_empty() {
+        text.push_str(&wins::markdown(wins));
     }
     text
 }

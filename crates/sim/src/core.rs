@@ -5,6 +5,7 @@ mod delays;
 use dimmer_policy::license::hardware::{Count, Hardware, Rules};
 use dimmer_policy::license::{Demand, Order};
 use dimmer_processor::class::InstructionClass;
+use dimmer_processor::supply::Activity;
 use dimmer_processor::units::{LicenseLevel, Time, whole};
 
 use self::delays::Delays;
@@ -338,6 +339,23 @@ impl Core {
         self.is_still(now) || self.delays.is_stolen(now) || self.delays.is_delayed(now)
     }
 
+    /// What it executes, by the current rates: the mean over its busy CPUs.
+    ///
+    /// * `stalled`: the part of a busy core's power that remains while memory stalls it.
+    pub(crate) fn activity(&self, stalled: f64) -> Activity {
+        let mut activity = Activity { core: 0.0, traffic_mw: 0.0 };
+        let busy = self.slots.iter().flatten().count();
+        for running in self.slots.iter().flatten() {
+            let Segment { memory_ns, activity: own, traffic_nj, .. } = running.segment;
+            let waits = if running.each > 0.0 { memory_ns * PS / running.each } else { 0.0 };
+            let own = if running.each > 0.0 { own } else { 1.0 };
+            activity.core += ((1.0 - waits) * own + waits * stalled) / busy as f64;
+            // Nanojoules a picosecond are kilowatts.
+            activity.traffic_mw += running.rate * traffic_nj * 1e6;
+        }
+        activity
+    }
+
     /// Sets the rates of the running threads, and returns when the next event is due.
     pub(crate) fn next(&mut self, now: Moment, factors: &Factors<'_>) -> Option<Moment> {
         let stops = self.stops(now);
@@ -395,6 +413,8 @@ pub(crate) struct Factors<'a> {
     pub(crate) smt_share: f64,
     /// Clocks whose levels also limit instruction issue.
     pub(crate) clocks: &'a Clocks,
+    /// Work per cycle of the core, relative to the fastest cluster's cores.
+    pub(crate) capacity: f64,
 }
 
 impl Factors<'_> {
@@ -406,7 +426,8 @@ impl Factors<'_> {
             (true, false) => self.throttle,
             (true, true) => self.chained_throttle,
         };
-        let per_ns = segment.ipc * throttle * self.clocks.issue(order.level) * ghz;
+        let issue = self.clocks.issue(order.level);
+        let per_ns = segment.ipc * self.capacity * throttle * issue * ghz;
         let each = (1.0 / per_ns + segment.memory_ns) * PS;
         (1.0 / each, each)
     }

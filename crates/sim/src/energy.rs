@@ -1,13 +1,15 @@
 //! Energy of cores and packages: power times time, summed up whenever power changes.
 //!
-//! Power is that of [`PowerCurve`]. It depends on which cores execute, and at which clocks, not on
-//! what they execute. A core that stands still, wakes up or serves a governor counts as executing.
-//! Waiting has the power of the model's loads, whatever the idle state. No source gives the power
-//! of a core in one idle state or another, so models do not give it either. A caller that lets
-//! cores enter idle states gets the names of those states.
+//! Power is that of [`SupplyPower`] if the model has a `[supply]`, otherwise that of
+//! [`PowerCurve`]. The latter depends on which cores execute, and at which clocks, not on what they
+//! execute. A core that stands still, wakes up or serves a governor counts as executing. Waiting
+//! has the power of the model's loads, whatever the idle state. No source gives the power of a core
+//! in one idle state or another, so models do not give it either. A caller that lets cores enter
+//! idle states gets the names of those states.
 
 use dimmer_processor::model::{Missing, Model};
 use dimmer_processor::power::PowerCurve;
+use dimmer_processor::supply::{Activity, CoreState, SupplyPower};
 
 use crate::{Moment, Picos};
 
@@ -29,9 +31,9 @@ pub struct Energy {
 /// Energy of a package.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PackageEnergy {
-    /// The whole energy (J).
+    /// The whole energy (J); by a model's `[supply]`, that beyond the energy of idle cores.
     pub joules: f64,
-    /// The energy if all cores had waited, at the same voltage (J).
+    /// The part of it without what executing cores add, at the same voltage (J).
     pub waiting_joules: f64,
 }
 
@@ -75,10 +77,29 @@ pub enum NoEnergy {
     },
 }
 
+/// What gives the power of a machine.
+#[derive(Clone, Debug)]
+pub(crate) enum Source {
+    /// Loads: power by clocks.
+    Curve(PowerCurve),
+    /// Voltage and activity.
+    Supply(SupplyPower),
+}
+
+impl Source {
+    /// The source that a model has.
+    pub(crate) fn new(model: &Model, curve: Result<PowerCurve, Missing>) -> Result<Self, Missing> {
+        match SupplyPower::new(model) {
+            Some(supply) => supply.map(Self::Supply),
+            None => curve.map(Self::Curve),
+        }
+    }
+}
+
 /// Measures the power of a machine.
 #[derive(Clone, Debug)]
 pub(crate) struct Meter {
-    curve: PowerCurve,
+    source: Source,
     model: String,
     /// Clocks of P-states, fastest first (GHz).
     pstates: Vec<f64>,
@@ -99,6 +120,8 @@ struct Package {
     beyond: Option<NoEnergy>,
     /// Clocks of the cores that execute; kept so that measuring allocates nothing.
     busy: Vec<f64>,
+    /// The state of each core, for power by voltage and activity.
+    states: Vec<CoreState>,
 }
 
 #[derive(Clone, Debug)]
@@ -114,7 +137,7 @@ struct Core {
 impl Meter {
     /// A meter for a machine with N cores, by package. All cores wait, at the clock `waits_at`
     /// (GHz).
-    pub(crate) fn new(model: &Model, curve: PowerCurve, cores: usize, waits_at: f64) -> Self {
+    pub(crate) fn new(model: &Model, source: Source, cores: usize, waits_at: f64) -> Self {
         let of_package = model.shape.cores.as_ref().map(|cores| cores.value);
         let of_package = of_package.and_then(|cores| usize::try_from(cores).ok());
         let of_package = of_package.unwrap_or(cores).max(1);
@@ -131,11 +154,15 @@ impl Meter {
             total: PackageEnergy::default(),
             beyond: None,
             busy: Vec::new(),
+            states: vec![
+                CoreState { ghz: waits_at, executes: None, waits: false };
+                of_package.min(cores - first)
+            ],
         };
         let packages = (0..cores).step_by(of_package).map(package).collect();
         let model = model.identity.name.clone();
         let mut meter =
-            Self { curve, model, pstates, packages, beyond: None, unknown_states: Vec::new() };
+            Self { source, model, pstates, packages, beyond: None, unknown_states: Vec::new() };
         for package in 0..meter.packages.len() {
             meter.measure(package, waits_at);
         }
@@ -148,16 +175,58 @@ impl Meter {
         Self { unknown_states, ..self }
     }
 
-    /// Sets the clock at which a core executes from now on (GHz), or 0 if it waits. If all cores of
-    /// its package wait, the voltage is that of `waits_at`.
-    pub(crate) fn change(&mut self, now: Moment, core: usize, ghz: f64, waits_at: f64) {
-        let of_package = self.packages.first().map_or(1, |package| package.cores.len());
-        let (package, core) = (core / of_package, core % of_package);
-        if self.packages[package].cores[core].ghz != ghz {
-            self.count(package, now);
-            self.packages[package].cores[core].ghz = ghz;
+    /// Lets these cores wait by MWAIT while they execute nothing.
+    pub(crate) fn with_mwait(mut self, cores: &[usize], waits_at: f64) -> Self {
+        for core in cores {
+            let (package, core) = self.place(*core);
+            if let Some(package) = self.packages.get_mut(package) {
+                package.states[core].waits = true;
+            }
             self.measure(package, waits_at);
         }
+        self
+    }
+
+    /// Sets the clock at which a core executes from now on (GHz), or 0 if it waits; `own_ghz` is
+    /// its clock in either case. If all cores of its package wait, the voltage is that of this one.
+    pub(crate) fn change(&mut self, now: Moment, core: usize, ghz: f64, own_ghz: f64) {
+        let (place, core) = self.place(core);
+        let package = &self.packages[place];
+        if package.cores[core].ghz != ghz || package.states[core].ghz != own_ghz {
+            self.count(place, now);
+            let package = &mut self.packages[place];
+            package.cores[core].ghz = ghz;
+            let state = &mut package.states[core];
+            state.ghz = own_ghz;
+            state.executes = (ghz > 0.0).then(|| state.executes.unwrap_or(Activity::BUSY));
+            self.measure(place, own_ghz);
+        }
+    }
+
+    /// The part of a busy core's power that remains while memory stalls it, if power depends on
+    /// what cores execute.
+    pub(crate) fn stalled(&self) -> Option<f64> {
+        match &self.source {
+            Source::Curve(_) => None,
+            Source::Supply(supply) => Some(supply.stalled()),
+        }
+    }
+
+    /// Sets what a core executes from now on, if it executes something.
+    pub(crate) fn executes(&mut self, now: Moment, core: usize, activity: Activity) {
+        let (place, core) = self.place(core);
+        let state = self.packages[place].states[core];
+        if state.executes.is_some_and(|before| before != activity) {
+            self.count(place, now);
+            self.packages[place].states[core].executes = Some(activity);
+            self.measure(place, state.ghz);
+        }
+    }
+
+    /// A core's package, and its place there.
+    fn place(&self, core: usize) -> (usize, usize) {
+        let of_package = self.packages.first().map_or(1, |package| package.cores.len());
+        (core / of_package, core % of_package)
     }
 
     /// Counts everything up to now.
@@ -203,8 +272,12 @@ impl Meter {
 
     /// Computes the current power of a package.
     fn measure(&mut self, package: usize, waits_at: f64) {
-        let Self { curve, packages, pstates, model, .. } = self;
+        let Self { source, packages, pstates, model, .. } = self;
         let package = &mut packages[package];
+        let curve = match source {
+            Source::Curve(curve) => curve,
+            Source::Supply(supply) => return package.measure(supply, pstates),
+        };
         package.busy.clear();
         package.busy.extend(package.cores.iter().map(|core| core.ghz).filter(|ghz| *ghz > 0.0));
         let fastest = package.busy.iter().copied().fold(0.0, f64::max);
@@ -223,5 +296,21 @@ impl Meter {
             busy: package.busy.len(),
             ghz: rail,
         });
+    }
+}
+
+impl Package {
+    /// Computes the current power by voltage and activity.
+    fn measure(&mut self, supply: &SupplyPower, pstates: &[f64]) {
+        self.waiting_mw = supply.package_mw(&self.states);
+        for (index, core) in self.cores.iter_mut().enumerate() {
+            let mw = supply.core_mw(index, &self.states);
+            if core.ghz > 0.0 {
+                core.mw = mw;
+                core.pstate = pstates.iter().rposition(|ghz| *ghz >= core.ghz);
+            } else {
+                self.waiting_mw += mw;
+            }
+        }
     }
 }

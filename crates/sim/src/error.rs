@@ -18,6 +18,9 @@ pub enum SimError {
         /// The key, and what it says.
         needed: &'static str,
     },
+    /// The scenario does not say how threads migrate at marks.
+    #[error("migrating at marks needs `[phases]` in the scenario")]
+    NoPhases,
     /// The model has fewer cores than requested.
     #[error("{asked} cores were asked for, but the model of {model} has {has}")]
     TooManyCores {

@@ -35,7 +35,9 @@ pub use self::core::Totals;
 pub use self::energy::{AtPState, CoreEnergy, Energy, NoEnergy, PackageEnergy};
 pub use self::error::SimError;
 pub use self::governor::{Costs, Governor};
-pub use self::machine::{Ended, Machine, Settings, Specialise, ThreadTotals, Traps, WideCores};
+pub use self::machine::{
+    Ended, Machine, Phases, Settings, Specialise, ThreadTotals, Traps, WideCores,
+};
 pub use self::observer::{Course, Observer, Ruling, Served, State};
 pub use self::program::{Arrivals, Extent, License, Program, Script, Segment, Step};
 pub use self::region_moves::{Decider, Moving, RegionMoves, Specialising};

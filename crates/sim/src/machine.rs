@@ -5,6 +5,7 @@ mod clocks;
 mod core_scheduling;
 mod locks;
 mod moves;
+mod phases;
 mod processor;
 mod regions;
 mod settings;
@@ -23,6 +24,7 @@ use dimmer_processor::units::{LicenseLevel, Time};
 
 use self::locks::Locks;
 use self::moves::Moves;
+pub use self::phases::Phases;
 use self::processor::Processor;
 use self::regions::Regions;
 pub use self::settings::Settings;
@@ -31,7 +33,7 @@ pub use self::specialised::{Specialise, Traps, WideCores};
 use self::thread::Thread;
 pub use self::thread::ThreadTotals;
 use crate::core::{Act, Core, Done, Running, Totals};
-use crate::energy::{Energy, Meter, NoEnergy};
+use crate::energy::{Energy, Meter, NoEnergy, Source};
 use crate::governor::Software;
 use crate::points::Points;
 use crate::queue::{Queue, Target};
@@ -111,12 +113,14 @@ impl<O: Observer> Machine<O> {
         let software = Software::new(settings.governor, highest);
         let new_core = || Core::new(threads, processor.levels(), software.clone());
         let cores: Vec<Core> = (0..settings.cores).map(|_| new_core()).collect();
-        let wish = settings.pstate.as_deref().map(|name| pstate(model, name)).transpose()?;
+        let wishes = wishes(model, &settings)?;
         let curve = PowerCurve::new(model);
-        let points = Points::new(model, curve.as_ref().ok(), cores.len(), wish);
+        let points = Points::new(model, curve.as_ref().ok(), &wishes);
         let waits_at = points.as_ref().map_or(f64::INFINITY, |points| points.ghz(0));
         let waits_at = waits_at.min(processor.ghz(L0, 1));
-        let meter = curve.map(|curve| Meter::new(model, curve, cores.len(), waits_at));
+        let meter = Source::new(model, curve)
+            .map(|source| Meter::new(model, source, cores.len(), waits_at))
+            .map(|meter| meter.with_mwait(&settings.mwait_cores, waits_at));
         let meter = meter
             .map(|meter| if settings.idle_states { meter.with_idle_states(model) } else { meter });
         // Drawn apart, so that threads draw the same under every governor.
@@ -165,14 +169,11 @@ impl<O: Observer> Machine<O> {
         machine.prepare_regions();
         machine.prepare_specialised();
         machine.prepare_core_scheduling();
-        for core in 0..machine.cores.len() {
+        for (core, pstate) in wishes.into_iter().enumerate() {
             machine.set_clock(core);
             if machine.points.is_some() {
-                machine.observer.rules(
-                    Moment::START,
-                    core,
-                    Ruling { pstate: wish, is_changing: false },
-                );
+                let ruling = Ruling { pstate, is_changing: false };
+                machine.observer.rules(Moment::START, core, ruling);
             }
         }
         Ok(machine)
@@ -486,8 +487,13 @@ impl<O: Observer> Machine<O> {
     }
 
     fn schedule(&mut self, core: usize) {
-        let next = self.cores[core].next(self.now, &self.processor.factors());
+        let next = self.cores[core].next(self.now, &self.processor.factors(core));
         self.queue.set(Target::Core(core), next);
+        if let Ok(meter) = &mut self.meter
+            && let Some(stalled) = meter.stalled()
+        {
+            meter.executes(self.now, core, self.cores[core].activity(stalled));
+        }
     }
 
     /// The current time in microseconds, for error messages.
@@ -508,6 +514,19 @@ impl<O: Observer> Machine<O> {
         let slice = self.scheduler.slice(cpu);
         slice.map_or(Moment::MAX, |slice| self.now + slice)
     }
+}
+
+/// The P-state that each core requests at the start.
+fn wishes(model: &Model, settings: &Settings) -> Result<Vec<Option<usize>>, SimError> {
+    if settings.core_pstates.is_empty() {
+        let wish = settings.pstate.as_deref().map(|name| pstate(model, name)).transpose()?;
+        return Ok(vec![wish; index(settings.cores)]);
+    }
+    let names = settings.core_pstates.iter().take(index(settings.cores));
+    let mut wishes: Vec<Option<usize>> =
+        names.map(|name| pstate(model, name).map(Some)).collect::<Result<_, _>>()?;
+    wishes.resize(index(settings.cores), None);
+    Ok(wishes)
 }
 
 /// The index of a P-state in the model.

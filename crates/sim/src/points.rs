@@ -5,7 +5,9 @@
 //! cores of a frequency domain share a clock: the fastest request of those that execute is in force
 //! (paper 002 §2.1, §2.2). A request occupies the core that makes it for a time. Then the clock
 //! ramps linearly (paper 002 §4.4), in steps of 100 MHz. If rated power does not allow the
-//! requests, the whole package runs at the fastest P-state that it allows.
+//! requests, the whole package runs at the fastest P-state that it allows. On some processors the
+//! cores of a cluster divide the clock of the fastest of them, so that a slow one is raised by it
+//! (paper 004 §4.3).
 
 use std::ops::Range;
 
@@ -14,6 +16,9 @@ use dimmer_processor::power::PowerCurve;
 use dimmer_processor::units::{Nanos, whole};
 
 use crate::{Moment, Picos, Ruling, SimError};
+
+/// The part by which clocks of models, which are whole MHz, may be off: 1250 / 833 is 1.5, too.
+const ROUNDED: f64 = 1e-3;
 
 /// Steps of a ramp (GHz): those of processors' P-states.
 const STEP_GHZ: f64 = 0.1;
@@ -44,10 +49,42 @@ pub(crate) struct Points {
     /// Whether a domain counts against rated power with all of its cores, including those that
     /// wait: a module executes as a whole.
     is_whole: bool,
+    /// How cores depend on the fastest one of their cluster, if they do.
+    divided: Option<Divided>,
     /// The power curve by which rated power limits clocks.
     curve: Option<PowerCurve>,
     /// Clocks of cores that execute; kept so that nothing is allocated.
     busy: Vec<f64>,
+}
+
+/// Clusters whose cores divide the clock of the fastest of them.
+#[derive(Clone, Debug)]
+struct Divided {
+    step: f64,
+    most: f64,
+    /// The cluster of each core, as cores.
+    clusters: Vec<Range<usize>>,
+}
+
+impl Divided {
+    /// Those of a model with N cores, if it has any.
+    fn new(model: &Model, cores: usize, of_package: usize) -> Option<Self> {
+        let step = model.clock.divisor_step.as_ref()?.value;
+        let most = model.clock.divisor_most.as_ref().map_or(f64::INFINITY, |most| most.value);
+        let clusters = clusters(model, cores, of_package);
+        let of_core = clusters.into_iter().flat_map(|cluster| {
+            let cores = cluster.len();
+            std::iter::repeat_n(cluster, cores)
+        });
+        Some(Self { step, most, clusters: of_core.collect() })
+    }
+
+    /// What a core gets that asks for this clock (GHz) beside this fastest one.
+    fn ghz(&self, asked: f64, fastest: f64) -> f64 {
+        let divisors = fastest / asked / self.step * (1.0 - ROUNDED);
+        let divisor = (divisors.ceil() * self.step).max(1.0);
+        fastest / divisor.min(self.most)
+    }
 }
 
 /// A request: a P-state, or the fastest clock there is (`None`). Smaller is faster.
@@ -88,14 +125,15 @@ impl Ramp {
 }
 
 impl Points {
-    /// The points of a machine with N cores, all of which request the P-state with this index;
-    /// `None` if the model has no P-states.
+    /// The points of a machine with a core for each of these requests, which are indices of
+    /// P-states; `None` if the model has no P-states.
     pub(crate) fn new(
         model: &Model,
         curve: Option<&PowerCurve>,
-        cores: usize,
-        wish: Option<usize>,
+        wishes: &[Option<usize>],
     ) -> Option<Self> {
+        let cores = wishes.len();
+        let wishes: Vec<Wish> = wishes.iter().copied().map(Wish).collect();
         let state = |state: &dimmer_processor::model::PState| {
             (state.name.clone(), state.mhz.value as f64 / 1000.0)
         };
@@ -114,13 +152,10 @@ impl Points {
                     Some(Change { request: ps(&one.request_ns), total: ps(&one.total_ns) });
             }
         }
-        let ghz = wish.map_or(f64::INFINITY, |wish| states[wish].1);
-        let shared = |cores: Range<usize>| Shared {
-            cores,
-            target: Wish(wish),
-            ghz,
-            ramp: None,
-            is_changed: false,
+        let shared = |cores: Range<usize>| {
+            let target = wishes[cores.clone()].iter().copied().min().unwrap_or(Wish(None));
+            let ghz = target.0.map_or(f64::INFINITY, |wish| states[wish].1);
+            Shared { cores, target, ghz, ramp: None, is_changed: false }
         };
         let of_package = model.shape.cores.as_ref().map(|cores| cores.value);
         let of_package = of_package.and_then(|cores| usize::try_from(cores).ok()).unwrap_or(cores);
@@ -135,7 +170,8 @@ impl Points {
             model: model.identity.name.clone(),
             states,
             changes,
-            wishes: vec![Wish(wish); cores],
+            divided: Divided::new(model, cores, of_package.max(1)),
+            wishes,
             domains,
             domain_of,
             of_package: of_package.max(1),
@@ -146,8 +182,27 @@ impl Points {
     }
 
     /// The clock that the core's domain allows (GHz); infinite if only the level limits it.
+    ///
+    /// Cores of a cluster without a request do not divide clocks, nor have theirs divided.
     pub(crate) fn ghz(&self, core: usize) -> f64 {
-        self.domains[self.domain_of[core]].ghz
+        let own = |core: usize| self.domains[self.domain_of[core]].ghz;
+        let Some(divided) = self.divided.as_ref().filter(|_| own(core).is_finite()) else {
+            return own(core);
+        };
+        let requested = divided.clusters[core].clone().map(own).filter(|ghz| ghz.is_finite());
+        divided.ghz(own(core), requested.fold(0.0, f64::max))
+    }
+
+    /// The cores whose clock depends on that of a domain.
+    pub(crate) fn reached(&self, domain: usize) -> Range<usize> {
+        let own = self.cores(domain);
+        match &self.divided {
+            Some(Divided { clusters, .. }) if !own.is_empty() => {
+                let (first, last) = (&clusters[own.start], &clusters[own.end - 1]);
+                first.start.min(own.start)..last.end.max(own.end)
+            }
+            _ => own,
+        }
     }
 
     /// The domain of a core.
@@ -331,25 +386,34 @@ fn steps(from: f64, to: f64) -> u32 {
 
 /// The cores that share each clock, in order.
 fn domains(model: &Model, cores: usize, of_package: usize) -> Vec<Range<usize>> {
+    let one = |core: usize| core..core + 1;
+    match model.clock.domain.as_ref().map(|domain| domain.value) {
+        Some(Domain::Package) => groups(&[of_package], cores, of_package),
+        Some(Domain::Cluster) => clusters(model, cores, of_package),
+        Some(Domain::Core) | None => (0..cores).map(one).collect(),
+    }
+}
+
+/// The cores of each cluster, in order. A core outside of any cluster is one of its own.
+fn clusters(model: &Model, cores: usize, of_package: usize) -> Vec<Range<usize>> {
     let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
-    let sizes: Vec<usize> = match model.clock.domain.as_ref().map(|domain| domain.value) {
-        Some(Domain::Package) => vec![of_package],
-        Some(Domain::Cluster) => {
-            model.clusters.iter().map(|cluster| count(cluster.cores.value)).collect()
-        }
-        Some(Domain::Core) | None => Vec::new(),
-    };
-    let mut domains = Vec::new();
+    let sizes: Vec<usize> =
+        model.clusters.iter().map(|cluster| count(cluster.cores.value)).collect();
+    groups(&sizes, cores, of_package)
+}
+
+/// The cores of each package in groups of these sizes, and then one by one.
+fn groups(sizes: &[usize], cores: usize, of_package: usize) -> Vec<Range<usize>> {
+    let mut groups = Vec::new();
     for package in (0..cores).step_by(of_package) {
         let end = (package + of_package).min(cores);
         let mut first = package;
         let mut sizes = sizes.iter();
         while first < end {
-            // A core outside of any cluster is a domain of its own.
             let last = first.saturating_add(sizes.next().copied().unwrap_or(1).max(1)).min(end);
-            domains.push(first..last);
+            groups.push(first..last);
             first = last;
         }
     }
-    domains
+    groups
 }

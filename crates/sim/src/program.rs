@@ -30,6 +30,10 @@ pub struct Segment {
     pub is_chained: bool,
     /// How long memory stalls an instruction, on average, independent of the clock (ns).
     pub memory_ns: f64,
+    /// Switched capacitance of the core while it executes, relative to the model's busy core.
+    pub activity: f64,
+    /// Energy outside the core that an instruction causes, such as that of memory (nJ).
+    pub traffic_nj: f64,
     /// The length of the segment.
     pub extent: Extent,
     /// Index of the counter for its instructions ([`ThreadTotals`](crate::ThreadTotals)).
@@ -74,6 +78,8 @@ pub enum Step {
     Call(License),
     /// It requests a P-state for its core, given by its index in the model.
     Ask(usize),
+    /// It passes a mark, by number.
+    Mark(usize),
     /// It enters the kernel by a system call, whose time is that of other steps.
     SystemCall,
     /// A request that arrived at this moment is done: its latency is counted.
@@ -118,6 +124,8 @@ impl Segment {
         share: 1.0,
         is_chained: false,
         memory_ns: 0.0,
+        activity: 1.0,
+        traffic_nj: 0.0,
         extent: Extent::Time(Picos::ZERO),
         counter: 0,
     };

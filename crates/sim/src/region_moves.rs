@@ -25,6 +25,8 @@ pub enum Moving {
     /// Marks are ignored: CPUs of a core do not run threads that have executed wide code beside
     /// others; rather one of them is idle (paper 003 §6.1).
     CoreScheduling,
+    /// Regions stay: threads migrate between a fast and a slow core at marks (paper 004).
+    Phases,
 }
 
 /// How cores are specialised.
@@ -56,7 +58,7 @@ impl Moving {
             .chain(loops)
             .chain([Self::Always])
             .chain(specialise)
-            .chain([Self::CoreScheduling])
+            .chain([Self::CoreScheduling, Self::Phases])
             .collect()
     }
 
@@ -82,6 +84,9 @@ impl Moving {
             Self::CoreScheduling => {
                 "none: threads that have executed 512-bit code share a core with their like alone"
             }
+            Self::Phases => {
+                "none: threads migrate at marks, by the scenario's profile and threshold"
+            }
             Self::Specialise(Specialising::Told) => {
                 "none: the same, on a processor that says when code asks for a level, and when it no longer does"
             }
@@ -99,6 +104,7 @@ impl Moving {
             Self::Specialise(Specialising::Learning) => "specialise-learning",
             Self::Specialise(Specialising::Told) => "specialise-told",
             Self::CoreScheduling => "core-scheduling",
+            Self::Phases => "phases",
         }
     }
 }
@@ -153,7 +159,9 @@ impl RegionMoves {
         };
         let cores = usize::try_from(cores).unwrap_or(usize::MAX);
         let decider = match mechanism {
-            Moving::None | Moving::Specialise(_) | Moving::CoreScheduling => return Ok(None),
+            Moving::None | Moving::Specialise(_) | Moving::CoreScheduling | Moving::Phases => {
+                return Ok(None);
+            }
             Moving::Loop(definition) => {
                 let hand_over_ns = 2.0 * hand_over_ns.ok_or_else(missing)?;
                 let calls = cost::of_levels(model).ok();

@@ -6,9 +6,11 @@
 mod assumed;
 mod document;
 mod effort;
+mod gather;
 mod include;
 mod oracle;
 mod outcome;
+mod phases;
 mod steps;
 
 #[cfg(test)]
@@ -26,6 +28,7 @@ use dimmer_processor::units::LicenseLevel;
 pub use self::assumed::assumed;
 use self::include::Files;
 pub use self::outcome::{Latencies, Outcome, PhaseOutcome, ThreadOutcome};
+use self::phases::Phases;
 use self::steps::Steps;
 
 use crate::machine::pstate;
@@ -60,6 +63,13 @@ pub struct Scenario {
     hand_over_ns: Option<f64>,
     /// Cores that run wide code, if cores are specialised.
     wide_cores: Option<u32>,
+    /// The P-state that each core requests at the start, if not all of them `pstate`.
+    core_pstates: Vec<String>,
+    /// Cores that wait by MWAIT.
+    mwait_cores: Vec<usize>,
+    /// How threads migrate at marks, and the names of these by number.
+    phases: Option<Phases>,
+    marks: Vec<String>,
     threads: Vec<Thread>,
     /// The number of steps that all threads usually take, at a clock of 100 GHz.
     usual_steps: f64,
@@ -155,9 +165,12 @@ impl Scenario {
             governor,
             costs: Costs::default(),
             pstate: self.pstate.clone(),
+            core_pstates: self.core_pstates.clone(),
+            mwait_cores: self.mwait_cores.clone(),
             region_moves: RegionMoves::new(mechanism, model, self.cores, self.hand_over_ns)?,
             specialise,
             core_scheduling: mechanism == Moving::CoreScheduling,
+            phases: (mechanism == Moving::Phases).then(|| self.phases_of(model)).transpose()?,
             seed,
         })
     }
@@ -167,6 +180,11 @@ impl Scenario {
         let needed = "`wide_cores`, how many of its cores run wide code,";
         let wide_cores = self.wide_cores.ok_or(SimError::NotSpecialised { needed })?;
         Ok(Specialise::new(of, wide_cores, model))
+    }
+
+    fn phases_of(&self, model: &Model) -> Result<crate::Phases, SimError> {
+        let phases = self.phases.as_ref().ok_or(SimError::NoPhases)?;
+        phases.of_machine(&self.marks, model)
     }
 
     fn needs_muqss(&self) -> Result<(), SimError> {

@@ -8,6 +8,7 @@ use super::*;
 
 mod ahead;
 mod moments;
+mod phases;
 mod points;
 mod power;
 mod regions;

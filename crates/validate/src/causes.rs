@@ -7,7 +7,9 @@ use dimmer_sim::{Scheduling, SimError};
 
 use crate::inputs::Inputs;
 use crate::server::Load;
-use crate::{Paper, Row, ValidateError, policy_server, specialised, thesis};
+use crate::{
+    Paper, Row, ValidateError, migration, migration_points, policy_server, specialised, thesis,
+};
 
 /// A row with one thing changed.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,6 +44,7 @@ pub(crate) fn test(
         Paper::Avxfreq => THESIS,
         Paper::Library => LIBRARY,
         Paper::Specialisation => SPECIALISATION,
+        Paper::Migration => MIGRATION,
     };
     let is_missed = |id: &str| rows.iter().any(|row| row.id == id && !row.hit);
     let mut causes = Vec::new();
@@ -185,6 +188,65 @@ const SPECIALISATION: &[Change] = &[
 
 /// The rows of programs beside x265.
 const BESIDE: &[&str] = &["R003-06", "R003-07", "R003-08", "R003-10", "R003-14b"];
+
+/// The supposed causes of paper 004's rows.
+const MIGRATION: &[Change] = &[
+    Change {
+        what: "a migration takes 1.75 µs, as the text says",
+        ids: &["R004-05", "R004-09"],
+        rows: |inputs| Ok([migration::mysql(inputs)?, migration::costs(inputs)?].concat()),
+        change: |inputs| set_price(&mut inputs.model, "thread in user mode", 1750.0),
+    },
+    Change {
+        what: "each migration fetches 32 KiB, an L1 cache, line by line",
+        ids: &["R004-05"],
+        rows: migration::mysql,
+        change: |inputs| inputs.cached_kib = 32,
+    },
+    Change {
+        what: "a core in MWAIT takes no power of its own",
+        ids: &["R004-05b", "R004-11", "R004-17", "R004-48"],
+        rows: |inputs| Ok([migration::mysql(inputs)?, migration::waiting(inputs)?].concat()),
+        change: |inputs| set(&mut inputs.model.supply.waiting_mw, 0),
+    },
+    Change {
+        what: "a core in MWAIT takes no power of its own",
+        ids: FIXED_POWER,
+        rows: migration_points::points,
+        change: |inputs| set(&mut inputs.model.supply.waiting_mw, 0),
+    },
+    Change {
+        what: "the voltages that the board's sensor shows (1188, 860 and 818 mV)",
+        ids: FIXED_POWER,
+        rows: migration_points::points,
+        change: |inputs| {
+            for (state, mv) in inputs.model.pstates.iter_mut().zip([1188, 860, 818]) {
+                set(&mut state.mv, mv);
+            }
+        },
+    },
+    Change {
+        what: "a tenth of memory's time is at the clock of the L3 cache, that of the fastest core of the CCX",
+        ids: FIXED_TIME,
+        rows: migration_points::points,
+        change: |inputs| inputs.memory_by_l3 = 0.1,
+    },
+];
+
+/// The rows of power and of time at fixed clocks.
+const FIXED_POWER: &[&str] = &[
+    "R004-31b", "R004-32b", "R004-33b", "R004-34b", "R004-35b", "R004-36b", "R004-38b", "R004-39b",
+    "R004-40b", "R004-41b", "R004-42b", "R004-46b", "R004-47b",
+];
+const FIXED_TIME: &[&str] =
+    &["R004-38", "R004-39", "R004-40", "R004-41", "R004-42", "R004-46", "R004-47"];
+
+/// Sets a price of a move.
+fn set_price(model: &mut Model, kind: &str, ns: f64) {
+    for one in model.moves.iter_mut().filter(|one| one.kind == kind) {
+        one.ns.value = ns;
+    }
+}
 
 /// The supposed causes of paper 001's rows.
 const LIBRARY: &[Change] = &[

@@ -29,6 +29,11 @@ pub(crate) struct Inputs<'a> {
     pub(crate) scheduler: Scheduling,
     /// A change to all workloads of paper 001's server.
     pub(crate) edit: fn(Load) -> Load,
+    /// The data that a migration of paper 004's database fetches (KiB).
+    pub(crate) cached_kib: u32,
+    /// The part of memory's time in paper 004's microbenchmark that grows as the fastest core of a
+    /// cluster becomes slower.
+    pub(crate) memory_by_l3: f64,
     /// How often paper 001's experiments run, each time with another seed.
     pub(crate) seeds: u64,
     /// Says when the experiment is to end.
@@ -56,6 +61,8 @@ impl<'a> Inputs<'a> {
             // §6.1.
             scheduler: Scheduling::MuQss,
             edit: |load| load,
+            cached_kib: 0,
+            memory_by_l3: 0.0,
             seeds: 3,
             follower,
         }

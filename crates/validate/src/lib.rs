@@ -7,10 +7,13 @@
 //! a row says what its agreement is worth. Classes are counted apart.
 #![forbid(unsafe_code)]
 
+mod asymmetric;
 mod causes;
 pub mod here;
 mod inputs;
 pub mod loops;
+mod migration;
+mod migration_points;
 mod modes;
 mod phases;
 mod policy_server;
@@ -20,6 +23,7 @@ mod sieve;
 mod specialised;
 mod thesis;
 pub mod ways;
+pub mod wins;
 
 pub use self::causes::Cause;
 pub use self::row::{Class, Number, Row};
@@ -38,6 +42,8 @@ pub enum Paper {
     Library,
     /// Paper 003.
     Specialisation,
+    /// Paper 004.
+    Migration,
 }
 
 /// Follows work that takes seconds to minutes. A function that only says when to end is one.
@@ -68,7 +74,8 @@ pub struct Left {
 
 impl Paper {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Avxfreq, Self::Library, Self::Specialisation];
+    pub const ALL: [Self; 4] =
+        [Self::Avxfreq, Self::Library, Self::Specialisation, Self::Migration];
 
     /// The paper's number and subject.
     #[must_use]
@@ -79,6 +86,7 @@ impl Paper {
             Self::Specialisation => {
                 "paper 003: cores for 512-bit code, to which threads move by themselves"
             }
+            Self::Migration => "paper 004: threads that migrate between a fast and a slow core",
         }
     }
 
@@ -95,6 +103,7 @@ impl Paper {
             Self::Avxfreq => thesis::EXPERIMENTS.to_vec(),
             Self::Library => [sieve::EXPERIMENTS, policy_server::EXPERIMENTS].concat(),
             Self::Specialisation => specialised::EXPERIMENTS.to_vec(),
+            Self::Migration => migration::EXPERIMENTS.to_vec(),
         };
         let mut recreated = Recreated {
             paper: self,
@@ -128,6 +137,7 @@ impl Paper {
         let name = match self {
             Self::Avxfreq | Self::Library => "i9-7940x",
             Self::Specialisation => "xeon-gold-6130",
+            Self::Migration => "ryzen-1600x",
         };
         Model::parse(std::path::Path::new(name), builtin(name).unwrap_or_default())
     }
@@ -138,6 +148,7 @@ impl Paper {
             Self::Avxfreq => thesis::assumed(inputs),
             Self::Library => server::assumed(inputs),
             Self::Specialisation => specialised::assumed(inputs),
+            Self::Migration => migration::assumed(inputs),
         };
         assumed.map_err(|error| ValidateError::Sim { experiment: "what is assumed", error })
     }
@@ -149,6 +160,7 @@ impl Paper {
             Self::Avxfreq => thesis::LEFT.to_vec(),
             Self::Library => [sieve::LEFT, policy_server::LEFT].concat(),
             Self::Specialisation => specialised::LEFT.to_vec(),
+            Self::Migration => migration::LEFT.to_vec(),
         }
     }
 }
@@ -222,6 +234,7 @@ mod tests {
             Paper::Avxfreq => (1..=26).chain(30..=34).chain(40..=47).collect(),
             Paper::Library => (1..=26).collect(),
             Paper::Specialisation => (1..=21).collect(),
+            Paper::Migration => (1..=19).chain(30..=49).collect(),
         }
     }
 

@@ -180,6 +180,9 @@ pub(crate) enum Paper {
     /// Cores for 512-bit code, to which threads move by themselves.
     #[value(name = "003")]
     Specialisation,
+    /// Threads that migrate between a fast and a slow core.
+    #[value(name = "004")]
+    Migration,
 }
 
 #[derive(Args, Debug)]

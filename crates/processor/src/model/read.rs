@@ -11,13 +11,14 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use self::values::{
-    Accept, DOMAINS, PATHS, a_class, a_level, count, count_or_none, instructions, kib, log_sd, mhz,
-    mv, mw, ns, per_cycle, share, share_above_zero, short_ns, slot_ns, word,
+    Accept, DOMAINS, PATHS, SUPPLIES, a_class, a_level, count, count_or_none, divisor,
+    divisor_step, instructions, kib, log_sd, mhz, mv, mw, mw_or_none, ns, per_cycle, share,
+    share_above_zero, short_ns, slot_ns, word,
 };
 use super::keys::{KEYS, SCHEMA};
 use super::{
     Bin, CState, Clock, Cluster, Identity, Level, Model, Move, PState, Power, Release, Request,
-    Rule, Shape, Sourced, Transition, Upper,
+    Rule, Shape, Sourced, Supply, Transition, Upper,
 };
 use crate::class::InstructionClass;
 use crate::text::line_of;
@@ -135,6 +136,8 @@ impl Reader<'_> {
                 max_mhz: self.sourced(&table, "max_mhz", mhz),
                 tdp_mw: self.sourced(&table, "tdp_mw", mw),
                 raise_period_ns: self.sourced(&table, "raise_period_ns", slot_ns),
+                divisor_step: self.sourced(&table, "divisor_step", divisor_step),
+                divisor_most: self.sourced(&table, "divisor_most", divisor),
             };
             self.check_clock(&model.clock, &table.span);
         }
@@ -166,6 +169,7 @@ impl Reader<'_> {
         Some(Cluster {
             max_mhz: self.sourced(table, "max_mhz", mhz),
             capacity_ratio: self.sourced(table, "capacity_ratio", share_above_zero),
+            power_ratio: self.sourced(table, "power_ratio", share_above_zero),
             name: name?,
             cores: cores?,
         })
@@ -296,6 +300,7 @@ impl Reader<'_> {
             }
             model.pstates.extend(name.zip(mhz).map(|(name, mhz)| PState { name, mhz, mv }));
         }
+        self.read_supply(top, model);
         let names: Vec<String> = model.pstates.iter().map(|state| state.name.clone()).collect();
         for table in self.tables(top, "power", "power") {
             let power = self.power(&table, &names);
@@ -337,6 +342,17 @@ impl Reader<'_> {
             let ns = self.required(&table, "ns", short_ns);
             model.moves.extend(kind.zip(ns).map(|(kind, ns)| Move { kind, ns }));
         }
+    }
+
+    fn read_supply(&mut self, top: &Section<'_, '_>, model: &mut Model) {
+        let Some(table) = self.table(top, "supply", "supply") else { return };
+        model.supply = Supply {
+            domain: self.sourced(&table, "domain", word(&SUPPLIES)),
+            awake_mw: self.sourced(&table, "awake_mw", mw_or_none),
+            core_mw: self.sourced(&table, "core_mw", mw),
+            stalled_ratio: self.sourced(&table, "stalled_ratio", share),
+            waiting_mw: self.sourced(&table, "waiting_mw", mw_or_none),
+        };
     }
 
     fn power(&mut self, table: &Section<'_, '_>, names: &[String]) -> Option<Power> {

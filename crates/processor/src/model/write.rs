@@ -33,6 +33,7 @@ impl Model {
                 out.sourced("cores", Some(&cluster.cores));
                 out.sourced("max_mhz", cluster.max_mhz.as_ref());
                 out.sourced("capacity_ratio", cluster.capacity_ratio.as_ref());
+                out.sourced("power_ratio", cluster.power_ratio.as_ref());
             });
         }
         let clock = &self.clock;
@@ -44,6 +45,8 @@ impl Model {
             out.sourced("max_mhz", clock.max_mhz.as_ref());
             out.sourced("tdp_mw", clock.tdp_mw.as_ref());
             out.sourced("raise_period_ns", clock.raise_period_ns.as_ref());
+            out.sourced("divisor_step", clock.divisor_step.as_ref());
+            out.sourced("divisor_most", clock.divisor_most.as_ref());
         });
         for level in &self.levels {
             out.section("[[level]]", |out| out.level(level));
@@ -99,6 +102,14 @@ impl Model {
                 out.sourced("mv", state.mv.as_ref());
             });
         }
+        let supply = &self.supply;
+        out.section("[supply]", |out| {
+            out.sourced_as("domain", supply.domain.as_ref(), |domain: &Domain| quoted(domain));
+            out.sourced("awake_mw", supply.awake_mw.as_ref());
+            out.sourced("core_mw", supply.core_mw.as_ref());
+            out.sourced("stalled_ratio", supply.stalled_ratio.as_ref());
+            out.sourced("waiting_mw", supply.waiting_mw.as_ref());
+        });
         for power in &self.power {
             out.section("[[power]]", |out| {
                 out.text("load", &power.load);

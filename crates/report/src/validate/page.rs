@@ -3,18 +3,18 @@
 use dimmer_validate::{Class, Recreated, Row, ways};
 use maud::html;
 
-use super::verdict;
+use super::{Beside, verdict, wins};
 use crate::machine::MachineDescription;
 use crate::page::{Drawing as _, PageError, command, figure, page as render, prose};
 use crate::plot::{self, DrawError, Figure, Pair};
 
-/// Papers' results beside the simulator's as an HTML page; `compared`: ways out for wide code.
+/// Papers' results beside the simulator's as an HTML page.
 ///
 /// # Errors
 /// If a plot cannot be drawn.
 pub fn page(
     recreated: &[Recreated],
-    compared: &[ways::Compared],
+    Beside { ways: compared, wins: migrating, .. }: Beside<'_>,
     machine: &MachineDescription,
 ) -> Result<String, PageError> {
     let figures: Vec<Vec<Figure>> =
@@ -39,6 +39,7 @@ pub fn page(
                 div.figures { @for one in &of_ways { (figure(one)) } }
             }
         }
+        @if !migrating.is_empty() { (wins::section(migrating)) }
         p.command { (command(&machine.command)) }
     };
     let sentences = [

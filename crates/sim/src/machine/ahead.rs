@@ -124,7 +124,7 @@ impl<O: Observer> Machine<O> {
                     }
                     Step::Lock(_) | Step::Unlock(_) | Step::Call(_) | Step::Ask(_) => {}
                     Step::Served(_) | Step::SystemCall | Step::Skip => {}
-                    Step::Enter(_) | Step::Leave(_) => {}
+                    Step::Enter(_) | Step::Leave(_) | Step::Mark(_) => {}
                 }
                 continue;
             };
@@ -224,7 +224,7 @@ impl<O: Observer> Machine<O> {
                 Step::End => return None,
                 Step::Lock(_) | Step::Unlock(_) | Step::Call(_) | Step::Ask(_) => {}
                 Step::Served(_) | Step::SystemCall | Step::Skip => {}
-                Step::Enter(_) | Step::Leave(_) => {}
+                Step::Enter(_) | Step::Leave(_) | Step::Mark(_) => {}
             }
         }
         None

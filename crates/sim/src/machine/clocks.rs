@@ -79,7 +79,7 @@ impl<O: Observer> Machine<O> {
         for core in points.cores(domain) {
             self.observer.rules(self.now, core, points.ruling(domain));
         }
-        for core in points.cores(domain).filter(|core| Some(*core) != but) {
+        for core in points.reached(domain).filter(|core| Some(*core) != but) {
             // Idle cores get their clock when they wake up.
             if self.cores[core].is_active() {
                 self.advance(core);

@@ -1,4 +1,5 @@
-//! The cost for a CPU to take over a thread from another one: the kernel's work, and cold caches.
+//! The cost for a CPU to take over a thread from another one: the kernel's work or that of a
+//! migration in user mode, and cold caches.
 //!
 //! A thread's own data are in the caches of the core where its own code ran last. They move line by
 //! line, one after the other, at the model's price of a cache line between the two cores. That is
@@ -25,6 +26,8 @@ const IN_ORDER: f64 = 10.0;
 pub(super) struct Moves {
     /// The kernel's work (ns).
     kernel: f64,
+    /// A migration in user mode within a cluster, and between clusters (ns).
+    user: [f64; 2],
     /// A cache line within a cluster, within a package, and between packages (ns).
     lines: [f64; 3],
     /// Cache lines in a core's second-level cache.
@@ -36,6 +39,9 @@ pub(super) struct Moves {
 
 /// The kind of move in a model that is a thread's, without its data.
 pub(super) const BY_KERNEL: &str = "thread by the kernel";
+
+/// Migrations in user mode, within a cluster and between clusters.
+pub(super) const USER: [&str; 2] = ["thread in user mode", "thread in user mode between clusters"];
 
 impl Moves {
     pub(super) fn new(model: &Model) -> Self {
@@ -51,6 +57,7 @@ impl Moves {
         });
         Self {
             kernel: price(BY_KERNEL),
+            user: USER.map(price),
             lines: [
                 price("cache-line within a cluster"),
                 price("cache-line within a package"),
@@ -62,10 +69,22 @@ impl Moves {
         }
     }
 
+    /// A migration in user mode from one core to another (ns), without data.
+    fn migration_ns(&self, from: usize, to: usize) -> f64 {
+        let [within, between] = self.user;
+        let is_within = self.cluster(from) == self.cluster(to) && self.cluster(from).is_some();
+        if is_within || self.clusters.is_empty() { within } else { between }
+    }
+
+    fn cluster(&self, core: usize) -> Option<(usize, usize)> {
+        let cluster = self.clusters.get(core % self.of_package).copied().flatten()?;
+        Some((core / self.of_package, cluster))
+    }
+
     /// The time for this much data to come from the caches of one core to those of another one, or
     /// of the same (ns).
     fn fetch_ns(&self, from: usize, to: usize, kib: u64) -> f64 {
-        let cluster = |core: usize| self.clusters.get(core % self.of_package).copied().flatten();
+        let cluster = |core: usize| self.cluster(core);
         let [within_cluster, within_package, between_packages] = self.lines;
         let line_ns = if from == to {
             0.0
@@ -120,11 +139,17 @@ impl Data {
 }
 
 impl<O: Observer> Machine<O> {
-    /// The cost for a core to take over a thread, which came from another CPU if `is_from_other`.
-    pub(super) fn taking_over(&mut self, thread: usize, is_from_other: bool, to: usize) -> Picos {
-        let data_ns = self.threads[thread].data.come_to(to, &self.moves);
-        let kernel_ns = if is_from_other { self.moves.kernel } else { 0.0 };
-        Picos::from_ns(kernel_ns + data_ns)
+    /// The cost for a core to take over a thread.
+    ///
+    /// * `from`: the core that it comes from, if it comes from another CPU.
+    pub(super) fn taking_over(&mut self, thread: usize, from: Option<usize>, to: usize) -> Picos {
+        let this = &mut self.threads[thread];
+        let is_migration = std::mem::take(&mut this.migrations.is_under_way);
+        let data_ns = this.data.come_to(to, &self.moves);
+        let move_ns = from.map_or(0.0, |from| {
+            if is_migration { self.moves.migration_ns(from, to) } else { self.moves.kernel }
+        });
+        Picos::from_ns(move_ns + data_ns)
     }
 
     /// The thread enters a region, and may be handed over to a dedicated core for that. There it

@@ -32,6 +32,8 @@ pub(super) struct Processor {
     /// Idle states as (idle time from which the state pays, wake-up time), by rising idle time;
     /// empty if idle states are off.
     idle_states: Vec<(Picos, Picos)>,
+    /// Work per cycle of each core of a package, relative to the fastest cluster's cores.
+    capacities: Vec<f64>,
 }
 
 impl Processor {
@@ -58,6 +60,7 @@ impl Processor {
             raise_period: span(model.clock.raise_period_ns.as_ref().map(|ns| ns.value)).picos(),
             of_package: index(of_package),
             hold: span(model.release.hold_ns.as_ref().map(|hold| hold.value)),
+            capacities: capacities(model),
             idle_states: if settings.idle_states { idle_states(model) } else { Vec::new() },
         })
     }
@@ -109,8 +112,8 @@ impl Processor {
         self.clocks.differ(active, other)
     }
 
-    /// What the rate of instructions depends on beside the clock.
-    pub(super) fn factors(&self) -> Factors<'_> {
+    /// What the rate of a core's instructions depends on beside the clock.
+    pub(super) fn factors(&self, core: usize) -> Factors<'_> {
         let [throttle, chained_throttle] = self.throttle;
         let clocks = if self.is_alone { &self.clocks } else { &self.residual };
         Factors {
@@ -119,6 +122,7 @@ impl Processor {
             chained_throttle,
             smt_share: self.smt_share,
             clocks,
+            capacity: self.capacities.get(core % self.of_package).copied().unwrap_or(1.0),
         }
     }
 
@@ -143,6 +147,15 @@ impl Processor {
         let deepest = self.idle_states.iter().rev().find(|(pays_from, _)| *pays_from <= idle);
         deepest.map_or(Picos::ZERO, |(_, wakes)| *wakes)
     }
+}
+
+/// Work per cycle of each core of a package that is in a cluster.
+fn capacities(model: &Model) -> Vec<f64> {
+    let of = |cluster: &dimmer_processor::model::Cluster| {
+        let ratio = cluster.capacity_ratio.as_ref().map_or(1.0, |ratio| ratio.value);
+        std::iter::repeat_n(ratio, index(cluster.cores.value))
+    };
+    model.clusters.iter().flat_map(of).collect()
 }
 
 /// The model's idle states as (time from which they pay, wake-up time), by rising time.

@@ -1,5 +1,6 @@
 //! Settings of a machine.
 
+use super::phases::Phases;
 use super::specialised::Specialise;
 use crate::{Costs, Governor, RegionMoves, Scheduling};
 
@@ -25,6 +26,10 @@ pub struct Settings {
     pub costs: Costs,
     /// The P-state that all cores request at the start, by its name; `None`: the fastest one.
     pub pstate: Option<String>,
+    /// The P-state that each core requests at the start, by its name; empty: all of them `pstate`.
+    pub core_pstates: Vec<String>,
+    /// Cores that wait by MWAIT while they have nothing to run.
+    pub mwait_cores: Vec<usize>,
     /// How marked regions are moved; `None`: they stay.
     pub region_moves: Option<RegionMoves>,
     /// How threads are moved to cores for what they execute; `None`: they are not. Otherwise, the
@@ -33,6 +38,8 @@ pub struct Settings {
     /// Whether threads that have executed code with 512-bit registers share a core with their like
     /// alone. If so, the scheduler is [`Scheduling::MuQss`].
     pub core_scheduling: bool,
+    /// How threads migrate at marks; `None`: they do not.
+    pub phases: Option<Phases>,
     /// The seed of the machine's random numbers.
     pub seed: u64,
 }
@@ -48,9 +55,12 @@ impl Default for Settings {
             governor: Governor::Hardware,
             costs: Costs::default(),
             pstate: None,
+            core_pstates: Vec::new(),
+            mwait_cores: Vec::new(),
             region_moves: None,
             specialise: None,
             core_scheduling: false,
+            phases: None,
             seed: 1,
         }
     }

@@ -15,8 +15,8 @@ impl<O: Observer> Machine<O> {
             && let Some((thread, before)) = self.scheduler.next(cpu, self.now)
         {
             let handing_over = self.handing_over(thread);
-            let is_from_other = before.is_some() && handing_over.is_none();
-            let taking_over = self.taking_over(thread, is_from_other, core);
+            let from = before.filter(|_| handing_over.is_none()).map(|cpu| self.place(cpu).0);
+            let taking_over = self.taking_over(thread, from, core);
             let takes = handing_over.unwrap_or_default() + taking_over;
             if takes > Picos::ZERO {
                 self.cores[core].delays.delay(self.now, takes);
@@ -130,6 +130,11 @@ impl<O: Observer> Machine<O> {
                     self.threads[thread].totals.served(latency);
                     // A request comes and goes by the kernel.
                     if self.calls_kernel(thread, self.cpu(core, slot)) {
+                        return Ok(());
+                    }
+                }
+                Step::Mark(mark) => {
+                    if self.passes(thread, mark, self.cpu(core, slot)) {
                         return Ok(());
                     }
                 }

@@ -3,6 +3,7 @@
 use hdrhistogram::Histogram;
 
 use super::moves::Data;
+use super::phases::Migrations;
 use super::regions::Calls;
 use super::{Machine, Observer};
 use crate::core::Running;
@@ -28,6 +29,8 @@ pub struct ThreadTotals {
     pub calls: u64,
     /// Calls that ran on dedicated cores.
     pub moved: u64,
+    /// How often it migrated at a mark.
+    pub migrations: u64,
     /// How often it was trapped because its core is no wide one, if cores are specialised.
     pub traps: u64,
     /// Latencies of requests (ns), if there were any; to three digits, up to an hour. Longer ones
@@ -69,6 +72,8 @@ pub(super) struct Thread {
     pub(super) is_tagged: bool,
     /// Its marked regions.
     pub(super) calls: Calls,
+    /// Its migrations at marks.
+    pub(super) migrations: Migrations,
     pub(super) totals: ThreadTotals,
 }
 
@@ -92,6 +97,7 @@ impl Thread {
             ran: Picos::ZERO,
             is_tagged: false,
             calls: Calls::default(),
+            migrations: Migrations::default(),
             totals,
         }
     }

@@ -12,18 +12,19 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use self::tables::{Code, DistributionDocument, RegionDocument};
-use super::steps::{Names, Numbered, StepDocument, StepError, Steps};
-use super::{Scenario, ScenarioError, Thread};
+use super::phases::{Phases, PhasesDocument};
+use super::steps::{Names, StepDocument, StepError, Steps};
+use super::{ScenarioError, Thread};
 use crate::program::Distribution;
 use crate::{Arrivals, Moment, Picos, Scheduling, Segment};
 
 /// Maximum number of steps of all threads together, as far as the file determines it: they take
 /// some minutes to simulate.
-const MOST_STEPS: f64 = 1e9;
+pub(super) const MOST_STEPS: f64 = 1e9;
 
 /// Maximum number of steps as written, those of each thread counted: a thousand threads of a
 /// thousand steps. The output has a line for each.
-const MOST_WRITTEN: usize = 1_000_000;
+pub(super) const MOST_WRITTEN: usize = 1_000_000;
 
 /// Maximum number of times that a thread repeats its steps.
 const MOST_TIMES: u64 = 1_000_000_000;
@@ -32,22 +33,22 @@ const MOST_TIMES: u64 = 1_000_000_000;
 pub(super) const LONGEST_US: f64 = 8.64e10;
 
 /// Maximum number of cores of a machine.
-const MOST_CORES: u32 = 4096;
+pub(super) const MOST_CORES: u32 = 4096;
 
 /// Maximum size of a thread's data in caches, and of a region's (KiB): a gibibyte.
 const MOST_CACHED_KIB: u64 = 1 << 20;
 
 /// Maximum number of threads of a scenario.
-const MOST_THREADS: usize = 65_536;
+pub(super) const MOST_THREADS: usize = 65_536;
 
 /// Locks have numbers below this.
 pub(super) const LOCKS: usize = 65_536;
 
 /// Maximum length of the name of a table (bytes): outputs repeat it.
-const LONGEST_NAME: usize = 1000;
+pub(super) const LONGEST_NAME: usize = 1000;
 
 /// The version of the format.
-const SCHEMA: &str = "dimmer/scenario/1";
+pub(super) const SCHEMA: &str = "dimmer/scenario/1";
 
 /// A file as written.
 #[derive(Debug, Deserialize)]
@@ -67,6 +68,9 @@ pub(super) struct Document {
     end_us: Option<Spanned<f64>>,
     hand_over_us: Option<Spanned<f64>>,
     wide_cores: Option<Spanned<i64>>,
+    core_pstates: Option<Spanned<Vec<String>>>,
+    mwait_cores: Option<Spanned<Vec<i64>>>,
+    phases: Option<Spanned<PhasesDocument>>,
     #[serde(default)]
     code: Vec<Spanned<Code>>,
     #[serde(default)]
@@ -93,6 +97,9 @@ pub(super) struct Part {
     pub(super) end: Key<Moment>,
     pub(super) hand_over: Key<Picos>,
     pub(super) wide_cores: Key<u32>,
+    pub(super) core_pstates: Key<Vec<String>>,
+    pub(super) mwait_cores: Key<Vec<usize>>,
+    pub(super) phases: Key<Phases>,
     pub(super) code: Vec<Arc<Table<Segment>>>,
     pub(super) distributions: Vec<Arc<Table<Arc<Distribution>>>>,
     /// The data of each region (KiB).
@@ -187,11 +194,11 @@ impl Source<'_> {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ThreadDocument {
-    name: String,
+    pub(super) name: String,
     #[serde(default)]
-    program: Option<String>,
+    pub(super) program: Option<String>,
     #[serde(default)]
-    count: Option<i64>,
+    pub(super) count: Option<i64>,
     #[serde(default)]
     cpu: Option<i64>,
     #[serde(default)]
@@ -254,6 +261,12 @@ impl Document {
             hand_over: source.key(self.hand_over_us, |us| span(us, "`hand_over_us`"))?,
             wide_cores: source
                 .key(self.wide_cores, |cores| within("wide_cores", cores, 1, MOST_CORES))?,
+            core_pstates: source.key(self.core_pstates, Ok)?,
+            mwait_cores: source.key(self.mwait_cores, |cores| {
+                let core = |core| within("mwait_cores", core, 0, MOST_CORES - 1).map(index);
+                cores.into_iter().map(core).collect()
+            })?,
+            phases: source.key(self.phases, PhasesDocument::check)?,
             code: source.tables(self.code, |code| Ok((code.name.clone(), code.segment()?)))?,
             distributions: source.tables(self.distribution, |distribution| {
                 Ok((distribution.name.clone(), Arc::new(distribution.check()?)))
@@ -279,158 +292,13 @@ pub(super) fn stand_once<T>(kind: &str, tables: &[Arc<Table<T>>]) -> Result<(), 
     Ok(())
 }
 
-impl Part {
-    /// The scenario; `path` is the file that it was read from.
-    pub(super) fn scenario(&self, path: &Path) -> Result<Scenario, ScenarioError> {
-        let refused = |message: String| ScenarioError { path: path.to_owned(), message };
-        let missing = |key: &str, what: &str| refused(format!("`{key}` is missing: {what}"));
-        if self.schema.is_none() {
-            return Err(missing("schema", &format!("expected \"{SCHEMA}\"")));
-        }
-        let name = of(&self.name).ok_or_else(|| missing("name", "the scenario's title"))?;
-        let source = "the experiment that the scenario recreates";
-        let source = of(&self.source).ok_or_else(|| missing("source", source))?;
-        let model = "the processor model that the scenario is meant for";
-        let model = of(&self.model).ok_or_else(|| missing("model", model))?;
-        let cores = format!("expected 1 to {MOST_CORES}");
-        let cores = of(&self.cores).ok_or_else(|| missing("cores", &cores))?;
-        let threads_per_core = of(&self.threads_per_core).unwrap_or(1);
-        let smt_share = of(&self.smt_share);
-        if threads_per_core > 1 && smt_share.is_none() {
-            let what = "what each of several busy hardware threads has of its core";
-            return Err(missing("smt_share", what));
-        }
-        if let Some(wide) = self.wide_cores.as_ref().filter(|wide| wide.value >= cores) {
-            let message =
-                format!("`wide_cores` is {}, expected fewer than the {cores} `cores`", wide.value);
-            return Err(wide.place.refuse(message));
-        }
-        if self.threads.is_empty() {
-            return Err(refused("no `[[thread]]`: there is nothing to run".to_owned()));
-        }
-        let end = of(&self.end);
-        let mut gathered = Gathered {
-            names: Names {
-                code: self.code.iter().map(|code| (code.name.clone(), code.value)).collect(),
-                distributions: self
-                    .distributions
-                    .iter()
-                    .map(|one| (one.name.clone(), Arc::clone(&one.value)))
-                    .collect(),
-                pstates: Numbered::default(),
-                regions: Numbered::default(),
-            },
-            cpus: usize::try_from(cores * threads_per_core).unwrap_or(usize::MAX),
-            end,
-            programs: Numbered::default(),
-            steps: 0.0,
-            written: 0,
-            threads: Vec::new(),
-        };
-        for Table { name, place, value } in self.threads.iter().map(|thread| &**thread) {
-            let added = gathered.add(value);
-            added.map_err(|error| place.refuse(format!("thread `{name}`{error}")))?;
-        }
-        let region_kib = self.regions_entered(&gathered.names.regions)?;
-        Ok(Scenario {
-            name,
-            source,
-            model,
-            cores,
-            threads_per_core,
-            smt_share: smt_share.unwrap_or(1.0),
-            idle_states: of(&self.idle_states).unwrap_or(false),
-            scheduler: of(&self.scheduler).unwrap_or_default(),
-            pstate: of(&self.pstate),
-            pstates: gathered.names.pstates.names,
-            region_kib,
-            end,
-            hand_over_ns: of(&self.hand_over).map(Picos::ns),
-            wide_cores: of(&self.wide_cores),
-            usual_steps: gathered.steps,
-            threads: gathered.threads,
-        })
-    }
-}
-
-impl Part {
-    /// The regions whose data are known: their numbers and data (KiB).
-    fn regions_entered(&self, entered: &Numbered) -> Result<Vec<(usize, u64)>, ScenarioError> {
-        let of = |table: &Arc<Table<u64>>| {
-            let number = entered.names.iter().position(|name| *name == table.name);
-            let number = number.ok_or_else(|| {
-                table.place.refuse(format!("region `{}` is entered by no thread", table.name))
-            });
-            Ok((number?, table.value))
-        };
-        self.regions.iter().map(of).collect()
-    }
-}
-
-/// The value of a key, if it is there.
-fn of<T: Clone>(key: &Key<T>) -> Option<T> {
-    key.as_ref().map(|placed| placed.value.clone())
-}
-
-/// Threads that were checked so far, and what counts for all of them.
-struct Gathered {
-    names: Names,
-    cpus: usize,
-    end: Option<Moment>,
-    programs: Numbered,
-    /// How many steps they take at most, and how many they have as written.
-    steps: f64,
-    written: usize,
-    threads: Vec<Thread>,
-}
-
-impl Gathered {
-    /// Adds the threads of a table.
-    fn add(&mut self, document: &ThreadDocument) -> Result<(), StepError> {
-        let ThreadDocument { name, program, count, .. } = document;
-        let count = count.map(|count| within("count", count, 1, MOST_THREADS)).transpose()?;
-        let program = program.as_ref().unwrap_or(name);
-        if program.len() > LONGEST_NAME {
-            let length = program.len();
-            return Err(
-                format!("`program` has {length} bytes, expected at most {LONGEST_NAME}").into()
-            );
-        }
-        let mut thread = document.check(&mut self.names, self.cpus, self.end.is_some())?;
-        thread.program = (self.programs.number(program) as u64, program.clone());
-        let number = count.unwrap_or(1);
-        self.written += thread.steps.written * number;
-        if self.written > MOST_WRITTEN {
-            return Err(format!(
-                "with it, the threads have {} steps as written, expected at most {MOST_WRITTEN}",
-                self.written
-            )
-            .into());
-        }
-        self.steps += thread.steps_taken(self.end) * number as f64;
-        if self.steps > MOST_STEPS {
-            return Err(format!(
-                "with it, the threads take up to {:.3e} steps, expected at most {MOST_STEPS}: with \
-                 less in `times`, `repeat`, `count` or `end_us`, or with longer steps or \
-                 `every_us`",
-                self.steps
-            )
-            .into());
-        }
-        let all = self.threads.len() + number;
-        if all > MOST_THREADS {
-            return Err(format!(
-                "with it, there are {all} threads or more, expected at most {MOST_THREADS}"
-            )
-            .into());
-        }
-        self.threads.extend(thread.equals(count, self.cpus)?);
-        Ok(())
-    }
-}
-
 impl ThreadDocument {
-    fn check(&self, names: &mut Names, cpus: usize, has_end: bool) -> Result<Thread, StepError> {
+    pub(super) fn check(
+        &self,
+        names: &mut Names,
+        cpus: usize,
+        has_end: bool,
+    ) -> Result<Thread, StepError> {
         let Self { name, cpu, cached_kib, begin_us, times, requests, every_us, steps, .. } = self;
         let begin = begin_us.map(|us| span(us, "`begin_us`")).transpose()?.unwrap_or_default();
         let begin = Moment::START + begin;
@@ -485,7 +353,7 @@ impl ThreadDocument {
 
 impl Thread {
     /// The number of steps that it usually takes, at the highest clock that a model may have.
-    fn steps_taken(&self, end: Option<Moment>) -> f64 {
+    pub(super) fn steps_taken(&self, end: Option<Moment>) -> f64 {
         let left = end.map(|end| (end - self.begin).as_f64());
         let times = self.times as f64;
         let rounds = match (self.requests, left) {
@@ -499,7 +367,7 @@ impl Thread {
 
     /// N copies, numbered from 1. If the first has a CPU, each is on the CPU after that of the one
     /// before. Without a number, returns only this thread.
-    fn equals(self, count: Option<usize>, cpus: usize) -> Result<Vec<Self>, String> {
+    pub(super) fn equals(self, count: Option<usize>, cpus: usize) -> Result<Vec<Self>, String> {
         let Some(count) = count else { return Ok(vec![self]) };
         let Self { name, cpu, .. } = &self;
         if let Some(cpu) = cpu.filter(|cpu| cpu + count > cpus) {
@@ -542,4 +410,8 @@ fn key_before(text: &str) -> Option<&str> {
     let is_part = |character: char| character.is_ascii_alphanumeric() || character == '_';
     let start = before.rfind(|character| !is_part(character)).map_or(0, |at| at + 1);
     before.get(start..).filter(|key| !key.is_empty())
+}
+
+pub(super) fn index(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
 }

@@ -24,6 +24,7 @@ name = "c"
 cores = { value = 4, source = "s" }
 max_mhz = { value = 3000, source = "s" }
 capacity_ratio = { value = 1.0, source = "s" }
+power_ratio = { value = 1.0, source = "s" }
 [clock]
 domain = { value = "core", source = "s" }
 tsc_mhz = { value = 2000, source = "s" }
@@ -32,6 +33,8 @@ base_mhz = { value = 2000, source = "s" }
 max_mhz = { value = 3000, source = "s" }
 tdp_mw = { value = 100_000, source = "s" }
 raise_period_ns = { value = 500_000, source = "s" }
+divisor_step = { value = 0.25, source = "s" }
+divisor_most = { value = 2.5, source = "s" }
 [[level]]
 name = "L0"
 bins = [
@@ -77,6 +80,12 @@ mv = { value = 1100, source = "s" }
 [[pstate]]
 name = "P1"
 mhz = { value = 2000, source = "s" }
+[supply]
+domain = { value = "core", source = "s" }
+awake_mw = { value = 3_000, source = "s" }
+core_mw = { value = 1_000, source = "s" }
+stalled_ratio = { value = 0.3, source = "s" }
+waiting_mw = { value = 1_000, source = "s" }
 [[power]]
 load = "all"
 pstate = "P0"
@@ -106,6 +115,9 @@ residency_ns = { value = 2_000, source = "s" }
 kind = "thread by the kernel"
 ns = { value = 2000.5, source = "s" }
 [[move]]
+kind = "thread in user mode"
+ns = { value = 500.5, source = "s" }
+[[move]]
 kind = "cache-line within a package"
 ns = { value = 50, source = "s" }
 "#;
@@ -123,12 +135,21 @@ idle_states = true
 end_us = 40_000
 hand_over_us = 1
 wide_cores = 1
+core_pstates = ["P0", "P1"]
+mwait_cores = [0, 1]
+[phases]
+fast_cpu = 0
+slow_cpu = 2
+threshold = 0.01
+profile = [["burst", 0.1], ["scalar", 0.001]]
 [[code]]
 name = "scalar"
 class = "scalar"
 per_cycle = 1.0
 share = 1.0
 memory_ns = 0.05
+activity = 1.5
+traffic_nj = 2
 [[code]]
 name = "burst"
 class = "heavy-512"
@@ -170,8 +191,10 @@ requests = "random"
 every_us = 1000
 steps = [
     { pstate = "P1" },
+    { mark = "burst" },
     { run = "burst", instructions = 10_000 },
     { pstate = "P0" },
+    { mark = "scalar" },
     { run = "scalar", us = 100 },
 ]
 "#;
@@ -254,7 +277,7 @@ fn check(model: &str, scenario: &str, key: &str, extreme: &str) {
 #[track_caller]
 fn runs(model: &Model, scenario: &Scenario, what: &str) {
     for governor in [Governor::Hardware, Governor::AvxFreq, Governor::Predictive] {
-        for mechanism in [Moving::None, Moving::Loop(loops::USUAL)] {
+        for mechanism in [Moving::None, Moving::Loop(loops::USUAL), Moving::Phases] {
             let asked = Cell::new(0);
             let stops = |_| {
                 asked.set(asked.get() + 1);
@@ -334,6 +357,7 @@ fn no_number_of_the_documents_is_left_out() {
         "rule",
         "pstate",
         "power",
+        "supply",
         "transition",
         "cstate",
         "move",
@@ -389,6 +413,12 @@ fn no_number_of_the_documents_is_left_out() {
         "include",
         "specialise",
         "system_call",
+        "core_pstates",
+        "mwait_cores",
+        "phases",
+        "mark",
+        "profile",
+        "supply",
     ];
     check(include_str!("../../../../docs/scenario.md"), SCENARIO, &words);
 }

@@ -43,6 +43,8 @@ pub struct ThreadOutcome {
     pub calls: u64,
     /// Calls that ran on dedicated cores.
     pub moved: u64,
+    /// How often it migrated at a mark.
+    pub migrations: u64,
     /// How often it was trapped because its core is no wide one, if cores are specialised.
     pub traps: u64,
     /// Latencies of its requests, if it serves any.
@@ -147,6 +149,7 @@ impl Outcome {
                 cycles: totals.cycles.clone(),
                 calls: totals.calls,
                 moved: totals.moved,
+                migrations: totals.migrations,
                 traps: totals.traps,
                 latencies: totals.latencies.as_deref().map(Latencies::new),
             }

@@ -39,6 +39,7 @@ pub(super) struct StepDocument {
     unlock: Option<i64>,
     pstate: Option<String>,
     system_call: Option<String>,
+    mark: Option<String>,
     enter: Option<String>,
     leave: Option<String>,
     repeat: Option<Amount>,
@@ -64,8 +65,8 @@ impl StepDocument {
     /// How many keys it has.
     fn keys(&self) -> usize {
         let Self { run, us, instructions, sleep_us, lock, unlock, .. } = self;
-        let Self { pstate, system_call, enter, leave, repeat, steps, choose, .. } = self;
-        let names = [run, pstate, system_call, enter, leave].map(Option::is_some);
+        let Self { pstate, system_call, mark, enter, leave, repeat, steps, choose, .. } = self;
+        let names = [run, pstate, system_call, mark, enter, leave].map(Option::is_some);
         let amounts = [us, instructions, sleep_us, repeat].map(Option::is_some);
         let others = [lock.is_some(), unlock.is_some(), steps.is_some(), choose.is_some()];
         let all = names.iter().chain(&amounts).chain(&others);
@@ -133,14 +134,15 @@ impl Numbered {
     }
 }
 
-/// Names that steps may use: of code and distributions, and of P-states and regions, which are
-/// added as they come.
+/// Names that steps may use: of code and distributions, and of P-states, regions and marks,
+/// which are added as they come.
 #[derive(Debug)]
 pub(super) struct Names {
     pub(super) code: BTreeMap<String, Segment>,
     pub(super) distributions: BTreeMap<String, Arc<Distribution>>,
     pub(super) pstates: Numbered,
     pub(super) regions: Numbered,
+    pub(super) marks: Numbered,
 }
 
 /// What is wrong with a step, and its place: ", step 2, branch 1, step 3".
@@ -306,12 +308,12 @@ impl Writer<'_> {
     fn simple(&mut self, step: &StepDocument) -> Result<Effort, String> {
         const ACCEPTED: &str = "{ run = CODE, us = N }, { run = CODE, instructions = N }, \
             { sleep_us = N }, { lock = N }, { unlock = N }, { pstate = NAME }, \
-            { system_call = NAME }, { enter = REGION }, { leave = REGION }, { repeat = N, steps = [...] } or \
+            { system_call = NAME }, { mark = NAME }, { enter = REGION }, { leave = REGION }, { repeat = N, steps = [...] } or \
             { choose = [{ share = N, steps = [...] }, ...] }";
         let StepDocument { run, us, instructions, sleep_us, lock, unlock, pstate, .. } = step;
-        let StepDocument { system_call, enter, leave, repeat, steps, choose, .. } = step;
+        let StepDocument { system_call, mark, enter, leave, repeat, steps, choose, .. } = step;
         let is_block = repeat.is_some() || steps.is_some() || choose.is_some();
-        let is_mixed = system_call.is_some() && step.keys() > 1;
+        let is_mixed = (system_call.is_some() || mark.is_some()) && step.keys() > 1;
         if is_block || is_mixed || run.is_none() && (us.is_some() || instructions.is_some()) {
             return Err(format!("expected {ACCEPTED}"));
         }
@@ -353,6 +355,10 @@ impl Writer<'_> {
                 Step::Leave(self.names.regions.number(name))
             }
             _ if system_call.is_some() => Step::SystemCall,
+            _ if let Some(name) = mark => {
+                super::phases::mark(name)?;
+                Step::Mark(self.names.marks.number(name))
+            }
             _ => return Err(format!("expected {ACCEPTED}")),
         };
         self.operations.push(Operation::Take(step, LicenseLevel::new(0)));

@@ -2,10 +2,11 @@
 //! `docs/scenario.md` ("How it runs") alone. It shares no code with the simulator that it checks
 //! but the reading of models.
 //!
-//! It knows threads under both schedulers, P-states without rated power, the governors
-//! `avxfreq` and `user` on models without P-states, and models in which nothing is left to chance
-//! but when clocks are raised, which it is given. At each moment it does all that is due, then
-//! looks for the next moment at which anything can happen. Times are nanoseconds.
+//! It knows threads under both schedulers, P-states without rated power and without divisors, cores
+//! of one kind, the governors `avxfreq` and `user` on models without P-states, and models in which
+//! nothing is left to chance but when clocks are raised, which it is given. It knows neither marks
+//! nor energy. At each moment it does all that is due, then looks for the next moment at which
+//! anything can happen. Times are nanoseconds.
 
 mod license;
 mod pstates;

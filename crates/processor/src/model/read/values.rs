@@ -14,6 +14,9 @@ pub(super) type Accept<T> = fn(&DeValue<'_>) -> Result<T, String>;
 pub(super) const DOMAINS: [(&str, Domain); 3] =
     [("core", Domain::Core), ("cluster", Domain::Cluster), ("package", Domain::Package)];
 
+pub(super) const SUPPLIES: [(&str, Domain); 2] =
+    [("core", Domain::Core), ("package", Domain::Package)];
+
 pub(super) const PATHS: [(&str, Path); 2] =
     [("in-turn", Path::InTurn), ("directly", Path::Directly)];
 
@@ -113,6 +116,21 @@ pub(super) fn mv<T: TryFrom<i128>>(value: &DeValue<'_>) -> Result<T, String> {
 /// Power: up to 1 MW.
 pub(super) fn mw<T: TryFrom<i128>>(value: &DeValue<'_>) -> Result<T, String> {
     within(value, 1, 1_000_000_000)
+}
+
+/// Power that may be 0: up to 1 MW.
+pub(super) fn mw_or_none<T: TryFrom<i128>>(value: &DeValue<'_>) -> Result<T, String> {
+    within(value, 0, 1_000_000_000)
+}
+
+/// The step of divisors of a clock.
+pub(super) fn divisor_step(value: &DeValue<'_>) -> Result<f64, String> {
+    between(value, 0.001, 100.0)
+}
+
+/// A divisor of a clock.
+pub(super) fn divisor(value: &DeValue<'_>) -> Result<f64, String> {
+    between(value, 1.0, 1000.0)
 }
 
 /// A time: up to 1 hour.

@@ -68,7 +68,8 @@ pub(super) fn render(
          with and without, and `always` moves all of them. Under `specialise` threads run on wide cores from their first 512-bit \
          instruction to their next system call, as in paper 003; under `specialise-learning`, as many cores are wide as the load asks for, \
          phases that ended too soon make the next ones longer, and threads stay near their data; under `specialise-told` the processor tells what asks for a level. \
-         `core-scheduling` lets wide code share a core with its like alone."
+         `core-scheduling` lets wide code share a core with its like alone. Under `phases` threads migrate at marks between a fast and a \
+         slow core, as in paper 004."
             .to_owned(),
     );
     let about = ("Dimmer compare", document.study.scenario.as_str());

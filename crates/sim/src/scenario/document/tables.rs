@@ -14,6 +14,12 @@ const PER_CYCLE: (f64, f64) = (1e-6, 64.0);
 /// Maximum time for which memory stalls an instruction (ns): a second.
 const MOST_MEMORY_NS: f64 = 1e9;
 
+/// Maximum power of code, relative to the model's busy core.
+const MOST_ACTIVITY: f64 = 1000.0;
+
+/// Maximum energy outside the core that an instruction causes (nJ): a joule.
+const MOST_TRAFFIC_NJ: f64 = 1e9;
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Code {
@@ -30,6 +36,10 @@ pub(super) struct Code {
     dirty_upper: bool,
     #[serde(default)]
     memory_ns: f64,
+    #[serde(default)]
+    activity: Option<f64>,
+    #[serde(default)]
+    traffic_nj: f64,
 }
 
 #[derive(Debug, Deserialize)]
@@ -81,6 +91,9 @@ impl Code {
         let share = self.share.unwrap_or(1.0);
         bounded("share", share, (0.0, 1.0))?;
         bounded("memory_ns", self.memory_ns, (0.0, MOST_MEMORY_NS))?;
+        let activity = self.activity.unwrap_or(1.0);
+        bounded("activity", activity, (0.0, MOST_ACTIVITY))?;
+        bounded("traffic_nj", self.traffic_nj, (0.0, MOST_TRAFFIC_NJ))?;
         Ok(Segment {
             class,
             upper: if self.dirty_upper { Upper::Dirty } else { Upper::Any },
@@ -88,6 +101,8 @@ impl Code {
             share,
             is_chained: self.chained,
             memory_ns: self.memory_ns,
+            activity,
+            traffic_nj: self.traffic_nj,
             ..Segment::SCALAR
         })
     }

@@ -1,0 +1,263 @@
+//! Paper 004's set-ups: its microbenchmark and its database on a processor with a fast core and
+//! slow ones (§5.1, table 5.3).
+
+use std::path::Path;
+
+use dimmer_processor::model::Model;
+use dimmer_sim::scenario::{Outcome, Scenario};
+use dimmer_sim::{Governor, Moving, SimError};
+
+use crate::inputs::Inputs;
+
+/// The files of `scenarios/` from which workloads are made.
+const FILES: [(&str, &str); 3] = [
+    ("phases-chase.toml", include_str!("../../../scenarios/phases-chase.toml")),
+    ("phases-indirect.toml", include_str!("../../../scenarios/phases-indirect.toml")),
+    ("phases-mysql.toml", include_str!("../../../scenarios/phases-mysql.toml")),
+];
+
+/// Rounds of the microbenchmark in the paper, and here: all are alike.
+pub(crate) const ROUNDS: f64 = 10_000.0;
+const ROUNDS_HERE: u32 = 20;
+
+/// The memory-bound function of the microbenchmark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Memory {
+    Indirect,
+    Chase,
+}
+
+impl Memory {
+    /// Both, in the order of the rows.
+    pub(crate) const BOTH: [Self; 2] = [Self::Indirect, Self::Chase];
+
+    const fn file(self) -> &'static str {
+        match self {
+            Self::Indirect => "phases-indirect.toml",
+            Self::Chase => "phases-chase.toml",
+        }
+    }
+
+    /// Instructions of a call of the CPU-bound function and of this one.
+    pub(crate) fn instructions(self) -> [f64; 2] {
+        let text = text(self.file());
+        ["cpu", "memory"].map(|code| {
+            let key = format!("run = \"{code}\", instructions = ");
+            let number = text.split_once(key.as_str()).map(|(_, after)| after);
+            let number = number.and_then(|after| after.split_once(' ')).map(|(number, _)| number);
+            number.and_then(|number| number.replace('_', "").parse().ok()).unwrap_or(f64::NAN)
+        })
+    }
+}
+
+/// What a round of the microbenchmark executes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Part {
+    /// Both functions.
+    Both,
+    /// One of them.
+    Cpu,
+    Memory,
+    /// This part of the CPU-bound function, and of the memory-bound one.
+    Mixed(f64, f64),
+}
+
+/// A processor's settings, and where the microbenchmark runs on it.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    /// The P-state of each core.
+    pub(crate) pstates: [&'static str; 6],
+    /// A P-state with another clock (MHz) than the model's.
+    pub(crate) redefined: Option<(&'static str, u64)>,
+    /// The core that it runs on, or starts on.
+    pub(crate) core: usize,
+    /// The core to which it migrates for the memory-bound function.
+    pub(crate) slow: Option<usize>,
+    /// Cores in MWAIT.
+    pub(crate) mwait: &'static [usize],
+    pub(crate) part: Part,
+}
+
+impl Setup {
+    /// Table 5.1: the first core is fast.
+    pub(crate) const TABLE_5_1: [&'static str; 6] = ["P0", "P2", "P2", "P2", "P2", "P2"];
+
+    /// On one core, another one of its CCX in MWAIT (§5.3.5).
+    pub(crate) const fn on(core: usize) -> Self {
+        Self {
+            pstates: Self::TABLE_5_1,
+            redefined: None,
+            core,
+            slow: None,
+            mwait: &[2],
+            part: Part::Both,
+        }
+    }
+
+    /// With migration within a CCX.
+    pub(crate) const MIGRATION: Self = Self { slow: Some(1), mwait: &[0, 1], ..Self::on(0) };
+
+    /// One part on one core, none in MWAIT (§5.3.4).
+    pub(crate) const fn alone(core: usize, part: Part) -> Self {
+        Self { mwait: &[], part, ..Self::on(core) }
+    }
+
+    /// How much slower than the model's fastest P-state the L3 cache is of the core that it runs
+    /// on: it has the clock of the fastest core of the CCX (§4.3).
+    fn l3_slowdown(&self, model: &Model) -> f64 {
+        let first = self.slow.unwrap_or(self.core) / 3 * 3;
+        let mhz = |name: &str| {
+            let state = model.pstates.iter().find(|state| state.name == name);
+            state.map_or(f64::NAN, |state| state.mhz.value as f64)
+        };
+        let cores = self.pstates.iter().skip(first).take(3);
+        3600.0 / cores.map(|name| mhz(name)).fold(0.0, f64::max)
+    }
+}
+
+/// What a run gives.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    /// The time of all rounds (s).
+    pub(crate) seconds: f64,
+    /// Mean power beyond that of the idle machine (W).
+    pub(crate) watts: f64,
+    /// Migrations in all rounds.
+    pub(crate) migrations: f64,
+}
+
+/// The model with another clock of a P-state, at the voltage between those that it has.
+pub(crate) fn redefined(model: &Model, (name, mhz): (&str, u64)) -> Model {
+    let mut model = model.clone();
+    let supply = dimmer_processor::supply::SupplyPower::new(&model).and_then(Result::ok);
+    if let Some(state) = model.pstates.iter_mut().find(|state| state.name == name) {
+        state.mhz.value = mhz;
+        if let (Some(mv), Some(supply)) = (&mut state.mv, supply) {
+            mv.value = dimmer_processor::units::nearest(1000.0 * supply.volts(mhz as f64 / 1000.0));
+        }
+    }
+    model
+}
+
+/// Runs the microbenchmark.
+pub(crate) fn run(memory: Memory, setup: &Setup, inputs: &Inputs<'_>) -> Result<Found, SimError> {
+    let model = match setup.redefined {
+        Some(state) => redefined(&inputs.model, state),
+        None => inputs.model.clone(),
+    };
+    let outcome =
+        simulate(&scenario(memory, setup, inputs, &model)?, &model, setup.slow.is_some())?;
+    let seconds = outcome.end.since_start().ns() * 1e-9;
+    let scale = ROUNDS / f64::from(ROUNDS_HERE);
+    let migrations: u64 = outcome.threads.iter().map(|thread| thread.migrations).sum();
+    Ok(Found {
+        seconds: seconds * scale,
+        watts: watts(&outcome),
+        // The first mark finds the thread where it wants to be.
+        migrations: if migrations > 0 { (migrations + 1) as f64 * scale - 1.0 } else { 0.0 },
+    })
+}
+
+/// Power of an otherwise idle machine of which a core is in MWAIT (W).
+pub(crate) fn mwait_watts(pstate: &'static str, inputs: &Inputs<'_>) -> Result<f64, SimError> {
+    let own = format!(
+        "core_pstates = [{}]\nmwait_cores = [0]\n[[thread]]\nname = \"microbenchmark\"\ncpu = 1\n\
+         steps = [{{ mark = \"cpu\" }}, {{ mark = \"memory\" }}, {{ sleep_us = 1000 }}]\n",
+        quoted(&[pstate; 6])
+    );
+    let scenario = including("phases-chase.toml", &own, 1.0)?;
+    Ok(watts(&simulate(&scenario, &inputs.model, false)?))
+}
+
+/// The database with migration, or on one core.
+pub(crate) fn mysql(core: usize, migrates: bool, inputs: &Inputs<'_>) -> Result<Outcome, SimError> {
+    let mwait = if migrates { "0, 1" } else { "" };
+    let caches = format!("\ncpu = {core}\ncached_kib = {}\n", inputs.cached_kib);
+    let text = text("phases-mysql.toml")
+        .replace("mwait_cores = [0, 1]", &format!("mwait_cores = [{mwait}]"))
+        .replace("\ncpu = 0\n", &caches);
+    let scenario = Scenario::parse(Path::new("phases-mysql.toml"), &text)?;
+    simulate(&scenario, &inputs.model, migrates)
+}
+
+/// The scenarios of the paper, for what they assume.
+pub(crate) fn scenarios() -> Result<Vec<Scenario>, SimError> {
+    let mysql = Scenario::parse(Path::new("phases-mysql.toml"), text("phases-mysql.toml"))?;
+    Ok(vec![mysql])
+}
+
+/// Mean power of a run (W).
+pub(crate) fn watts(outcome: &Outcome) -> f64 {
+    let Ok(energy) = &outcome.energy else { return f64::NAN };
+    let joules: f64 = energy.packages.iter().map(|package| package.joules).sum();
+    joules / (outcome.end.since_start().ns() * 1e-9)
+}
+
+fn simulate(scenario: &Scenario, model: &Model, migrates: bool) -> Result<Outcome, SimError> {
+    let moving = if migrates { Moving::Phases } else { Moving::None };
+    let settings = scenario.settings(model, Governor::Hardware, moving, 1)?;
+    Ok(scenario.run_on(model, settings, (), &|_| false)?.0)
+}
+
+fn scenario(
+    memory: Memory,
+    setup: &Setup,
+    inputs: &Inputs<'_>,
+    model: &Model,
+) -> Result<Scenario, SimError> {
+    let [cpu, of_memory] = memory.instructions();
+    let (cpu, of_memory) = match setup.part {
+        Part::Both => (cpu, of_memory),
+        Part::Cpu => (cpu, 0.0),
+        Part::Memory => (0.0, of_memory),
+        Part::Mixed(of_cpu, share) => (of_cpu * cpu, share * of_memory),
+    };
+    let run = |code: &str, number: f64| match number {
+        1.0.. => format!("{{ run = \"{code}\", instructions = {number:.0} }},"),
+        _ => String::new(),
+    };
+    let mwait: Vec<String> = setup.mwait.iter().map(usize::to_string).collect();
+    let own = format!(
+        "core_pstates = [{}]\nmwait_cores = [{}]\n[[thread]]\nname = \"microbenchmark\"\n\
+         cpu = {}\ntimes = {ROUNDS_HERE}\nsteps = [\n{{ mark = \"cpu\" }}, {}\n\
+         {{ mark = \"memory\" }}, {}\n]\n",
+        quoted(&setup.pstates),
+        mwait.join(", "),
+        setup.core,
+        run("cpu", cpu),
+        run("memory", of_memory),
+    );
+    let file = memory.file();
+    let slower = 1.0 + inputs.memory_by_l3 * (setup.l3_slowdown(model) - 1.0);
+    let Some(slow) = setup.slow else { return including(file, &own, slower) };
+    // The file's table stands in for the included one.
+    let phases = text(file).split_once("[phases]").map_or("", |(_, after)| after);
+    let phases = phases.split_once("\n\n").map_or(phases, |(table, _)| table);
+    let phases = phases.replace("slow_cpu = 1", &format!("slow_cpu = {slow}"));
+    let (keys, tables) = own.split_once("[[thread]]").unwrap_or((&own, ""));
+    including(file, &format!("{keys}[phases]{phases}\n[[thread]]{tables}"), slower)
+}
+
+/// A scenario that includes this file, with memory slower by a factor.
+fn including(file: &str, own: &str, slower: f64) -> Result<Scenario, SimError> {
+    let own = format!("include = [\"{file}\"]\n{own}");
+    let line = |line: &str| {
+        let ns = line.strip_prefix("memory_ns = ").and_then(|ns| ns.parse::<f64>().ok());
+        ns.map_or_else(|| line.to_owned(), |ns| format!("memory_ns = {}", ns * slower))
+    };
+    let read = |path: &Path| {
+        let found = FILES.iter().find(|(name, _)| Path::new(name) == path);
+        let (_, text) = found.ok_or_else(|| "no such scenario".to_owned())?;
+        Ok(text.lines().map(line).collect::<Vec<_>>().join("\n"))
+    };
+    let own = format!("schema = \"dimmer/scenario/1\"\n{own}");
+    Ok(Scenario::parse_with(Path::new("microbenchmark.toml"), &own, &read)?)
+}
+
+fn text(file: &str) -> &'static str {
+    FILES.iter().find(|(name, _)| *name == file).map_or("", |(_, text)| text)
+}
+
+fn quoted(names: &[&str]) -> String {
+    names.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ")
+}
