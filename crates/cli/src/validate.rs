@@ -13,8 +13,7 @@ use dimmer_host::interrupt::Interrupt;
 use dimmer_host::machine::Machine;
 use dimmer_host::root::Root;
 use dimmer_report::validate;
-use dimmer_validate::{Follower, Paper, Recreated, ValidateError};
-use dimmer_validate::{loops, ways, wins};
+use dimmer_validate::{Follower, Paper, Recreated, ValidateError, loops, ways, wins};
 use indicatif::ProgressBar;
 
 use crate::output::{self, Output};
@@ -58,45 +57,33 @@ pub(crate) fn run(arguments: &args::Validate) -> anyhow::Result<ExitCode> {
         Some(args::Paper::Migration) => vec![Paper::Migration],
     };
     let interrupt = Interrupt::install().context("cannot handle signals")?;
-    let has_loops = papers.contains(&Paper::Library);
-    let has_ways = papers.contains(&Paper::Specialisation);
-    let has_wins = papers.contains(&Paper::Migration);
-    let followed = Followed {
-        interrupt: &interrupt,
-        spinner: progress::spinner(),
-        shown: Once::new(),
-        begun: Instant::now(),
-    };
-    let recreated = papers.into_iter().map(|paper| paper.recreate(&followed));
+    let has = |paper| papers.contains(&paper);
+    let (spinner, begun) = (progress::spinner(), Instant::now());
+    let followed = Followed { interrupt: &interrupt, spinner, shown: Once::new(), begun };
+    let recreated = papers.iter().map(|paper| paper.recreate(&followed));
     let recreated: Vec<Recreated> =
         recreated.collect::<Result<_, ValidateError>>().map_err(bad_input)?;
-    let loops = if has_loops { loops::compare(&followed) } else { Ok(Vec::new()) };
+    let loops = if has(Paper::Library) { loops::compare(&followed) } else { Ok(Vec::new()) };
+    let ways = if has(Paper::Specialisation) { ways::compare(&followed) } else { Ok(Vec::new()) };
+    let wins = if has(Paper::Migration) { wins::compare(&followed) } else { Ok(Vec::new()) };
     let loops = loops.map_err(bad_input)?;
-    let ways = if has_ways { ways::compare(&followed) } else { Ok(Vec::new()) };
-    let ways = ways.map_err(bad_input)?;
-    let wins = if has_wins { wins::compare(&followed) } else { Ok(Vec::new()) };
-    let wins = wins.map_err(bad_input)?;
+    let (ways, wins) = (ways.map_err(bad_input)?, wins.map_err(bad_input)?);
     followed.spinner.finish_and_clear();
     let beside = validate::Beside { loops: &loops, ways: &ways, wins: &wins };
-    let to_standard = [&json, &page, &markdown].into_iter().flatten().any(Output::is_standard);
-    if !to_standard {
+    if ![&json, &page, &markdown].into_iter().flatten().any(Output::is_standard) {
         let screen = output::screen();
         let texts: Vec<String> = recreated.iter().map(|one| validate::text(one, screen)).collect();
         output::print(&texts.join("\n"))?;
-        if has_loops {
-            output::print(&validate::loops_text(&loops, screen))?;
-        }
-        if has_ways {
-            output::print(&validate::ways_text(&ways, screen))?;
-        }
-        if has_wins {
-            output::print(&validate::wins_text(&wins, screen))?;
-        }
+        let tables = [
+            has(Paper::Library).then(|| validate::loops_text(&loops, screen)),
+            has(Paper::Specialisation).then(|| validate::ways_text(&ways, screen)),
+            has(Paper::Migration).then(|| validate::wins_text(&wins, screen)),
+        ];
+        tables.into_iter().flatten().try_for_each(|table| output::print(&table))?;
     }
     if let Some(page) = page {
         let machine = Machine::read(&Root::live(), &Cpuid::instruction());
-        let machine = probe::description(&machine, begin);
-        page.write(&validate::page(&recreated, beside, &machine)?)?;
+        page.write(&validate::page(&recreated, beside, &probe::description(&machine, begin))?)?;
     }
     if let Some(markdown) = markdown {
         markdown.write(&validate::markdown(&recreated, beside))?;

@@ -4,8 +4,8 @@
 use dimmer_policy::phases::{self, Decision, MarkId, Plan};
 
 use super::Machine;
-use crate::queue::Target;
 use crate::Observer;
+use crate::queue::Target;
 
 /// How threads migrate at marks.
 #[derive(Clone, Debug)]
