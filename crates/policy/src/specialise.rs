@@ -93,6 +93,17 @@ pub fn may_take(class: Class, waited: Nanos, is_behind_wide: bool) -> bool {
     class.level() > NARROW || !is_behind_wide || waited >= CACHE_HOT
 }
 
+/// Where a thread goes on whose phase is over, if threads are to stay near their data: where its
+/// own code ran last, if nothing runs there; otherwise at another CPU without work. If there is
+/// none, it waits at the first one.
+///
+/// * `own`: the CPU where it ran last while it was not wide.
+/// * `idle`: the CPU without work that a thread with its data there would choose.
+#[must_use]
+pub fn goes_on<C>(own: C, is_own_idle: bool, idle: Option<C>) -> C {
+    if is_own_idle { own } else { idle.unwrap_or(own) }
+}
+
 /// The number of ranks that [`rank`] gives for a core of this level.
 #[must_use]
 pub const fn ranks(core: LicenseLevel) -> u32 {

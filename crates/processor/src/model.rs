@@ -414,6 +414,21 @@ impl Model {
         }
     }
 
+    /// What a move of this kind takes (ns).
+    #[must_use]
+    pub fn price(&self, kind: &str) -> Option<&Sourced<f64>> {
+        self.moves.iter().find(|one| one.kind == kind).map(|one| &one.ns)
+    }
+
+    /// The cluster of each core of a package, with its number. Cores outside of any cluster come
+    /// after those, and are left out.
+    pub fn clusters_of_cores(&self) -> impl Iterator<Item = (usize, &Cluster)> {
+        self.clusters.iter().enumerate().flat_map(|(number, cluster)| {
+            let cores = usize::try_from(cluster.cores.value).unwrap_or(usize::MAX);
+            std::iter::repeat_n((number, cluster), cores)
+        })
+    }
+
     /// Returns `value`, or an error that names the missing value.
     ///
     /// # Errors

@@ -78,11 +78,9 @@ impl SupplyPower {
             let model = model.identity.name.clone();
             return Err(Missing { model, key: "pstate.mv", needed_for: FOR });
         }
-        let ratios = model.clusters.iter().flat_map(|cluster| {
-            let ratio = cluster.power_ratio.as_ref().map_or(1.0, |ratio| ratio.value);
-            let cores = usize::try_from(cluster.cores.value).unwrap_or(usize::MAX);
-            std::iter::repeat_n(ratio, cores)
-        });
+        let ratio = |cluster: &crate::model::Cluster| {
+            cluster.power_ratio.as_ref().map_or(1.0, |ratio| ratio.value)
+        };
         Ok(Self {
             is_per_core: supply.domain.as_ref().map(|domain| domain.value) == Some(Domain::Core),
             awake_mw: mw(&supply.awake_mw),
@@ -90,7 +88,7 @@ impl SupplyPower {
             stalled,
             waiting_mw: mw(&supply.waiting_mw),
             points,
-            ratios: ratios.collect(),
+            ratios: model.clusters_of_cores().map(|(_, cluster)| ratio(cluster)).collect(),
         })
     }
 

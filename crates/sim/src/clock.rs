@@ -3,6 +3,8 @@
 use dimmer_processor::model::{Assumed, Level, Missing, Model};
 use dimmer_processor::units::LicenseLevel;
 
+use crate::index;
+
 /// Clocks of a processor (GHz), by license level and number of active cores.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Clocks {
@@ -133,8 +135,4 @@ fn assumed_bins(level: &Level, cores: u32) -> impl Iterator<Item = Assumed> {
         let value = format!("{} MHz, as with {}", bin.mhz.value, bin.from_cores);
         (first <= last).then(|| Assumed::new(key, value))
     })
-}
-
-fn index(number: u32) -> usize {
-    usize::try_from(number).unwrap_or(usize::MAX)
 }

@@ -43,3 +43,8 @@ pub use self::program::{Arrivals, Extent, License, Program, Script, Segment, Ste
 pub use self::region_moves::{Decider, Moving, RegionMoves, Specialising};
 pub use self::sched::Scheduling;
 pub use dimmer_processor::units::{Moment, Picos};
+
+/// A number of a model's, as an index.
+fn index(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}

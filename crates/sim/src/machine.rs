@@ -38,7 +38,7 @@ use crate::governor::Software;
 use crate::points::Points;
 use crate::queue::{Queue, Target};
 use crate::sched::{Scheduler, Started, Topology};
-use crate::{Moment, Observer, Picos, Random, Ruling, Scheduling, SimError, State};
+use crate::{Moment, Observer, Picos, Random, Ruling, Scheduling, SimError, State, index};
 
 const L0: LicenseLevel = LicenseLevel::new(0);
 
@@ -536,10 +536,6 @@ pub(crate) fn pstate(model: &Model, name: &str) -> Result<usize, SimError> {
         name: name.to_owned(),
         known: model.pstates.iter().map(|state| state.name.clone()).collect(),
     })
-}
-
-fn index(number: u32) -> usize {
-    usize::try_from(number).unwrap_or(usize::MAX)
 }
 
 fn short(number: usize) -> u32 {

@@ -150,7 +150,7 @@ impl RegionMoves {
         cores: u32,
         hand_over_ns: Option<f64>,
     ) -> Result<Option<Self>, Missing> {
-        let line = || model.moves.iter().find(|one| one.kind == LINE).map(|one| one.ns.value);
+        let line = || model.price(LINE).map(|ns| ns.value);
         let hand_over_ns = hand_over_ns.map(|both| both / 2.0).or_else(line);
         let missing = || Missing {
             model: model.identity.name.clone(),

@@ -102,8 +102,9 @@ impl Setup {
         Self { mwait: &[], part, ..Self::on(core) }
     }
 
-    /// How much slower than the model's fastest P-state the L3 cache is of the core that it runs
-    /// on: it has the clock of the fastest core of the CCX (§4.3).
+    /// How much slower than at 3600 MHz, the fastest P-state's clock as the model has it, the L3
+    /// cache is of the core that it runs on: it has the clock of the fastest core of the CCX
+    /// (§4.3), of which each has three.
     fn l3_slowdown(&self, model: &Model) -> f64 {
         let first = self.slow.unwrap_or(self.core) / 3 * 3;
         let mhz = |name: &str| {

@@ -241,8 +241,8 @@ const FIXED_POWER: &[&str] = &[
 const FIXED_TIME: &[&str] =
     &["R004-38", "R004-39", "R004-40", "R004-41", "R004-42", "R004-46", "R004-47"];
 
-/// Sets a price of a move.
-fn set_price(model: &mut Model, kind: &str, ns: f64) {
+/// Changes the price of a move, if the model has it.
+pub(crate) fn set_price(model: &mut Model, kind: &str, ns: f64) {
     for one in model.moves.iter_mut().filter(|one| one.kind == kind) {
         one.ns.value = ns;
     }
@@ -331,7 +331,7 @@ const LIBRARY: &[Change] = &[
 ];
 
 /// Changes a value of a model.
-fn set<T>(key: &mut Option<Sourced<T>>, value: T) {
+pub(crate) fn set<T>(key: &mut Option<Sourced<T>>, value: T) {
     if let Some(sourced) = key {
         sourced.value = value;
     }

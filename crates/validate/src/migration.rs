@@ -10,7 +10,7 @@ use dimmer_sim::SimError;
 
 use crate::asymmetric::{self, Found, Memory, Part, Setup, mwait_watts, run};
 use crate::inputs::Inputs;
-use crate::migration_points::{self, interpolated};
+use crate::migration_points::{self, beside, interpolated, lowered};
 use crate::row::{Draft, words};
 use crate::{Class, Experiment, Left, Row};
 
@@ -76,12 +76,6 @@ fn ghz(setup: &Setup, inputs: &Inputs<'_>) -> Result<f64, SimError> {
 
 fn clocks(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
     let mhz = |setup: &Setup| Ok::<f64, SimError>(1000.0 * ghz(setup, inputs)?);
-    let requested = |mhz| Setup {
-        pstates: ["P0", "P1", "P2", "P2", "P2", "P2"],
-        redefined: Some(("P1", mhz)),
-        ..Setup::on(1)
-    };
-    let beside = |mhz| Setup { redefined: Some(("P0", mhz)), ..Setup::on(1) };
     Ok(vec![
         Draft::new("R004-01", Class::SeenAgain, "Table 5.1", "effective clocks", "MHz")
             .value("fast", 3600.0, mhz(&Setup::on(0))?)
@@ -89,14 +83,14 @@ fn clocks(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
             .value("other CCX", 833.0, mhz(&Setup::on(3))?)
             .row("the largest divisor of a fast core's clock is computed from the second"),
         Draft::new("R004-01b", Class::Predicted, "published data", "effective clocks that the logs of appendix A show, of cores beside a fast one", "MHz")
-            .value("3125 beside 3600", 2786.0, mhz(&requested(3125))?)
-            .value("2650 beside 3600", 2295.0, mhz(&requested(2650))?)
-            .value("2200 beside 3600", 1993.0, mhz(&requested(2200))?)
-            .value("1725 beside 3600", 1440.0, mhz(&requested(1725))?)
-            .value("833 beside 3125", 1249.0, mhz(&beside(3125))?)
-            .value("833 beside 2650", 1015.0, mhz(&beside(2650))?)
-            .value("833 beside 2200", 942.0, mhz(&beside(2200))?)
-            .value("833 beside 1725", 799.0, mhz(&beside(1725))?)
+            .value("3125 beside 3600", 2786.0, mhz(&beside(3125))?)
+            .value("2650 beside 3600", 2295.0, mhz(&beside(2650))?)
+            .value("2200 beside 3600", 1993.0, mhz(&beside(2200))?)
+            .value("1725 beside 3600", 1440.0, mhz(&beside(1725))?)
+            .value("833 beside 3125", 1249.0, mhz(&lowered(3125))?)
+            .value("833 beside 2650", 1015.0, mhz(&lowered(2650))?)
+            .value("833 beside 2200", 942.0, mhz(&lowered(2200))?)
+            .value("833 beside 1725", 799.0, mhz(&lowered(1725))?)
             .row("that cores divide the clock of the fastest by steps of 1/4 is recollected of Zen 2, where it explains three mixed settings. The logs read clocks for a second \
                 before a run, with cores all but idle: the fast core shows 3180 to 3440 MHz there. The times of R004-32 to R004-34 fit 2880, 2400 and 2057 MHz better. 1725 MHz would be \
                 1600, but runs at 1440: between 2 and 2.5, this processor seems to have no divisor"),
@@ -178,10 +172,7 @@ fn cycles(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
 }
 
 pub(crate) fn costs(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
-    let price = |kind: &str| {
-        let price = inputs.model.moves.iter().find(|one| one.kind == kind);
-        price.map_or(f64::NAN, |price| price.ns.value)
-    };
+    let price = |kind: &str| inputs.model.price(kind).map_or(f64::NAN, |ns| ns.value);
     let [within, between] =
         ["thread in user mode", "thread in user mode between clusters"].map(price);
     let moved = run(Memory::Chase, &Setup::MIGRATION, inputs)?;

@@ -11,14 +11,14 @@ use crate::{Class, Row};
 /// A point: the ids of its rows (time, power), what it is, and the paper's values of indirect
 /// access and of pointer chasing (s, W) with the classes.
 struct Point {
-    ids: [&'static str; 2],
+    ids: Texts,
     place: &'static str,
     what: &'static str,
     setup: Setup,
-    seconds: [f64; 2],
-    watts: [f64; 2],
+    seconds: Values,
+    watts: Values,
     classes: [Class; 2],
-    why: [&'static str; 2],
+    why: Texts,
 }
 
 const APART: &str = "the parts alone, put in (R004-43, R004-44), and migrations";
@@ -32,7 +32,7 @@ const SLOW_CORE: &str = "the published script ran these points on core 2, whose 
 const VOLTAGE: &str = "the voltage is taken from between those of the P-states; the board's sensor shows less than these (below)";
 
 /// A core at a P-state P1 of this clock, beside a fast one (table 5.3, asymmetric).
-fn beside(mhz: u64) -> Setup {
+pub(crate) fn beside(mhz: u64) -> Setup {
     Setup {
         pstates: ["P0", "P1", "P2", "P2", "P2", "P2"],
         redefined: Some(("P1", mhz)),
@@ -41,23 +41,33 @@ fn beside(mhz: u64) -> Setup {
 }
 
 /// P0 redefined (table 5.3, symmetric), the benchmark on the second core, as the script has it.
-fn lowered(mhz: u64) -> Setup {
+pub(crate) fn lowered(mhz: u64) -> Setup {
     Setup { redefined: Some(("P0", mhz)), ..Setup::on(1) }
 }
 
-fn asymmetric() -> [Point; 7] {
-    use Class::{Predicted, SeenAgain};
-    const PLACE: &str = "Fig. 5.9, A.2, published data";
-    let point = |ids, what, setup, seconds, watts, classes, why| Point {
+/// Two texts, such as the ids of a point's rows; the values of both functions.
+type Texts = [&'static str; 2];
+type Values = [f64; 2];
+
+/// Makes points that stand at a place of the paper.
+fn points_at(
+    place: &'static str,
+) -> impl Fn(Texts, &'static str, Setup, Values, Values, [Class; 2], Texts) -> Point {
+    move |ids, what, setup, seconds, watts, classes, why| Point {
         ids,
-        place: PLACE,
+        place,
         what,
         setup,
         seconds,
         watts,
         classes,
         why,
-    };
+    }
+}
+
+fn asymmetric() -> [Point; 7] {
+    use Class::{Predicted, SeenAgain};
+    let point = points_at("Fig. 5.9, A.2, published data");
     [
         point(
             ["R004-30", "R004-30b"],
@@ -130,15 +140,9 @@ fn asymmetric() -> [Point; 7] {
 
 fn symmetric() -> [Point; 6] {
     use Class::{Predicted, SeenAgain};
-    let point = |ids, what, setup, seconds, watts| Point {
-        ids,
-        place: "Fig. 5.9, A.1, published data",
-        what,
-        setup,
-        seconds,
-        watts,
-        classes: [Predicted; 2],
-        why: [SLOW_CORE, VOLTAGE],
+    let at = points_at("Fig. 5.9, A.1, published data");
+    let point = |ids, what, setup, seconds, watts| {
+        at(ids, what, setup, seconds, watts, [Predicted; 2], [SLOW_CORE, VOLTAGE])
     };
     [
         Point {
@@ -192,19 +196,9 @@ fn symmetric() -> [Point; 6] {
 
 fn parts() -> [Point; 5] {
     use Class::{Predicted, SeenAgain};
-    const PLACE: &str = "Fig. 5.8, published data";
+    let point = points_at("Fig. 5.8, published data");
     let all_slow = Setup { pstates: ["P2"; 6], ..Setup::alone(1, Part::Memory) };
     let across = Setup { slow: Some(3), mwait: &[0, 3], ..Setup::on(0) };
-    let point = |ids, what, setup, seconds, watts, classes, why| Point {
-        ids,
-        place: PLACE,
-        what,
-        setup,
-        seconds,
-        watts,
-        classes,
-        why,
-    };
     const FIT: &str = "fitted: the power of a busy core and of what is awake";
     [
         point(
@@ -297,11 +291,7 @@ pub(crate) fn curve(
     inputs: &Inputs<'_>,
 ) -> Result<Vec<Fixed>, SimError> {
     let of = |mhz: u64| -> Result<Fixed, SimError> {
-        let setup = if is_asymmetric {
-            beside(mhz)
-        } else {
-            Setup { redefined: Some(("P0", mhz)), ..Setup::on(0) }
-        };
+        let setup = if is_asymmetric { beside(mhz) } else { Setup { core: 0, ..lowered(mhz) } };
         let found = run(memory, &setup, inputs)?;
         Ok(Fixed { ghz: mhz as f64 / 1000.0, seconds: found.seconds, watts: found.watts })
     };

@@ -9,13 +9,14 @@
 
 use std::path::Path;
 
-use dimmer_processor::model::{Cluster, Domain, Model, ModelError, Move, PState, Sourced, builtin};
+use dimmer_processor::model::{Cluster, Domain, Model, ModelError, PState, Sourced, builtin};
 use dimmer_processor::supply::SupplyPower;
 use dimmer_processor::units::nearest;
 use dimmer_sim::scenario::{Outcome, Scenario};
 use dimmer_sim::{Governor, Moving, SimError};
 
 use crate::asymmetric::{redefined, watts};
+use crate::causes::{set, set_price};
 use crate::{Follower, Paper, ValidateError};
 
 /// The parts of its time on the fast core for which the program executes memory-bound code.
@@ -141,10 +142,7 @@ fn with_small_core(mut model: Model) -> Model {
     first.cores.value = 1;
     model.clusters.insert(1, small);
     // They share the L3 cache.
-    let price = |kind: &str| {
-        let known = model.moves.iter().find(|one| one.kind == kind);
-        known.map_or(0.0, |one| one.ns.value)
-    };
+    let price = |kind: &str| model.price(kind).map_or(0.0, |ns| ns.value);
     let [line, thread] = ["cache-line within a cluster", "thread in user mode"].map(price);
     set_price(&mut model, "cache-line within a package", line);
     set_price(&mut model, "thread in user mode between clusters", thread);
@@ -188,15 +186,6 @@ fn hi3660(zen: &Model) -> Result<Model, ModelError> {
 /// A value that stands for no source: what it is stands beside its use.
 fn made_up<T>(value: T) -> Sourced<T> {
     Sourced { value, source: "crates/validate/src/wins.rs".to_owned(), guess: true, ci95: None }
-}
-
-fn set<T>(key: &mut Option<Sourced<T>>, value: T) {
-    *key = Some(made_up(value));
-}
-
-fn set_price(model: &mut Model, kind: &str, ns: f64) {
-    model.moves.retain(|one| one.kind != kind);
-    model.moves.push(Move { kind: kind.to_owned(), ns: made_up(ns) });
 }
 
 /// Runs the program on all processors. Takes a second.

@@ -45,16 +45,9 @@ pub(super) const USER: [&str; 2] = ["thread in user mode", "thread in user mode 
 
 impl Moves {
     pub(super) fn new(model: &Model) -> Self {
-        let price = |kind: &str| {
-            let known = model.moves.iter().find(|one| one.kind == kind);
-            known.map_or(0.0, |one| one.ns.value)
-        };
+        let price = |kind: &str| model.price(kind).map_or(0.0, |ns| ns.value);
         let l2 = model.shape.l2_kib.as_ref().map(|kib| kib.value.saturating_mul(1024 / LINE));
         let of_package = model.shape.cores.as_ref().map_or(u32::MAX, |cores| cores.value);
-        let clusters = model.clusters.iter().enumerate();
-        let cores = clusters.flat_map(|(number, cluster)| {
-            std::iter::repeat_n(Some(number), index(cluster.cores.value))
-        });
         Self {
             kernel: price(BY_KERNEL),
             user: USER.map(price),
@@ -65,7 +58,7 @@ impl Moves {
             ],
             most_lines: l2.unwrap_or(u64::MAX),
             of_package: index(of_package).max(1),
-            clusters: cores.collect(),
+            clusters: model.clusters_of_cores().map(|(number, _)| Some(number)).collect(),
         }
     }
 

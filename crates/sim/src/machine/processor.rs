@@ -2,7 +2,7 @@
 //! does not change while the machine runs.
 
 use dimmer_policy::license::hardware::Rules;
-use dimmer_processor::model::Model;
+use dimmer_processor::model::{Cluster, Model};
 use dimmer_processor::units::{LicenseLevel, Nanos};
 
 use super::{L0, Settings, index};
@@ -151,11 +151,8 @@ impl Processor {
 
 /// Work per cycle of each core of a package that is in a cluster.
 fn capacities(model: &Model) -> Vec<f64> {
-    let of = |cluster: &dimmer_processor::model::Cluster| {
-        let ratio = cluster.capacity_ratio.as_ref().map_or(1.0, |ratio| ratio.value);
-        std::iter::repeat_n(ratio, index(cluster.cores.value))
-    };
-    model.clusters.iter().flat_map(of).collect()
+    let ratio = |cluster: &Cluster| cluster.capacity_ratio.as_ref().map_or(1.0, |of| of.value);
+    model.clusters_of_cores().map(|(_, cluster)| ratio(cluster)).collect()
 }
 
 /// The model's idle states as (time from which they pay, wake-up time), by rising time.

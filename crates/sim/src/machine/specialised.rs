@@ -73,8 +73,7 @@ impl Specialise {
     /// * `wide_cores`: how many, in the paper's way.
     #[must_use]
     pub fn new(specialising: Specialising, wide_cores: u32, model: &Model) -> Self {
-        let taking_over = model.moves.iter().find(|one| one.kind == moves::BY_KERNEL);
-        let taking_over_ns = taking_over.map_or(0.0, |one| one.ns.value);
+        let taking_over_ns = model.price(moves::BY_KERNEL).map_or(0.0, |ns| ns.value);
         let (trap_ns, interrupt_ns) = (Self::TRAP_NS, Self::INTERRUPT_NS);
         let round_trip = Picos::from_ns(trap_ns + interrupt_ns + 2.0 * taking_over_ns).nanos();
         let by_load = WideCores::ByLoad(sets::Settings::DEFAULT);

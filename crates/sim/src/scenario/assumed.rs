@@ -121,8 +121,8 @@ impl Scenario {
             (is_cached, "cache-line within a package"),
             (is_cached && packages > 1, "cache-line between packages"),
         ];
-        let is_known = |kind: &str| model.moves.iter().any(|one| one.kind == kind);
-        let lacking = needed.iter().filter(|(is_needed, kind)| *is_needed && !is_known(kind));
+        let is_lacking = |kind: &str| model.price(kind).is_none();
+        let lacking = needed.iter().filter(|(is_needed, kind)| *is_needed && is_lacking(kind));
         lacking.map(|(_, kind)| Assumed::new(format!("move.ns ({kind})"), "0 ns")).collect()
     }
 

@@ -16,7 +16,7 @@ use super::phases::{Phases, PhasesDocument};
 use super::steps::{Names, StepDocument, StepError, Steps};
 use super::{ScenarioError, Thread};
 use crate::program::Distribution;
-use crate::{Arrivals, Moment, Picos, Scheduling, Segment};
+use crate::{Arrivals, Moment, Picos, Scheduling, Segment, index};
 
 /// Maximum number of steps of all threads together, as far as the file determines it: they take
 /// some minutes to simulate.
@@ -410,8 +410,4 @@ fn key_before(text: &str) -> Option<&str> {
     let is_part = |character: char| character.is_ascii_alphanumeric() || character == '_';
     let start = before.rfind(|character| !is_part(character)).map_or(0, |at| at + 1);
     before.get(start..).filter(|key| !key.is_empty())
-}
-
-pub(super) fn index(number: u32) -> usize {
-    usize::try_from(number).unwrap_or(usize::MAX)
 }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use super::document::{
     Key, LONGEST_NAME, MOST_CORES, MOST_STEPS, MOST_THREADS, MOST_WRITTEN, Part, Placed, SCHEMA,
-    Table, ThreadDocument, index, within,
+    Table, ThreadDocument, within,
 };
 use super::steps::{Names, Numbered, StepError};
 use super::{Scenario, ScenarioError, Thread};
-use crate::{Moment, Picos};
+use crate::{Moment, Picos, index};
 
 impl Part {
     /// The scenario; `path` is the file that it was read from.

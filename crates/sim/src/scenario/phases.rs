@@ -99,7 +99,7 @@ impl Phases {
         model: &Model,
     ) -> Result<crate::Phases, SimError> {
         const KIND: &str = "thread in user mode";
-        let price = model.moves.iter().find(|one| one.kind == KIND).map(|one| &one.ns);
+        let price = model.price(KIND);
         let ns = model.require(price, "move (thread in user mode)", "migrations at marks")?;
         let marks: Vec<Mark> = marks.iter().filter_map(|name| mark(name).ok()).collect();
         let settings = Settings {

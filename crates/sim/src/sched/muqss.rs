@@ -349,7 +349,7 @@ impl Scheduler for MuQss {
         self.running[cpu] = None;
         self.leaves(thread, now);
         let is_free = self.running[own].is_none() && self.may_run(thread, own);
-        let goes_on = if is_free { own } else { self.idle(thread).unwrap_or(own) };
+        let goes_on = specialise::goes_on(own, is_free, self.idle(thread));
         self.queue(thread, goes_on);
         goes_on
     }
