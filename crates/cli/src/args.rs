@@ -4,6 +4,7 @@ mod bench;
 pub(crate) mod common;
 mod daemon;
 mod find;
+mod pstate;
 mod run;
 mod sim;
 mod specialise;
@@ -19,6 +20,7 @@ pub(crate) use bench::{
 };
 pub(crate) use daemon::{Daemon, Record, Replay, Top};
 pub(crate) use find::{Doctor, Observe, PreThrottle, Probe, Scan, Use, Via};
+pub(crate) use pstate::{Pstate, PstateSet};
 pub(crate) use run::Run;
 pub(crate) use sim::{Compare, Governor, Model, Paper, Phases, Sim, SimRun, Validate};
 pub(crate) use specialise::Specialise;
@@ -73,6 +75,9 @@ pub(crate) enum Command {
     Run(Run),
     /// Keeps wide SIMD code of all programs on some cores, by the kernel; needs root.
     Specialise(Specialise),
+    /// Shows and sets P-states of AMD's and Intel's processors, by their registers; needs root.
+    #[command(subcommand)]
+    Pstate(Pstate),
     /// Measures what observing and running under Dimmer costs and gains.
     #[command(subcommand)]
     Bench(Bench),
@@ -142,7 +147,7 @@ mod tests {
         let mut root = Arguments::command();
         root.build();
         for (flag, least) in
-            [("json", 15), ("model", 6), ("duration", 5), ("cpu", 3), ("cpus", 2), ("pid", 2)]
+            [("json", 16), ("model", 6), ("duration", 5), ("cpu", 3), ("cpus", 2), ("pid", 2)]
         {
             let of = |command: &&clap::Command| {
                 let mut arguments = command.get_arguments();

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use dimmer_host::capability::Survey;
 use dimmer_host::cpuid::Cpuid;
-use dimmer_host::journal;
+use dimmer_host::journal::{self, Owner};
 use dimmer_host::root::Root;
 use dimmer_report::doctor::{self, Verdict};
 
@@ -18,7 +18,7 @@ pub(crate) fn run(root: &Root, arguments: &Doctor) -> anyhow::Result<ExitCode> {
     let survey = Survey::take(root, &cpuid);
     let is_all = arguments.all || output::is_verbose();
     let mut text = doctor::text(&survey, is_all, output::screen());
-    if !journal::pending(root).is_empty() {
+    if journal::pending(root).iter().any(|one| one.owner != Owner::Kept) {
         text +=
             "\nA run that was killed has left this machine changed: `dimmer restore` undoes it.\n";
     }

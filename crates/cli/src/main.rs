@@ -18,6 +18,7 @@ mod output;
 mod phases;
 mod probe;
 mod progress;
+mod pstate;
 mod record;
 mod replay;
 mod restore;
@@ -104,6 +105,7 @@ fn dispatch(arguments: &Arguments, report: Option<Output>) -> anyhow::Result<Exi
         Command::Observe(arguments) => observe::run(&root, arguments, report),
         Command::Run(arguments) => run::run(&root, arguments, report),
         Command::Specialise(arguments) => specialise::run(&root, arguments),
+        Command::Pstate(arguments) => pstate::run(&root, arguments),
         Command::Bench(arguments) => bench::run(&root, arguments),
         Command::Top(arguments) | Command::Daemon(Daemon::Top(arguments)) => {
             top::run(&root, arguments)

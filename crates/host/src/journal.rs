@@ -8,6 +8,8 @@
 //! group2 <TAB> path <TAB> file that lists its members <TAB> sum <LF>  a control group was made
 //! controller2 <TAB> path <TAB> controller <TAB> sum <LF>              a controller was switched on
 //! other2 <TAB> path <TAB> value at rest <TAB> sum <LF>            another program writes it
+//! register1 <TAB> path <TAB> number <TAB> value before <TAB> value written <TAB> sum <LF>
+//!                                                          a register (MSR) was written
 //! ```
 //!
 //! One line per change; `sum` is the CRC-32 of the preceding part of the line. A control group is
@@ -25,6 +27,9 @@
 //! | a file was emptied, not written | whole line            | reports it, keeps the journal      |
 //! | the journal was damaged         | line with a wrong sum | reports it, keeps the journal      |
 //! | while undoing                   | all lines             | as above, path by path             |
+//!
+//! A journal whose changes are to stay (`Journal::keep`) is named `kept` instead of `journal`. Only
+//! `dimmer restore` undoes those.
 //!
 //! A process holds an exclusive lock (`flock`) on its journal until it ends. The kernel releases
 //! the lock however the process ends, so a journal that can be locked has no living owner. This
@@ -47,12 +52,15 @@ use rustix::fs::{FlockOperation, flock};
 
 use self::record::Record;
 pub use self::restore::{Damaged, Failed, Left, LiveJournal, OfLive, Report, Restored, restore};
+use crate::msr;
 use crate::root::{Root, RootError};
 
 /// The directory of journals.
 pub const DIRECTORY: &str = "/run/dimmer";
 const LOCK: &str = "/run/dimmer/lock";
 const PREFIX: &str = "journal.";
+/// The prefix of journals whose changes stay after their processes have ended.
+const KEPT: &str = "kept.";
 
 /// Why the machine was not changed.
 #[derive(Debug, thiserror::Error)]
@@ -86,6 +94,12 @@ pub enum JournalError {
         /// The process id.
         process: u32,
     },
+    /// The file was changed on request for good. Nothing was changed: restore first.
+    #[error("{path} holds a change that was to be kept; `dimmer restore` undoes it")]
+    Kept {
+        /// The file, as the kernel names it.
+        path: String,
+    },
 }
 
 /// The changes of this process. Dropping it undoes them.
@@ -109,7 +123,7 @@ impl Journal {
     /// # Errors
     /// [`JournalError::Journal`]: there are journals, and this process may not read them.
     pub fn open(root: &Root) -> Result<(Self, Report), JournalError> {
-        let report = restore(root, OfLive::Leave)?;
+        let report = restore::of_ended(root)?;
         Ok((Self { root: root.clone(), file: None, records: Vec::new(), is_torn: false }, report))
     }
 
@@ -158,6 +172,39 @@ impl Journal {
         self.record(Record::by_other(path, &rest)).map_err(JournalError::Journal)
     }
 
+    /// Writes a register of the device file `path` (see [`crate::msr`]), after recording what it
+    /// held. Does nothing if it already holds `new`.
+    ///
+    /// # Errors
+    /// [`JournalError`]; [`JournalError::NotTaken`] if the register keeps its value.
+    pub fn change_register(
+        &mut self,
+        path: &str,
+        register: u32,
+        new: u64,
+    ) -> Result<(), JournalError> {
+        let _lock = lock(&self.root).map_err(JournalError::Journal)?;
+        let before = msr::read(&self.root, path, register).map_err(JournalError::Before)?;
+        let record = |written| Record::register(path, register, before, written);
+        let place = record(new).place();
+        self.refuse_if_busy(&place)?;
+        if before == new {
+            return Ok(());
+        }
+        self.record(record(new)).map_err(JournalError::Journal)?;
+        msr::write(&self.root, path, register, new).map_err(JournalError::Change)?;
+        let found = msr::read(&self.root, path, register).map_err(JournalError::Change)?;
+        if found == before {
+            let (written, found) = (format!("{new:#x}"), format!("{found:#x}"));
+            return Err(JournalError::NotTaken { path: place, written, found });
+        }
+        if found != new {
+            // The processor keeps some bits. The value that it took counts as ours too.
+            self.record(record(found)).map_err(JournalError::Journal)?;
+        }
+        Ok(())
+    }
+
     /// Makes a control group, after recording it. `members` names the file that lists the members,
     /// in this group and in the one above: undoing moves the members there.
     ///
@@ -204,6 +251,20 @@ impl Journal {
         self.undo_all()
     }
 
+    /// Leaves the changes in place when this process ends. They stay on record: `dimmer restore`
+    /// undoes them.
+    ///
+    /// # Errors
+    /// [`JournalError::Journal`]: the journal cannot be renamed; the changes are undone.
+    pub fn keep(mut self) -> Result<(), JournalError> {
+        let Some((path, _)) = &self.file else { return Ok(()) };
+        let name = path.rsplit('/').next().unwrap_or_default().replacen(PREFIX, KEPT, 1);
+        let _lock = lock(&self.root).map_err(JournalError::Journal)?;
+        self.root.rename(path, &name).map_err(JournalError::Journal)?;
+        self.file = None;
+        Ok(())
+    }
+
     fn undo_all(&mut self) -> Result<Report, JournalError> {
         let mut report = Report::default();
         let records = std::mem::take(&mut self.records);
@@ -238,7 +299,7 @@ impl Journal {
         appended
     }
 
-    fn refuse_if_busy(&self, path: &str) -> Result<(), JournalError> {
+    fn refuse_if_busy(&self, place: &str) -> Result<(), JournalError> {
         let own = self.file.as_ref().map(|(name, _)| name.as_str());
         for name in journals(&self.root) {
             if own == Some(name.as_str()) {
@@ -247,9 +308,12 @@ impl Journal {
             // A file that is not one of Dimmer's journals blocks no change.
             let Ok(file) = self.root.open_own(&name) else { continue };
             let text = self.root.text_of(&name, &file).unwrap_or_default();
-            if record::parse(&text).0.iter().any(|record| record.path == path) {
-                let process = process(&name).unwrap_or(0);
-                return Err(JournalError::Busy { path: path.to_owned(), process });
+            if record::parse(&text).0.iter().any(|record| record.place() == place) {
+                let (path, process) = (place.to_owned(), process(&name).unwrap_or(0));
+                return Err(match is_kept(&name) {
+                    true => JournalError::Kept { path },
+                    false => JournalError::Busy { path, process },
+                });
             }
         }
         Ok(())
@@ -271,8 +335,8 @@ pub struct Pending {
     pub process: u32,
     /// The state of that process.
     pub owner: Owner,
-    /// The files on record, as the kernel names them; empty if this process may not read the
-    /// journal.
+    /// The files on record, as the kernel names them, registers with their number; empty if this
+    /// process may not read the journal.
     pub paths: Vec<String>,
     /// Whether the file is not one of Dimmer's journals, or cannot be read completely;
     /// [`restore()`] reports the details.
@@ -286,6 +350,8 @@ pub enum Owner {
     Lives,
     /// The process has ended: [`restore()`] undoes its changes.
     Gone,
+    /// The process has ended, and its changes are to stay until [`restore()`] undoes them.
+    Kept,
     /// This process may not read the journal.
     Hidden,
 }
@@ -309,10 +375,14 @@ pub fn pending(root: &Root) -> Vec<Pending> {
         // A shared lock, so that two readers do not take each other for the owner.
         let gone = flock(&file, FlockOperation::NonBlockingLockShared).is_ok();
         let (records, damaged) = record::parse(&text);
-        let mut paths: Vec<String> = records.into_iter().map(|record| record.path).collect();
+        let mut paths: Vec<String> = records.iter().map(Record::place).collect();
         paths.sort_unstable();
         paths.dedup();
-        let owner = if gone { Owner::Gone } else { Owner::Lives };
+        let owner = match gone {
+            true if is_kept(&name) => Owner::Kept,
+            true => Owner::Gone,
+            false => Owner::Lives,
+        };
         Some(Pending { process, owner, paths, is_damaged: !damaged.is_empty() })
     };
     journals(root).into_iter().filter_map(describe).collect()
@@ -365,5 +435,11 @@ fn journals(root: &Root) -> Vec<String> {
 /// The process id in a journal's name or path.
 fn process(name: &str) -> Option<u32> {
     let name = name.rsplit('/').next()?;
-    name.strip_prefix(PREFIX)?.split_once('.')?.0.parse().ok()
+    let rest = name.strip_prefix(PREFIX).or_else(|| name.strip_prefix(KEPT))?;
+    rest.split_once('.')?.0.parse().ok()
+}
+
+/// Whether the changes of this journal stay.
+fn is_kept(journal: &str) -> bool {
+    journal.rsplit('/').next().is_some_and(|name| name.starts_with(KEPT))
 }

@@ -13,9 +13,9 @@
 //!   [`perf`], [`uprobes`];
 //! * files that a user names: [`bounded_file`], [`models`];
 //! * what disturbed a measurement: [`steal`], [`usage`]; how much time was idle: [`idle`];
-//! * how to change the machine: [`turbo`], [`cpusets`], [`specialisation`], always through the
-//!   [`journal`], undone on an [`interrupt`] too; how signals reach the programs that are
-//!   run: [`relay`].
+//! * how to change the machine: [`turbo`], [`pstate`] by [`msr`], [`cpusets`], [`specialisation`],
+//!   always through the [`journal`], undone on an [`interrupt`] too; how signals reach the programs
+//!   that are run: [`relay`].
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 compile_error!("dimmer-host speaks to Linux on x86-64 only");
@@ -41,10 +41,12 @@ pub mod memory;
 pub mod microarchitecture;
 pub mod migration;
 pub mod models;
+pub mod msr;
 pub mod perf;
 pub mod privilege;
 pub mod process;
 pub mod program;
+pub mod pstate;
 pub mod realtime;
 pub mod relay;
 pub mod root;

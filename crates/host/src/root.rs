@@ -256,6 +256,17 @@ impl Root {
         file.read_exact_at(into, offset).map_err(|source| self.read_error(path, source))
     }
 
+    /// Writes `bytes` into the existing file `path` from `offset` on, in one write, as a device
+    /// requires. For registers, use [`crate::journal::Journal::change_register`].
+    ///
+    /// # Errors
+    /// [`RootError::Write`].
+    pub(crate) fn write_at(&self, path: &str, offset: u64, bytes: &[u8]) -> Result<(), RootError> {
+        let file = self.open(path, OFlags::WRONLY);
+        let written = file.and_then(|file| file.write_all_at(bytes, offset));
+        written.map_err(|source| self.write_error(path, source))
+    }
+
     /// Replaces the content of the existing file `path` in one write, as the kernel requires.
     /// However this process ends, the file holds either all of the old content or all of the new.
     /// For files that configure the machine, use [`crate::journal::Journal::change`].
@@ -358,6 +369,12 @@ impl Root {
         }
         let removed = within::remove(&self.directory, path, true);
         removed.map_err(|source| self.write_error(path, source))
+    }
+
+    /// Gives the file `path` another name in its directory, which no file there has yet.
+    pub(crate) fn rename(&self, path: &str, name: &str) -> Result<(), RootError> {
+        let renamed = within::rename(&self.directory, path, name);
+        renamed.map_err(|source| self.write_error(path, source))
     }
 
     /// Removes the file `path`.

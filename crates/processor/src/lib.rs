@@ -2,13 +2,14 @@
 //!
 //! All of Dimmer uses these types: [`units`] for quantities, [`class`] for an instruction's demand
 //! on the clock, [`topology`] for cores and what they share, [`model`] for processors described in
-//! files, [`power`] and [`supply`] for the power of cores, computed from a model, [`text`] for
-//! places in files.
+//! files, [`power`] and [`supply`] for the power of cores, computed from a model, [`pstate`] for
+//! P-states as registers hold them, [`text`] for places in files.
 #![forbid(unsafe_code)]
 
 pub mod class;
 pub mod model;
 pub mod power;
+pub mod pstate;
 pub mod supply;
 pub mod text;
 pub mod topology;

@@ -81,8 +81,8 @@ quantity!(
     MilliWatts(u64), from_mw, mw, "mW"
 );
 quantity!(
-    /// Electrical potential.
-    MilliVolts(u64), from_mv, mv, "mV"
+    /// Electrical potential. 1 µV resolves every step of a processor's voltages.
+    MicroVolts(u64), from_uv, uv, "µV"
 );
 quantity!(
     /// A size in memory.
@@ -121,6 +121,20 @@ impl KiloHertz {
     /// The value in GHz, for people and for ratios.
     #[must_use]
     pub fn ghz(self) -> f64 {
+        self.0 as f64 / 1e6
+    }
+}
+
+impl MicroVolts {
+    /// The potential of `mv` mV.
+    #[must_use]
+    pub const fn from_mv(mv: u64) -> Self {
+        Self(mv * 1000)
+    }
+
+    /// The value in V, for people.
+    #[must_use]
+    pub fn volts(self) -> f64 {
         self.0 as f64 / 1e6
     }
 }

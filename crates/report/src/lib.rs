@@ -18,6 +18,7 @@ mod page;
 pub mod phases;
 mod plot;
 pub mod probe;
+pub mod pstate;
 pub mod replay;
 pub mod restore;
 pub mod run;

@@ -15,6 +15,7 @@ mod migrate;
 mod model;
 mod observe;
 mod predict;
+mod pstate;
 mod restore;
 mod run;
 mod scan;

@@ -1,8 +1,12 @@
 //! The clock and the power: model-specific registers, cpufreq and its drivers, turbo, RAPL.
 
+use dimmer_processor::units::CpuId;
+
 use super::{Area, Capability, Context, Subject};
 use crate::cpufreq::{self, POLICIES, Policy};
 use crate::cpuid::Feature;
+use crate::msr;
+use crate::pstate::Pstates;
 use crate::root::{RootError, format_cpu_list};
 use crate::turbo::Turbo;
 
@@ -10,7 +14,13 @@ const MSR: Subject = Subject {
     id: "msr",
     title: "model-specific registers (msr)",
     area: Area::Clock,
-    enables: None,
+    enables: Some("pstate: all of it"),
+};
+const PSTATES: Subject = Subject {
+    id: "p-states",
+    title: "P-states by registers",
+    area: Area::Clock,
+    enables: Some("pstate: shows and sets them"),
 };
 const MSR_SAFE: Subject = Subject {
     id: "msr-safe",
@@ -51,6 +61,7 @@ pub(super) fn survey(context: &Context) -> Vec<Capability> {
     vec![
         msr(context),
         msr_safe(context),
+        pstates(context),
         cpufreq(context),
         intel_pstate(context),
         amd_pstate(context),
@@ -65,34 +76,27 @@ const BARE_METAL: &str = "only the host can: use bare metal where it matters; me
                           works here";
 
 /// IA32_TIME_STAMP_COUNTER: every x86-64 processor has it, and reading it has no side effect.
-const TSC_MSR: u64 = 0x10;
+const TSC_MSR: u32 = 0x10;
 
 fn msr(context: &Context) -> Capability {
     let cpu = context.machine.topology.cpus.iter().find(|cpu| cpu.online);
-    let cpu = cpu.map_or(0, |cpu| cpu.id.index());
-    let path = format!("/dev/cpu/{cpu}/msr");
-    if !context.root.exists(&path) {
-        return MSR.unavailable(
-            format!("no {path}: the kernel has no msr driver loaded"),
-            "as root: modprobe msr",
-        );
-    }
-    if !context.root.is_readable(&path) {
-        return MSR.unavailable(
-            format!("no permission to read {path}"),
-            "run as root, or give read permission on /dev/cpu/*/msr and CAP_SYS_RAWIO",
-        );
-    }
-    let mut value = [0; 8];
-    match context.root.read_at(&path, TSC_MSR, &mut value) {
-        Ok(()) if context.root.is_writable(&path) => {
+    let cpu = cpu.map_or(CpuId::new(0), |cpu| cpu.id);
+    let path = msr::path(cpu);
+    match msr::value(context.root, cpu, TSC_MSR) {
+        Ok(_) if context.root.is_writable(&path) => {
             MSR.available(format!("{path} readable, opens for writing"))
         }
-        Ok(()) => MSR.available(format!("{path} readable, not writable")),
-        Err(error) => MSR.unavailable(
-            format!("{path} does not answer: {}", reason(&error)),
-            "a hypervisor or the kernel's lockdown may refuse registers: try bare metal",
-        ),
+        Ok(_) => MSR.available(format!("{path} readable, not writable")),
+        Err(missing) => MSR.unavailable(missing.why, missing.remedy),
+    }
+}
+
+fn pstates(context: &Context) -> Capability {
+    match Pstates::read_first(context.root, context.cpuid) {
+        Ok(Pstates { part, .. }) => {
+            PSTATES.available(format!("P{} to P{}", part.fastest(), part.slowest()))
+        }
+        Err(missing) => PSTATES.unavailable(missing.why, missing.remedy),
     }
 }
 

@@ -121,6 +121,13 @@ fn journal(context: &Context) -> Capability {
             "as root: dimmer restore, which leaves processes alone that still live",
         );
     }
+    let kept = pending.iter().filter(|pending| pending.owner == Owner::Kept);
+    let kept: Vec<&str> =
+        kept.flat_map(|pending| pending.paths.iter().map(String::as_str)).collect();
+    if !kept.is_empty() {
+        let kept = kept.join(", ");
+        return JOURNAL.available(format!("changed on request, until dimmer restore: {kept}"));
+    }
     let directory = if context.root.exists(DIRECTORY) { DIRECTORY } else { "/run" };
     if context.root.is_directory_writable(directory) {
         JOURNAL.available(format!("{DIRECTORY}, nothing to restore"))

@@ -16,6 +16,8 @@ pub(super) enum Change {
     Group { members: String },
     /// A controller was switched on for a control group's children.
     Controller { name: String },
+    /// A register was written: its number, the value before, and the value written.
+    Register { register: u32, before: u64, written: u64 },
     /// Another program, which this process has started, writes the file from now on; the content
     /// that the file gets back whatever it holds then.
     ByOther { rest: String },
@@ -25,6 +27,7 @@ pub(super) enum Change {
 const FILE: &str = "v2";
 const GROUP: &str = "group2";
 const CONTROLLER: &str = "controller2";
+const REGISTER: &str = "register1";
 const BY_OTHER: &str = "other2";
 
 impl Record {
@@ -42,19 +45,37 @@ impl Record {
         Self { path: path.to_owned(), change: Change::Controller { name: name.to_owned() } }
     }
 
+    pub(super) fn register(path: &str, register: u32, before: u64, written: u64) -> Self {
+        Self { path: path.to_owned(), change: Change::Register { register, before, written } }
+    }
+
     pub(super) fn by_other(path: &str, rest: &str) -> Self {
         Self { path: path.to_owned(), change: Change::ByOther { rest: rest.to_owned() } }
     }
 
+    /// The place that was changed: the file, for a register with its number. Two records of one
+    /// place are changes of the same thing.
+    pub(super) fn place(&self) -> String {
+        match self.change {
+            Change::Register { register, .. } => format!("{} {register:#x}", self.path),
+            _ => self.path.clone(),
+        }
+    }
+
     /// The line, including its end.
     pub(super) fn line(&self) -> String {
-        let fields: &[&str] = match &self.change {
-            Change::File { before, written } => &[FILE, &self.path, before, written],
-            Change::Group { members } => &[GROUP, &self.path, members],
-            Change::Controller { name } => &[CONTROLLER, &self.path, name],
-            Change::ByOther { rest } => &[BY_OTHER, &self.path, rest],
+        let fields = match &self.change {
+            Change::File { before, written } => vec![FILE, &self.path, before, written],
+            Change::Group { members } => vec![GROUP, &self.path, members],
+            Change::Controller { name } => vec![CONTROLLER, &self.path, name],
+            Change::ByOther { rest } => vec![BY_OTHER, &self.path, rest],
+            Change::Register { .. } => vec![REGISTER, &self.path],
         };
-        let fields: Vec<String> = fields.iter().map(|field| escape(field)).collect();
+        let mut fields: Vec<String> = fields.into_iter().map(escape).collect();
+        if let Change::Register { register, before, written } = self.change {
+            fields
+                .extend([u64::from(register), before, written].map(|value| format!("{value:#x}")));
+        }
         let text = fields.join("\t");
         format!("{text}\t{:08x}\n", checksum(text.as_bytes()))
     }
@@ -71,6 +92,11 @@ impl Record {
             [GROUP, path, members] => Some(Self::group(path, members)),
             [CONTROLLER, path, name] => Some(Self::controller(path, name)),
             [BY_OTHER, path, rest] => Some(Self::by_other(path, rest)),
+            [REGISTER, path, register, before, written] => {
+                let number = |field: &str| u64::from_str_radix(field.strip_prefix("0x")?, 16).ok();
+                let register = u32::try_from(number(register)?).ok()?;
+                Some(Self::register(path, register, number(before)?, number(written)?))
+            }
             _ => None,
         }
     }
@@ -143,7 +169,8 @@ mod tests {
         let group = Record::group("/sys/fs/cgroup/a\tb", "tasks");
         let controller = Record::controller("/sys/fs/cgroup/cgroup.subtree_control", "cpuset");
         let by_other = Record::by_other("/sys/kernel/dimmer_xcr0/narrow", "");
-        for record in [awkward(), group, controller, by_other] {
+        let register = Record::register("/dev/cpu/0/msr", 0xc001_0064, u64::MAX, 0);
+        for record in [awkward(), group, controller, by_other, register] {
             assert_eq!(parse(&record.line()), (vec![record], vec![]));
         }
     }

@@ -1,9 +1,11 @@
 //! Undoes the changes in journals, and reports the outcome.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::record::{self, Change, Record};
-use super::{JournalError, journals, lock, process, try_lock};
+use super::{JournalError, is_kept, journals, lock, process, try_lock};
+use crate::msr;
 use crate::root::{Root, RootError};
 
 /// The outcome of undoing the changes on record.
@@ -96,18 +98,32 @@ impl Report {
     }
 }
 
-/// Undoes the changes under `root` of processes that have ended.
+/// Undoes the changes under `root` of processes that have ended, kept ones included.
 ///
 /// # Errors
 /// [`JournalError::Journal`]: there are journals, and this process may not read or lock them.
 pub fn restore(root: &Root, of_live: OfLive) -> Result<Report, JournalError> {
+    restore_all(root, of_live, &|_| true)
+}
+
+/// As [`restore()`] of ended processes, without changes that are to stay.
+pub(super) fn of_ended(root: &Root) -> Result<Report, JournalError> {
+    restore_all(root, OfLive::Leave, &|journal| !is_kept(journal))
+}
+
+fn restore_all(
+    root: &Root,
+    of_live: OfLive,
+    is_meant: &dyn Fn(&str) -> bool,
+) -> Result<Report, JournalError> {
     let mut report = Report::default();
+    let meant = || journals(root).into_iter().filter(|journal| is_meant(journal));
     // Without journals there is nothing to lock, so no permission is needed.
-    if journals(root).is_empty() {
+    if meant().next().is_none() {
         return Ok(report);
     }
     let _lock = lock(root).map_err(JournalError::Journal)?;
-    for journal in journals(root) {
+    for journal in meant() {
         restore_one(root, &journal, of_live, &mut report).map_err(JournalError::Journal)?;
     }
     Ok(report)
@@ -157,31 +173,61 @@ fn restore_one(
 /// A file gets back what it held before its first record, if it holds what one of its records has
 /// written. Undoing twice has the same effect as undoing once.
 pub(super) fn undo(root: &Root, records: &[Record], report: &mut Report) {
-    let mut paths: Vec<&str> = Vec::new();
-    for record in records.iter().rev() {
-        if !paths.contains(&record.path.as_str()) {
-            paths.push(&record.path);
+    let placed: Vec<(String, &Record)> =
+        records.iter().map(|record| (record.place(), record)).collect();
+    let mut undone: BTreeSet<&str> = BTreeSet::new();
+    for (place, _) in placed.iter().rev() {
+        if undone.insert(place) {
+            let of_place = placed.iter().filter(|(other, _)| other == place);
+            undo_place(root, &of_place.map(|(_, record)| *record).collect::<Vec<_>>(), report);
         }
-    }
-    for path in paths {
-        let of_path: Vec<&Record> = records.iter().filter(|record| record.path == path).collect();
-        undo_path(root, path, &of_path, report);
     }
 }
 
-fn undo_path(root: &Root, path: &str, records: &[&Record], report: &mut Report) {
+fn undo_place(root: &Root, records: &[&Record], report: &mut Report) {
+    let Some(first) = records.first() else { return };
+    let path = first.path.as_str();
     if !root.exists(above(path)) {
         // The file disappeared with its directory, as the files of control groups and drivers do. A
         // directory made again has the kernel's own values.
         return;
     }
-    match records.first().map(|record| &record.change) {
-        None => {}
-        Some(Change::File { before, .. }) => undo_file(root, path, before, records, report),
-        Some(Change::Group { members }) => undo_group(root, path, members, report),
-        Some(Change::Controller { name }) => undo_controller(root, path, name, report),
-        Some(Change::ByOther { rest }) => undo_by_other(root, path, rest, report),
+    match &first.change {
+        Change::File { before, .. } => undo_file(root, path, before, records, report),
+        Change::Group { members } => undo_group(root, path, members, report),
+        Change::Controller { name } => undo_controller(root, path, name, report),
+        Change::ByOther { rest } => undo_by_other(root, path, rest, report),
+        Change::Register { register, before, .. } => {
+            let undone = undo_register(root, path, *register, *before, records, report);
+            if let Err(error) = undone {
+                let (path, wanted) = (first.place(), format!("{before:#x}"));
+                report.failed.push(Failed { path, wanted, why: explain(&error) });
+            }
+        }
     }
+}
+
+/// Gives a register its value before, if it holds one that was written.
+fn undo_register(
+    root: &Root,
+    path: &str,
+    register: u32,
+    before: u64,
+    records: &[&Record],
+    report: &mut Report,
+) -> Result<(), RootError> {
+    let found = msr::read(root, path, register)?;
+    let is_ours = |record: &&Record| matches!(record.change, Change::Register { written, .. } if written == found);
+    let place = format!("{path} {register:#x}");
+    if found != before && !records.iter().any(is_ours) {
+        let (before, found) = (format!("{before:#x}"), format!("{found:#x}"));
+        report.left.push(Left { path: place, before, found });
+    } else if found != before {
+        msr::write(root, path, register, before)?;
+        let (from, to) = (format!("{found:#x}"), format!("{before:#x}"));
+        report.restored.push(Restored { path: place, from, to });
+    }
+    Ok(())
 }
 
 fn undo_file(root: &Root, path: &str, before: &str, records: &[&Record], report: &mut Report) {

@@ -13,7 +13,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, ResolveFlags};
 
 /// Opens `path` below `directory`; the directory `/` is the real machine.
 pub(super) fn open(directory: &Path, path: &str, flags: OFlags, mode: Mode) -> io::Result<File> {
@@ -87,6 +87,12 @@ pub(super) fn remove(directory: &Path, path: &str, is_directory: bool) -> io::Re
     let (above, name) = parent(directory, path)?;
     let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
     Ok(rustix::fs::unlinkat(above, name, flags)?)
+}
+
+/// Gives the file `path` another name in its directory, which no file there has yet.
+pub(super) fn rename(directory: &Path, path: &str, name: &str) -> io::Result<()> {
+    let (above, before) = parent(directory, path)?;
+    Ok(rustix::fs::renameat_with(&above, before, &above, name, RenameFlags::NOREPLACE)?)
 }
 
 /// The names in the directory `path`, in no particular order. Omits names that are not UTF-8.

@@ -452,6 +452,36 @@ fn says_so_where_the_kernel_refuses_or_ignores_a_value() {
 }
 
 #[test]
+#[expect(clippy::print_stdout, reason = "a test that cannot run here says so")]
+fn a_register_is_on_record_before_it_is_written() {
+    // Both devices read as zeros; one refuses what is written, the other ignores it.
+    let machine = Machine::new("//- /run/.keep\n");
+    let root = &machine.root;
+    let (kind, mode) =
+        (rustix::fs::FileType::CharacterDevice, rustix::fs::Mode::from_raw_mode(0o600));
+    for (path, minor) in [("/full", 7), ("/zero", 5)] {
+        let device = rustix::fs::makedev(1, minor);
+        let made = rustix::fs::mknodat(rustix::fs::CWD, root.path(path), kind, mode, device);
+        if made.is_err() || root.read_at(path, 0, &mut [0]).is_err() {
+            println!("SKIPPED: no device can be made here");
+            return;
+        }
+    }
+    let (mut journal, _) = Journal::open(root).expect("a journal");
+    let refused = journal.change_register("/full", 0x199, 1);
+    assert!(matches!(refused, Err(JournalError::Change(_))), "{refused:?}");
+    assert_eq!(pending(root)[0].paths, ["/full 0x199"]);
+    match journal.change_register("/zero", 0x199, 0x2200) {
+        Err(JournalError::NotTaken { path, written, found }) => {
+            assert_eq!([&*path, &*written, &*found], ["/zero 0x199", "0x2200", "0x0"]);
+        }
+        other => panic!("expected a refusal, found {other:?}"),
+    }
+    drop(journal);
+    assert_eq!(root.list("/run/dimmer").expect("the directory"), ["lock"]);
+}
+
+#[test]
 fn needs_no_permission_where_nothing_is_on_record() {
     let machine = Machine::new("//- /run/.keep\n");
     assert!(restore(&machine.root, OfLive::Leave).expect("looked").is_empty());

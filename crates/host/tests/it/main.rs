@@ -8,6 +8,7 @@ mod fixture;
 mod garbage;
 mod journal;
 mod live;
+mod pstate;
 mod specialisation;
 mod survey;
 mod topology;

@@ -66,6 +66,8 @@ fn finds_everything_on_a_skylake_server_as_root() {
             + cpuid-faulting: cpuid_fault in /proc/cpuinfo
             + msr: /dev/cpu/0/msr readable, opens for writing
             + msr-safe: /dev/cpu/0/msr_safe readable, limited by /dev/cpu/msr_allowlist
+            - p-states: /dev/cpu/0/msr does not answer for register 0xce: failed to fill whole buffer
+                -> in a virtual machine only the host has it: use bare metal
             + cpufreq: cpu 0-3: intel_pstate, governor performance, hardware 1000-3700 MHz, allowed 1000-3700 MHz, writable
             + intel-pstate: mode active
             . amd-pstate: no AMD processor
@@ -120,6 +122,8 @@ fn says_why_a_cloud_machine_has_nothing() {
                 -> as root: modprobe msr
             - msr-safe: no /dev/cpu/msr_allowlist: the module msr-safe is not loaded
                 -> have the administrator load msr-safe with an allow list
+            - p-states: no /dev/cpu/0/msr: the kernel has no msr driver loaded
+                -> as root: modprobe msr
             - cpufreq: no policy under /sys/devices/system/cpu/cpufreq
                 -> only the host can: use bare metal where it matters; measuring by timing works here
             - intel-pstate: no /sys/devices/system/cpu/intel_pstate/status
@@ -190,6 +194,8 @@ fn finds_the_old_cpusets_on_a_zen_5_guest() {
                 -> as root: modprobe msr
             - msr-safe: no /dev/cpu/msr_allowlist: the module msr-safe is not loaded
                 -> have the administrator load msr-safe with an allow list
+            - p-states: no /dev/cpu/0/msr: the kernel has no msr driver loaded
+                -> as root: modprobe msr
             - cpufreq: no policy under /sys/devices/system/cpu/cpufreq
                 -> only the host can: use bare metal where it matters; measuring by timing works here
             . intel-pstate: no Intel processor
@@ -253,6 +259,8 @@ fn names_the_missing_permissions_on_a_desktop() {
                 -> run as root, or give read permission on /dev/cpu/*/msr and CAP_SYS_RAWIO
             - msr-safe: no /dev/cpu/msr_allowlist: the module msr-safe is not loaded
                 -> have the administrator load msr-safe with an allow list
+            - p-states: no permission to read /dev/cpu/0/msr
+                -> run as root, or give read permission on /dev/cpu/*/msr and CAP_SYS_RAWIO
             + cpufreq: cpu 0-1: intel_pstate, governor powersave, hardware 800-4800 MHz, allowed 800-4800 MHz, read-only for this user; cpu 2: intel_pstate, governor powersave, hardware 800-3600 MHz, allowed 800-3600 MHz, read-only for this user
             + intel-pstate: mode active
             . amd-pstate: no AMD processor

@@ -21,6 +21,8 @@ pub enum Use {
     Dedicate,
     /// `dimmer specialise`.
     Specialise,
+    /// `dimmer pstate`.
+    Pstate,
     /// `dimmerd`.
     Daemon,
     /// `dimmer sim`.
@@ -54,7 +56,7 @@ const MOVING_CPUS: usize = 2;
 
 impl Use {
     /// All uses, in the order in which they are shown.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Probe,
         Self::Scan,
         Self::Observe,
@@ -63,6 +65,7 @@ impl Use {
         Self::Migrate,
         Self::Dedicate,
         Self::Specialise,
+        Self::Pstate,
         Self::Daemon,
         Self::Sim,
     ];
@@ -78,6 +81,7 @@ impl Use {
             Self::Migrate => "migrate",
             Self::Dedicate => "dedicate",
             Self::Specialise => "specialise",
+            Self::Pstate => "pstate",
             Self::Daemon => "daemon",
             Self::Sim => "sim",
         }
@@ -131,6 +135,7 @@ impl Use {
                     "experimental; by the module alone (--affinity)",
                 ),
             },
+            Self::Pstate => needs(lacks("p-states"), "experimental; by registers"),
             Self::Daemon => match (one_cpu, lacks("pmu")) {
                 (Some(why), _) => (Verdict::No, why),
                 (None, Some(_)) => (
