@@ -25,6 +25,10 @@ PARTS := $(subst ., ,$(VERSION))
 SERIES := $(firstword $(PARTS))$(if $(filter 0,$(firstword $(PARTS))),.$(word 2,$(PARTS)))
 SONAME := libdimmer.so.$(SERIES)
 FACE := crates/libdimmer
+# The libraries for marks between phases: the packages, and the files. The loader finds libswp.so in the folders of the other two.
+MARKS := swp swp-migrate swp-dummy ultmigration ultmigration-dummy
+MARK_FILES := $(patsubst %,lib%.so,$(subst -,_,$(MARKS)))
+MARK_HEADERS := swp.h ultmigration.h
 FILLED = sed -e 's|@PREFIX@|$(abspath $(PREFIX))|' -e 's|@SYSCONFDIR@|$(SYSCONFDIR)|' -e 's|@VERSION@|$(VERSION)|'
 TO = $(DESTDIR)$(abspath $(PREFIX))
 
@@ -60,7 +64,7 @@ torture: build
 
 build:
 	@./ci/prerequisites.sh
-	cargo build --release --locked --package dimmer-cli --package dimmer-preload --package dimmer-c --package dimmer-daemon
+	cargo build --release --locked --package dimmer-cli --package dimmer-preload --package dimmer-c --package dimmer-daemon $(MARKS:%=--package dimmer-%)
 
 install: build
 	@$(MAKE) --no-print-directory install-dimmer install-library install-daemon
@@ -88,6 +92,11 @@ install-library:
 	install -d $(TO)/lib/pkgconfig
 	$(FILLED) $(FACE)/package/dimmer.pc.in > $(TO)/lib/pkgconfig/dimmer.pc
 	install -D --mode=644 --target-directory=$(TO)/lib/cmake/dimmer $(FACE)/package/dimmer-config.cmake
+	install -D --mode=644 --target-directory=$(TO)/include $(MARK_HEADERS:%=crates/marks/include/%)
+	install -D --mode=755 --target-directory=$(TO)/lib $(MARK_FILES:%=$(LIBRARIES)/%)
+	install -d $(TO)/lib/dimmer/swp-migrate $(TO)/lib/dimmer/swp-dummy
+	ln -sf ../../libswp_migrate.so $(TO)/lib/dimmer/swp-migrate/libswp.so
+	ln -sf ../../libswp_dummy.so $(TO)/lib/dimmer/swp-dummy/libswp.so
 	$(FILLED) $(FACE)/package/dimmer-config-version.cmake.in > $(TO)/lib/cmake/dimmer/dimmer-config-version.cmake
 
 # What the above installs, and the directories that are Dimmer's alone; a configuration that somebody has changed stays.
@@ -96,7 +105,9 @@ uninstall:
 	rm -f $(TO)/include/dimmer.h $(TO)/include/dimmer.hpp
 	rm -f $(TO)/lib/$(SHARED) $(TO)/lib/$(SONAME) $(TO)/lib/libdimmer.so $(TO)/lib/libdimmer.a $(TO)/lib/pkgconfig/dimmer.pc
 	rm -f $(TO)/lib/cmake/dimmer/dimmer-config.cmake $(TO)/lib/cmake/dimmer/dimmer-config-version.cmake
+	rm -f $(MARK_HEADERS:%=$(TO)/include/%) $(MARK_FILES:%=$(TO)/lib/%)
+	rm -f $(TO)/lib/dimmer/swp-migrate/libswp.so $(TO)/lib/dimmer/swp-dummy/libswp.so
 	rm -f $(TO)/lib/systemd/system/dimmerd.service $(TO)/lib/systemd/system/dimmerd.socket $(TO)/share/doc/dimmer/dimmerd.md
 	! cmp -s crates/daemon/package/dimmerd.toml $(DESTDIR)$(SYSCONFDIR)/dimmer/dimmerd.toml || \
 		rm -f $(DESTDIR)$(SYSCONFDIR)/dimmer/dimmerd.toml
-	rmdir $(TO)/lib/dimmer $(TO)/lib/cmake/dimmer $(TO)/share/doc/dimmer $(DESTDIR)$(SYSCONFDIR)/dimmer 2>/dev/null || true
+	rmdir $(TO)/lib/dimmer/swp-migrate $(TO)/lib/dimmer/swp-dummy $(TO)/lib/dimmer $(TO)/lib/cmake/dimmer $(TO)/share/doc/dimmer $(DESTDIR)$(SYSCONFDIR)/dimmer 2>/dev/null || true

@@ -59,3 +59,4 @@ pub mod turbo;
 pub mod unavailable;
 pub mod uprobes;
 pub mod usage;
+pub mod user_counters;

@@ -340,7 +340,8 @@ fn times(data: &GroupData) -> (Nanos, Nanos) {
     (span(data.time_enabled()), span(data.time_running()))
 }
 
-fn refused(root: &Root, what: &str, error: &io::Error) -> Unavailable {
+/// Why a counter could not be opened.
+pub(crate) fn refused(root: &Root, what: &str, error: &io::Error) -> Unavailable {
     let (why, remedy) = match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => (
             format!(

@@ -38,10 +38,16 @@
     })
 #endif
 
+/**
+ * A mark of this function and line: `dimmer_mark();`. See dimmer_mark_at().
+ */
+#define dimmer_mark() dimmer_mark_at(__func__, __FILE__ ":" DIMMER_APPLY_(DIMMER_TEXT_, __LINE__, 0))
+
 #else /* With DIMMER_DISABLE, the macros are what the program was without them. Sites may stay defined. */
 
 #define DIMMER_REGION(name) ((void)0)
 #define DIMMER_EXEC(...) DIMMER_CALL_(__VA_ARGS__)
+#define dimmer_mark() ((void)0)
 
 #endif
 

@@ -11,6 +11,7 @@ mod call;
 use std::ffi::{c_char, c_void};
 
 use call::{Call, contained, errno, set_errno};
+use dimmer_marks::{Place, measuring};
 use dimmer_runtime::{Decision, Entered, Site};
 
 /// A function to call on a dedicated core.
@@ -164,6 +165,21 @@ pub extern "C" fn dimmer_decide(site: &'static Site, decision: Where) {
 #[unsafe(no_mangle)]
 pub extern "C" fn dimmer_metric(amount: u64) {
     contained(|| dimmer_runtime::metric(amount));
+}
+
+/// Passes a mark of this function at this position; dimmer_mark() calls it. `position` may be NULL.
+///
+/// If the environment variable DIMMER_MARKS names a file, what runs from each mark to the next one
+/// of its thread is measured, and added to the file when the process ends (docs/phases.md).
+/// Otherwise it does nothing. Any thread may call this; in a signal handler that has interrupted a
+/// mark, it does not count. A mark that is measured costs some 20 ns. The first one of a thread
+/// allocates, and so does each new one, and one whose texts are no constants.
+///
+/// # Safety
+/// Both texts end with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dimmer_mark_at(function: *const c_char, position: *const c_char) {
+    contained(|| measuring::pass_started(&Place::C(function, position)));
 }
 
 /// Measurements of a site so far.

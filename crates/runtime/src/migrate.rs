@@ -354,8 +354,10 @@ impl<'a> Migration<'a> {
         Some(OnWorker { lane: lane.cast(), worker: worker.cast() })
     }
 
-    /// Brings the thread home, if it is away.
-    pub(crate) fn go_home(&self) {
+    /// Brings the thread home, if it is away: for callers that have leaked the result of
+    /// [`Self::go`], to return home from another function.
+    #[inline(always)]
+    pub fn go_home(&self) {
         if let Some(on_worker) = self.migrated.get() {
             on_worker.go_home();
             self.migrated.set(None);

@@ -12,12 +12,12 @@ use crate::tree::Problem;
 
 /// The dependencies of each crate within the workspace. A new crate or a new edge is a change of
 /// the architecture and starts in ARCHITECTURE.md.
-const EDGES: [(&str, &[&str]); 21] = [
+const EDGES: [(&str, &[&str]); 27] = [
     (
         "dimmer-bench",
         &["dimmer-host", "dimmer-probe", "dimmer-processor", "dimmer-protocol", "dimmer-runtime"],
     ),
-    ("dimmer-c", &["dimmer-runtime"]),
+    ("dimmer-c", &["dimmer-marks", "dimmer-runtime"]),
     (
         "dimmer-cli",
         &[
@@ -67,6 +67,10 @@ const EDGES: [(&str, &[&str]); 21] = [
             "dimmer-scan",
         ],
     ),
+    (
+        "dimmer-marks",
+        &["dimmer-host", "dimmer-policy", "dimmer-processor", "dimmer-protocol", "dimmer-runtime"],
+    ),
     ("dimmer-narrow", &[]),
     ("dimmer-observe", &["dimmer-hook", "dimmer-host", "dimmer-processor"]),
     ("dimmer-policy", &["dimmer-processor"]),
@@ -105,6 +109,11 @@ const EDGES: [(&str, &[&str]); 21] = [
     ("dimmer-runtime", &["dimmer-host", "dimmer-policy", "dimmer-processor", "dimmer-protocol"]),
     ("dimmer-scan", &["dimmer-processor"]),
     ("dimmer-sim", &["dimmer-policy", "dimmer-processor"]),
+    ("dimmer-swp", &["dimmer-marks"]),
+    ("dimmer-swp-dummy", &[]),
+    ("dimmer-swp-migrate", &["dimmer-marks"]),
+    ("dimmer-ultmigration", &["dimmer-marks"]),
+    ("dimmer-ultmigration-dummy", &[]),
     ("dimmer-validate", &["dimmer-policy", "dimmer-processor", "dimmer-sim"]),
     ("dimmer-watch", &["dimmer-host", "dimmer-policy", "dimmer-processor", "dimmer-protocol"]),
     ("xtask", &[]),

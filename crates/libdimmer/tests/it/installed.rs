@@ -151,6 +151,10 @@ fn what_is_installed_lies_below_the_prefix_and_can_be_removed() {
     for name in names {
         std::fs::write(built.join(name), "").unwrap();
     }
+    for package in MARKS {
+        let name = package.replace("dimmer-", "lib").replace('-', "_");
+        std::fs::write(built.join(format!("{name}.so")), "").unwrap();
+    }
     let file = |variable: &str, name: &str| format!("{variable}={}", built.join(name).display());
     let run = |goals: &[&str], directories: &[String]| {
         let mut run = make();
@@ -164,7 +168,14 @@ fn what_is_installed_lies_below_the_prefix_and_can_be_removed() {
     run(&goals, &own);
     let installed = files(&home);
     let has = |installed: &[PathBuf], name: &str| installed.contains(&name.into());
-    for name in ["bin/dimmer", "include/dimmer.h", "etc/dimmer/dimmerd.toml"] {
+    for name in [
+        "bin/dimmer",
+        "include/dimmer.h",
+        "include/swp.h",
+        "lib/libultmigration.so",
+        "lib/dimmer/swp-migrate/libswp.so",
+        "etc/dimmer/dimmerd.toml",
+    ] {
         assert!(has(&installed, name), "{name}: {installed:?}");
     }
     let unit = std::fs::read_to_string(home.join("lib/systemd/system/dimmerd.service")).unwrap();

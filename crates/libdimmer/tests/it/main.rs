@@ -11,6 +11,15 @@ use tempfile::TempDir;
 
 const FOLDER: &str = env!("CARGO_MANIFEST_DIR");
 
+/// The libraries for marks, which are installed with this one.
+const MARKS: [&str; 5] = [
+    "dimmer-swp",
+    "dimmer-swp-migrate",
+    "dimmer-swp-dummy",
+    "dimmer-ultmigration",
+    "dimmer-ultmigration-dummy",
+];
+
 /// Options for every program: one that includes the header must get no warnings from it.
 const STRICT: [&str; 7] =
     ["-O2", "-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Werror"];
@@ -58,6 +67,7 @@ fn installed() -> &'static Path {
         // Cargo builds libraries of this kind only on request.
         let mut build = Command::new(env!("CARGO"));
         build.args(["build", "--package", "dimmer-c", "--offline"]).args(release);
+        build.args(MARKS.iter().flat_map(|package| ["--package", package]));
         build.arg("--target-dir").arg(built.parent().unwrap());
         succeed(build.current_dir(FOLDER));
         let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join("installed");
@@ -203,6 +213,29 @@ fn exceptions_pass_regions_and_come_home() {
 #[test]
 fn threads_may_enter_and_end_in_regions_of_any_function() {
     check("threads.cpp", Link::Shared, &["make", "c++"], "8 6 3 4\n");
+}
+
+#[test]
+fn marks_are_measured_if_a_file_is_named() {
+    if !have(&["make", "cc", "c++"]) {
+        return;
+    }
+    for (source, link) in
+        [("marks.c", Link::Shared), ("marks.c", Link::Static), ("marks.cpp", Link::Shared)]
+    {
+        let program = compile_as(source, link, &["-pthread"]);
+        assert_eq!(program.run(&[]), ("served\n".to_owned(), String::new()));
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("graph");
+        let printed = program.run(&[("DIMMER_MARKS", file.to_str().unwrap())]).0;
+        assert_eq!(printed, "served\n");
+        let graph = std::fs::read_to_string(file).unwrap();
+        let edges: Vec<&str> = graph.lines().filter(|line| line.contains(" -> ")).collect();
+        assert_eq!(edges.len(), 2, "{graph}");
+        assert!(edges[0].starts_with("parse ["), "{graph}");
+        assert!(edges[0].contains("examples/marks.c:10] -> serve ["), "{graph}");
+        assert!(graph.contains("calls = 30\n") && graph.contains("calls = 27\n"), "{graph}");
+    }
 }
 
 /// All policies that this machine allows, with the cores that they take.

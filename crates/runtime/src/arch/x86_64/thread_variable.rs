@@ -6,6 +6,7 @@
 ///
 /// The compiler must not keep the address across a migration, since other storage may be in use
 /// then. Therefore the assembly is not declared `pure`.
+#[macro_export]
 macro_rules! of_thread {
     ($(#[$meta:meta])* $visibility:vis fn $name:ident() -> $type:ty, $symbol:literal;) => {
         #[cfg(not(miri))]

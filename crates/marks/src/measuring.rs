@@ -1,0 +1,294 @@
+//! Measuring: calls, time and counts of each edge, of all threads (paper 004 §4.1).
+//!
+//! A *session* lasts from [`start`] to [`end`], or to the process's end. Each thread that passes a
+//! mark in it has a recorder of its own; the graphs of all are summed up at the end. A mark takes
+//! no lock and makes no system call, except where it is new to the thread.
+//!
+//! A child of fork(2) has a session of its own, which starts with no counts.
+
+use std::cell::Cell;
+use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+
+use dimmer_policy::phases::{Counters, Graph, Mark};
+use dimmer_runtime::calls::KeepErrno;
+use dimmer_runtime::of_thread;
+
+use crate::message;
+use crate::names::{Names, Place};
+use crate::output::Output;
+use crate::recorder::{self, Recorder, Shared};
+use crate::source::Machine;
+
+/// A recorder of the machine.
+type Record = Shared<Machine>;
+
+/// A measurement. Never freed: a thread may be in the middle of a mark when it ends.
+#[derive(Debug)]
+struct Session {
+    /// The library's name in messages.
+    library: &'static str,
+    output: Output,
+    /// What a mark costs.
+    overhead: Counters,
+    names: Mutex<Names>,
+    /// The recorders of all threads that have not ended.
+    records: Mutex<Vec<Arc<Record>>>,
+    /// The sum of the threads that have ended.
+    ended: Mutex<Graph>,
+}
+
+/// The session, if there is one.
+static SESSION: AtomicPtr<Session> = AtomicPtr::new(null_mut());
+
+/// A thread's part of a session.
+struct OfThread {
+    /// The session that the thread has joined; null before the first one.
+    session: Cell<*const Session>,
+    /// From [`Arc::into_raw`]; null without a session.
+    record: Cell<*const Record>,
+    /// Whether the thread is joining a session, or leaving one, or has ended.
+    is_busy: Cell<bool>,
+}
+
+of_thread! {
+    fn of_thread() -> OfThread, "dimmer_marks_measuring";
+}
+
+thread_local! {
+    static END: EndOfThread = const { EndOfThread };
+}
+
+/// Adds the thread's graph to the session when the thread ends.
+struct EndOfThread;
+
+impl Drop for EndOfThread {
+    fn drop(&mut self) {
+        of_thread().is_busy.set(true);
+        leave();
+    }
+}
+
+/// Locks, also if a thread has panicked with the lock.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Starts a session. Without counters it measures calls and times, and prints the reason once. A
+/// session that is under way ends first.
+///
+/// * `library`: the library's name in messages.
+pub fn start(library: &'static str, output: Output) {
+    static PREPARED: Once = Once::new();
+    static NO_COUNTERS: message::Once = message::Once::new();
+    let _errno = KeepErrno::new();
+    if is_started() {
+        finish();
+    }
+    PREPARED.call_once(|| {
+        // SAFETY: the handler takes no arguments, and the library stays loaded.
+        unsafe { libc::atexit(at_exit) };
+        // SAFETY: likewise.
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    });
+    if let Some(missing) = Machine::open().1 {
+        NO_COUNTERS.print(library, || {
+            format!(
+                "marks are measured by calls and time alone, without instructions, cycles, L2 \
+                 latency and L3 misses: {}",
+                missing.why
+            )
+        });
+    }
+    begin(library, output.clone(), Counters::default());
+    begin(library, output, overhead());
+}
+
+/// What a mark costs in the session that has just begun.
+fn overhead() -> Counters {
+    let place = Place::Rust("overhead", "");
+    let spent = || {
+        // SAFETY: null, or valid until the thread leaves the session.
+        let record = unsafe { of_thread().record.get().as_ref() }?;
+        record.with(Recorder::spent)?
+    };
+    recorder::overhead(|| _ = pass(&place), spent)
+}
+
+fn begin(library: &'static str, output: Output, overhead: Counters) {
+    let (names, records, ended) = Default::default();
+    let session = Session { library, output, overhead, names, records, ended };
+    // Ordering: Release pairs with the loads of `SESSION`.
+    SESSION.store(Box::into_raw(Box::new(session)), Ordering::Release);
+}
+
+/// Whether a session is under way.
+#[must_use]
+pub fn is_started() -> bool {
+    session().is_some()
+}
+
+#[inline]
+fn session() -> Option<&'static Session> {
+    // Ordering: pairs with the store in `begin`.
+    // SAFETY: null, or never freed.
+    unsafe { SESSION.load(Ordering::Acquire).as_ref() }
+}
+
+/// Passes a mark. Returns false if no session is under way. A mark in a signal handler that has
+/// interrupted another mark of its thread does not count.
+///
+/// # Cost
+/// Some 20 ns; the first time in a thread, some microseconds, and it allocates.
+#[inline]
+pub fn pass(place: &Place) -> bool {
+    let Some(session) = session() else { return false };
+    let own = of_thread();
+    if std::ptr::eq(own.session.get(), session) {
+        own.pass(session, place);
+    } else {
+        join(session, place);
+    }
+    true
+}
+
+impl OfThread {
+    /// Passes a mark in the session that the thread has joined.
+    #[inline]
+    fn pass(&self, session: &Session, place: &Place) {
+        // SAFETY: valid until the thread leaves the session.
+        let record = unsafe { &*self.record.get() };
+        let number = || {
+            let _errno = KeepErrno::new();
+            (lock(&session.names).id(place.mark()), place.is_constant())
+        };
+        record.with(|recorder| recorder.pass(place.key(), number));
+    }
+}
+
+/// Passes a mark, or prints once that it does not count because no session is under way.
+#[inline]
+pub fn pass_in_session(library: &str, place: &Place) {
+    if !pass(place) {
+        message::outside(library, place);
+    }
+}
+
+/// Passes a mark if the environment asks for that (`DIMMER_MARKS`): starts a session at the first
+/// mark of the process.
+#[inline]
+pub fn pass_started(place: &Place) {
+    static ASKED: Once = Once::new();
+    if !pass(place) && !ASKED.is_completed() {
+        ASKED.call_once(|| {
+            if let Some(output) = Output::from_environment() {
+                start("dimmer", output);
+            }
+        });
+        pass(place);
+    }
+}
+
+/// The thread's first mark in a session.
+#[cold]
+fn join(session: &'static Session, place: &Place) {
+    let _errno = KeepErrno::new();
+    // A thread whose storage is gone already has ended.
+    if of_thread().is_busy.replace(true) || END.try_with(|_| ()).is_err() {
+        return;
+    }
+    // What is left of an earlier session has been summed up, or belongs to the parent.
+    forget();
+    let record = Arc::new(Shared::new(Recorder::new(Machine::open().0, session.overhead)));
+    lock(&session.records).push(Arc::clone(&record));
+    let own = of_thread();
+    own.record.set(Arc::into_raw(record));
+    own.session.set(session);
+    own.is_busy.set(false);
+    own.pass(session, place);
+}
+
+/// Takes the calling thread's recorder out of its session.
+fn forget() -> Option<Arc<Record>> {
+    let own = of_thread();
+    own.session.set(null());
+    let record = own.record.replace(null());
+    // SAFETY: from `Arc::into_raw`, and used once, because `record` no longer has it.
+    (!record.is_null()).then(|| unsafe { Arc::from_raw(record) })
+}
+
+/// Adds the calling thread's graph to its session.
+fn leave() {
+    let joined = of_thread().session.get();
+    let (Some(record), Some(session)) = (forget(), session()) else { return };
+    if !std::ptr::eq(session, joined) {
+        return;
+    }
+    let mut records = lock(&session.records);
+    let count = records.len();
+    records.retain(|other| !Arc::ptr_eq(other, &record));
+    // Otherwise the session has ended, with this thread's graph.
+    if records.len() < count {
+        let marks = lock(&session.names).marks().to_vec();
+        if let Some(graph) = record.with(|recorder| recorder.graph(&marks)) {
+            lock(&session.ended).merge(&graph);
+        }
+    }
+}
+
+/// Ends the session: passes the mark `last` and writes the graph of all threads. Marks that other
+/// threads pass later are not measured. Returns false if there is no session.
+pub fn end(last: &Place) -> bool {
+    let _errno = KeepErrno::new();
+    pass(last) && finish().is_some()
+}
+
+/// Ends the session and writes its graph.
+fn finish() -> Option<()> {
+    // Ordering: Acquire as in `session`. A thread that is in a mark now may still complete it.
+    // SAFETY: null, or never freed.
+    let session = unsafe { SESSION.swap(null_mut(), Ordering::Acquire).as_ref() }?;
+    let graph = session.graph();
+    if let Err(error) = session.output.write(&graph) {
+        message::print(session.library, error);
+    }
+    Some(())
+}
+
+impl Session {
+    /// The sum of all threads.
+    fn graph(&self) -> Graph {
+        let records = std::mem::take(&mut *lock(&self.records));
+        let marks: Vec<Mark> = lock(&self.names).marks().to_vec();
+        let mut graph = lock(&self.ended).clone();
+        let own = of_thread().record.get();
+        for record in records {
+            // The calling thread does not wait for itself: a handler may have interrupted a mark.
+            let is_own = own == Arc::as_ptr(&record);
+            loop {
+                if let Some(one) = record.with(|recorder| recorder.graph(&marks)) {
+                    graph.merge(&one);
+                    break;
+                }
+                if is_own {
+                    break;
+                }
+                std::thread::yield_now();
+            }
+        }
+        graph
+    }
+}
+
+/// Writes the graph of a program that ends without [`end`].
+extern "C" fn at_exit() {
+    let _ = crate::contained(finish);
+}
+
+/// A child starts again with no counts: those of its parent are the parent's.
+extern "C" fn in_child() {
+    if let Some(session) = session() {
+        begin(session.library, session.output.clone(), session.overhead);
+    }
+}
