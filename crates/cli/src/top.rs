@@ -1,14 +1,5 @@
 //! `dimmer top`: shows what the policy server does, as a live screen, as a table, or as JSON.
 
-mod history;
-mod plain;
-mod rows;
-mod screen;
-#[cfg(test)]
-mod tests;
-mod view;
-mod words;
-
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -19,6 +10,8 @@ use anyhow::Context;
 use dimmer_host::cpufreq;
 use dimmer_host::interrupt::Interrupt;
 use dimmer_host::root::Root;
+use dimmer_top::view::{News, View, Wish};
+use dimmer_top::{plain, rows, screen};
 use dimmer_watch::state::State;
 use dimmer_watch::watch::{Watch, WatchError};
 use ratatui::DefaultTerminal;
@@ -27,7 +20,6 @@ use rustix::event::{PollFd, PollFlags};
 
 use crate::args;
 use crate::output;
-use view::{News, View, Wish};
 
 /// Longest delay before a key or a new state is handled.
 const TICK: Duration = Duration::from_millis(100);

@@ -18,7 +18,12 @@ const DECISION: u16 = 14;
 pub(super) const MOST_REGIONS: usize = 16;
 
 /// A state as text, with rates since `before`.
-pub(super) fn render(
+///
+/// * `socket`: the server's socket.
+/// * `clocks`: the clocks of those CPUs for which the machine reports them.
+/// * `rows`: the rows of the state in the order of the text, which shows the first 16 of each
+///   program.
+pub fn render(
     state: &State,
     before: Option<&State>,
     socket: &str,

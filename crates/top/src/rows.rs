@@ -10,7 +10,7 @@ pub(super) type Key = (u64, Option<usize>);
 
 /// A marked region of a running program.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Row {
+pub struct Row {
     pub(super) key: Key,
     /// The program's process.
     pub(super) pid: i32,
@@ -104,7 +104,7 @@ impl Sort {
 /// One row for each region, in the server's order. Rates and moved shares cover the time since
 /// `before`, if that is a state of the same server with the same region. Otherwise the rate is the
 /// server's own latest one, and the moved share covers the time since the program's start.
-pub(super) fn rows(state: &State, before: Option<&State>) -> Vec<Row> {
+pub fn rows(state: &State, before: Option<&State>) -> Vec<Row> {
     let before = before.filter(|before| is_same_server(before, state));
     let seconds = before.map_or(0.0, |before| state.up_s - before.up_s);
     let known: BTreeMap<u64, &Client> = before

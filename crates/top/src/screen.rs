@@ -39,7 +39,8 @@ fn alarm() -> Style {
     Style::new().fg(Color::Red).add_modifier(Modifier::BOLD)
 }
 
-pub(super) fn draw(view: &mut View, frame: &mut Frame<'_>) {
+/// Draws a view over the whole frame.
+pub fn draw(view: &mut View, frame: &mut Frame<'_>) {
     let area = frame.area();
     render(view, area, frame.buffer_mut());
 }

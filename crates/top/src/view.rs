@@ -16,7 +16,7 @@ const NEWS_S: f64 = 60.0;
 
 /// The result of asking the server.
 #[derive(Debug)]
-pub(super) enum News {
+pub enum News {
     /// The state, and the clocks of those CPUs for which the machine reports them.
     State(Box<State>, Vec<(CpuId, KiloHertz)>),
     /// The reason why there is no state.
@@ -25,7 +25,7 @@ pub(super) enum News {
 
 /// What a key requests beyond the content of the screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wish {
+pub enum Wish {
     /// To continue.
     On,
     /// To end.
@@ -36,7 +36,7 @@ pub(super) enum Wish {
 
 /// What the screen shows.
 #[derive(Debug)]
-pub(super) struct View {
+pub struct View {
     /// The server's socket.
     pub(super) socket: String,
     /// Time between two states (s).
@@ -63,7 +63,8 @@ pub(super) struct View {
 }
 
 impl View {
-    pub(super) fn new(socket: String, interval_s: f64, state: State) -> Self {
+    /// The view of the first state. `interval_s` is the time between two states (s).
+    pub fn new(socket: String, interval_s: f64, state: State) -> Self {
         let mut view = Self {
             socket,
             interval_s,
@@ -86,7 +87,7 @@ impl View {
     }
 
     /// Takes a new state, unless the screen is paused.
-    pub(super) fn take(&mut self, news: News) {
+    pub fn take(&mut self, news: News) {
         if self.is_paused {
             return;
         }
@@ -139,7 +140,7 @@ impl View {
     }
 
     /// Does what a key requests.
-    pub(super) fn press(&mut self, key: KeyEvent) -> Wish {
+    pub fn press(&mut self, key: KeyEvent) -> Wish {
         if key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL) {
             return Wish::Interrupt;
         }
