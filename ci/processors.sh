@@ -68,11 +68,19 @@ status=0
 printf '%s\n' "$@" | DIMMER_GUEST_FILES=$files xargs -P "$(nproc)" -I {} sh -c '
     DIMMER_GUEST_CPU={} ci/guest.sh ci/guest/processors.sh >"$DIMMER_GUEST_FILES-{}.log" 2>&1
     status=$?
+    echo "$status" >"$DIMMER_GUEST_FILES-{}.status"
     echo "processors: {}: $(tail -n 1 "$DIMMER_GUEST_FILES-{}.log")"
     exit "$status"
 ' || status=1
-for processor; do
-    echo "processors: $processor"
-    cat "$files-$processor.log"
+# What failed is last, where a reader looks first.
+for ends in 0 '[1-9]*'; do
+    for processor; do
+        # shellcheck disable=SC2254 # a pattern on purpose
+        case $(cat "$files-$processor.status") in $ends)
+            echo "processors: $processor"
+            cat "$files-$processor.log"
+            ;;
+        esac
+    done
 done
 exit "$status"

@@ -6,12 +6,41 @@ sed -n 's/^model name\t: /processor: /p' /proc/cpuinfo | head -n 1
 : >/tmp/numbers
 failed=0
 
+# What hangs is given up (s). The slowest take 130 s on a busy machine.
+limit=900
+
+# Where each thread of each process is: in the kernel, and its program counter beside what is mapped there.
+threads() {
+    for process in /proc/[0-9]*; do
+        [ -n "$(tr -d '\0' <"$process/cmdline" 2>/dev/null)" ] || continue
+        echo "process ${process#/proc/}: $(tr '\0' ' ' <"$process/cmdline")"
+        grep -E ' r-xp .*/' "$process/maps"
+        for thread in "$process"/task/[0-9]*; do
+            echo "  thread ${thread##*/}: $(cut -d ' ' -f 3 "$thread/stat") $(cat "$thread/wchan") $(cat "$thread/syscall")"
+        done
+    done 2>/dev/null
+}
+
 # run BINARY ARGUMENT...: the tests that these arguments of the test harness choose.
 run() {
     binary=$1
     shift
-    "/tests/$binary" --test-threads=2 --show-output "$@" >/tmp/log 2>&1
+    "/tests/$binary" --test-threads=2 --show-output "$@" >/tmp/log 2>&1 &
+    tests=$!
+    (
+        sleep "$limit"
+        threads >/tmp/threads
+        kill -9 "$tests"
+    ) &
+    watchdog=$!
+    wait "$tests"
     status=$?
+    kill "$watchdog"
+    if [ -s /tmp/threads ]; then
+        echo "tests of $binary did not end within $limit s; where they were:"
+        cat /tmp/threads
+        : >/tmp/threads
+    fi
     if [ "$status" -ne 0 ]; then
         failed=1
         echo "tests of $binary ended with $status:"

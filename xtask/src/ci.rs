@@ -2,6 +2,7 @@
 //!
 //! All steps run even if one fails, so that one run shows everything that must be fixed.
 
+use std::collections::VecDeque;
 use std::env;
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, Write};
@@ -37,8 +38,9 @@ pub(crate) fn run(root: &Path) -> Result<()> {
             Ok(Outcome::Passed) => "ok".to_owned(),
             Ok(Outcome::Skipped(reason)) => format!("SKIPPED: {reason}"),
             Err(error) => {
-                eprintln!("error: {error:#}");
-                failed.push(name);
+                let error = format!("{error:#}");
+                eprintln!("error: {error}");
+                failed.push(format!("{name}: {error}"));
                 "FAILED".to_owned()
             }
         };
@@ -81,7 +83,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     println!("not part of this: make test-kernel (builds a Linux), make torture");
     println!("{counts}");
     if !failed.is_empty() {
-        bail!("failed: {}", failed.join(", "));
+        bail!("failed:\n{}", failed.join("\n"));
     }
     Ok(())
 }
@@ -185,6 +187,10 @@ fn test(command: &mut Command, log: &mut dyn Write) -> Result<(Result<Outcome>, 
     Ok((outcome, reader.finish()))
 }
 
+/// So many of the last lines of a script that failed are shown once more: enough to see in which
+/// part it was.
+const LAST_LINES: usize = 20;
+
 /// Runs a script that needs a machine of its own, if one is available. Passes on what it prints,
 /// and reads the tests in it.
 fn guest(root: &Path, script: &str, log: &mut dyn Write) -> Result<(Result<Outcome>, Counts)> {
@@ -192,18 +198,24 @@ fn guest(root: &Path, script: &str, log: &mut dyn Write) -> Result<(Result<Outco
     command.arg(script).current_dir(root).env("DIMMER_BUILT", "1").stdout(Stdio::piped());
     let mut child = command.spawn().context("cannot start a shell")?;
     let mut skipped = None;
+    let mut last = VecDeque::new();
     let mut reader = test_log::Reader::default();
     for line in child.stdout.take().into_iter().flat_map(|output| BufReader::new(output).lines()) {
         let line = line.context("cannot read what the guest prints")?;
         writeln!(log, "{line}")?;
         reader.line(&line);
         skipped = line.strip_prefix("SKIPPED: ").map(str::to_owned).or(skipped);
+        if last.len() == LAST_LINES {
+            last.pop_front();
+        }
+        last.push_back(line);
     }
     let status = child.wait().context("cannot wait for the guest")?;
     let outcome = if status.success() {
         Ok(skipped.map_or(Outcome::Passed, Outcome::Skipped))
     } else {
-        Err(anyhow!("{script} ended with {status}"))
+        let last = last.make_contiguous().join("\n");
+        Err(anyhow!("{script} ended with {status}; it printed at last:\n{last}"))
     };
     Ok((outcome, reader.finish()))
 }
@@ -341,7 +353,9 @@ mod tests {
             let tree = fixture::tree(&format!("//- ci/guest.sh\n{script}\n"));
             guest(tree.path(), "ci/guest.sh", &mut io::sink()).expect("a shell").0
         };
-        assert!(run("exit 3").is_err());
+        let error = run("seq 30; exit 3").err().expect("an error").to_string();
+        assert!(error.contains("\n11\n") && error.ends_with("\n30"), "{error}");
+        assert!(!error.contains("\n10\n"), "{error}");
         assert!(matches!(run("echo fine"), Ok(Outcome::Passed)));
         let skipped = run("echo 'SKIPPED: no QEMU'");
         assert!(matches!(skipped, Ok(Outcome::Skipped(why)) if why == "no QEMU"));

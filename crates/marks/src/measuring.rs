@@ -50,6 +50,9 @@ struct OfThread {
     record: Cell<*const Record>,
     /// Whether the thread is joining a session, or leaving one, or has ended.
     is_busy: Cell<bool>,
+    /// Whether the thread is in [`pass_started`]'s start of a session. A signal handler's mark must
+    /// not wait for what it has interrupted.
+    is_starting: Cell<bool>,
 }
 
 of_thread! {
@@ -101,26 +104,22 @@ pub fn start(library: &'static str, output: Output) {
             )
         });
     }
-    begin(library, output.clone(), Counters::default());
-    begin(library, output, overhead());
+    let tried = Session::new(library, output.clone(), Counters::default());
+    Session::new(library, output, overhead(&tried)).begin();
 }
 
-/// What a mark costs in the session that has just begun.
-fn overhead() -> Counters {
+/// What a mark costs: measured in a session that other threads do not see, as their marks in it
+/// would be lost.
+fn overhead(session: &Session) -> Counters {
     let place = Place::Rust("overhead", "");
     let spent = || {
         // SAFETY: null, or valid until the thread leaves the session.
         let record = unsafe { of_thread().record.get().as_ref() }?;
         record.with(Recorder::spent)?
     };
-    recorder::overhead(|| _ = pass(&place), spent)
-}
-
-fn begin(library: &'static str, output: Output, overhead: Counters) {
-    let (names, records, ended) = Default::default();
-    let session = Session { library, output, overhead, names, records, ended };
-    // Ordering: Release pairs with the loads of `SESSION`.
-    SESSION.store(Box::into_raw(Box::new(session)), Ordering::Release);
+    let overhead = recorder::overhead(|| session.pass(&place), spent);
+    forget();
+    overhead
 }
 
 /// Whether a session is under way.
@@ -144,12 +143,7 @@ fn session() -> Option<&'static Session> {
 #[inline]
 pub fn pass(place: &Place) -> bool {
     let Some(session) = session() else { return false };
-    let own = of_thread();
-    if std::ptr::eq(own.session.get(), session) {
-        own.pass(session, place);
-    } else {
-        join(session, place);
-    }
+    session.pass(place);
     true
 }
 
@@ -180,19 +174,20 @@ pub fn pass_in_session(library: &str, place: &Place) {
 #[inline]
 pub fn pass_started(place: &Place) {
     static ASKED: Once = Once::new();
-    if !pass(place) && !ASKED.is_completed() {
+    if !pass(place) && !ASKED.is_completed() && !of_thread().is_starting.replace(true) {
         ASKED.call_once(|| {
             if let Some(output) = Output::from_environment() {
                 start("dimmer", output);
             }
         });
+        of_thread().is_starting.set(false);
         pass(place);
     }
 }
 
 /// The thread's first mark in a session.
 #[cold]
-fn join(session: &'static Session, place: &Place) {
+fn join(session: &Session, place: &Place) {
     let _errno = KeepErrno::new();
     // A thread whose storage is gone already has ended.
     if of_thread().is_busy.replace(true) || END.try_with(|_| ()).is_err() {
@@ -257,6 +252,28 @@ fn finish() -> Option<()> {
 }
 
 impl Session {
+    fn new(library: &'static str, output: Output, overhead: Counters) -> Self {
+        let (names, records, ended) = Default::default();
+        Self { library, output, overhead, names, records, ended }
+    }
+
+    /// From now on it is the session of all threads.
+    fn begin(self) {
+        // Ordering: Release pairs with the loads of `SESSION`.
+        SESSION.store(Box::into_raw(Box::new(self)), Ordering::Release);
+    }
+
+    /// The calling thread passes a mark.
+    #[inline]
+    fn pass(&self, place: &Place) {
+        let own = of_thread();
+        if std::ptr::eq(own.session.get(), self) {
+            own.pass(self, place);
+        } else {
+            join(self, place);
+        }
+    }
+
     /// The sum of all threads.
     fn graph(&self) -> Graph {
         let records = std::mem::take(&mut *lock(&self.records));
@@ -289,6 +306,52 @@ extern "C" fn at_exit() {
 /// A child starts again with no counts: those of its parent are the parent's.
 extern "C" fn in_child() {
     if let Some(session) = session() {
-        begin(session.library, session.output.clone(), session.overhead);
+        Session::new(session.library, session.output.clone(), session.overhead).begin();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::sync::Barrier;
+    use std::thread;
+
+    use super::*;
+
+    /// Another thread passes marks all the time; each try may meet another moment of the start.
+    #[test]
+    fn no_mark_is_lost_while_a_session_starts() {
+        const TRIES: usize = 300;
+        const PASSED: u64 = 50;
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("graph");
+        let barrier = Barrier::new(2);
+        let mut graphs = Vec::new();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let place = Place::Rust("turn", "");
+                for _ in 0..TRIES {
+                    barrier.wait();
+                    let mut passed = 0;
+                    while passed < PASSED {
+                        passed += u64::from(pass(&place));
+                    }
+                    barrier.wait();
+                }
+            });
+            for _ in 0..TRIES {
+                barrier.wait();
+                start("test", Output::File(file.clone()));
+                barrier.wait();
+                finish();
+                graphs.push(fs::read_to_string(&file).unwrap_or_default());
+                _ = fs::remove_file(&file);
+            }
+        });
+        for graph in graphs {
+            let graph = Graph::from_text(&graph).unwrap();
+            let calls: Vec<u64> = graph.edges().map(|(_, _, counts)| counts.calls).collect();
+            assert_eq!(calls, [PASSED - 1]);
+        }
     }
 }
