@@ -4,6 +4,7 @@ mod bench;
 pub(crate) mod common;
 mod daemon;
 mod find;
+mod phase_graph;
 mod pstate;
 mod run;
 mod sim;
@@ -20,6 +21,7 @@ pub(crate) use bench::{
 };
 pub(crate) use daemon::{Daemon, Record, Replay, Top};
 pub(crate) use find::{Doctor, Observe, PreThrottle, Probe, Scan, Use, Via};
+pub(crate) use phase_graph::{Chosen, PhaseGraph};
 pub(crate) use pstate::{Pstate, PstateSet};
 pub(crate) use run::Run;
 pub(crate) use sim::{Compare, Governor, Model, Paper, Phases, Sim, SimRun, Validate};
@@ -78,6 +80,8 @@ pub(crate) enum Command {
     /// Shows and sets P-states of AMD's and Intel's processors, by their registers; needs root.
     #[command(subcommand)]
     Pstate(Pstate),
+    /// Shows a program's control-flow graph between its marks, their profile, and an assessment.
+    Phases(PhaseGraph),
     /// Measures what observing and running under Dimmer costs and gains.
     #[command(subcommand)]
     Bench(Bench),

@@ -15,6 +15,7 @@ mod measured;
 mod model;
 mod observe;
 mod output;
+mod phase_graph;
 mod phases;
 mod probe;
 mod progress;
@@ -106,6 +107,7 @@ fn dispatch(arguments: &Arguments, report: Option<Output>) -> anyhow::Result<Exi
         Command::Run(arguments) => run::run(&root, arguments, report),
         Command::Specialise(arguments) => specialise::run(&root, arguments),
         Command::Pstate(arguments) => pstate::run(&root, arguments),
+        Command::Phases(arguments) => phase_graph::run(&root, arguments),
         Command::Bench(arguments) => bench::run(&root, arguments),
         Command::Top(arguments) | Command::Daemon(Daemon::Top(arguments)) => {
             top::run(&root, arguments)

@@ -10,13 +10,15 @@
 //! the values alone, [`solve()`] by a model of the cores. While the program runs, [`Learned`]
 //! follows its edges, [`Plan`] decides for each mark, and [`Thread`] for each thread that passes
 //! one.
-//! [`Assessment`] lists what is wrong with the marks, and [`dot()`] draws the graph.
+//! [`Assessment`] lists what is wrong with the marks, and [`dot()`] draws the graph: with colors by
+//! a [`Scale`] and widths by [`TimeShare`], as all drawings.
 //!
 //! No code here reads a clock or a counter, or migrates a thread.
 
 mod assess;
 mod decide;
 mod dot;
+mod drawing;
 mod flow;
 mod format;
 mod learn;
@@ -30,6 +32,7 @@ use std::sync::Arc;
 pub use self::assess::{Assessment, Finding};
 pub use self::decide::{Decision, Plan, Settings, Thread};
 pub use self::dot::dot;
+pub use self::drawing::{Scale, TimeShare};
 pub use self::flow::{Counters, Counts, Flow, Graph};
 pub use self::format::{FormatError, Problem};
 pub use self::learn::{ENOUGH, Learned};

@@ -15,6 +15,7 @@ pub mod model;
 pub mod number;
 pub mod observe;
 mod page;
+pub mod phase_graph;
 pub mod phases;
 mod plot;
 pub mod probe;

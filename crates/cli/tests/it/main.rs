@@ -14,6 +14,7 @@ mod loaders;
 mod migrate;
 mod model;
 mod observe;
+mod phase_graph;
 mod predict;
 mod pstate;
 mod restore;

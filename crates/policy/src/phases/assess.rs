@@ -17,8 +17,8 @@ const CLEAR: f64 = 1.5;
 pub struct Assessment {
     /// What describes an edge.
     pub metric: Metric,
-    /// Divides fast and slow edges.
-    pub threshold: Threshold,
+    /// Divides fast and slow edges; `None`: no edge is mixed or diverse.
+    pub threshold: Option<Threshold>,
     /// The shortest edge that is worth a migration: by the cost of one there and one back, as
     /// measured on this machine.
     pub shortest: Nanos,
@@ -72,11 +72,22 @@ pub enum Finding {
 }
 
 impl Finding {
+    /// The edge's start and end.
+    #[must_use]
+    pub const fn edge(&self) -> (&Mark, &Mark) {
+        match self {
+            Self::Unexpected { start, end, .. }
+            | Self::TooShort { start, end, .. }
+            | Self::Mixed { start, end, .. }
+            | Self::Diverse { start, end, .. } => (start, end),
+        }
+    }
+
     /// The two marks between which a further one would help, if that is so.
     #[must_use]
     pub const fn add_mark_between(&self) -> Option<(&Mark, &Mark)> {
         match self {
-            Self::Mixed { start, end, .. } | Self::Diverse { start, end, .. } => Some((start, end)),
+            Self::Mixed { .. } | Self::Diverse { .. } => Some(self.edge()),
             Self::Unexpected { .. } | Self::TooShort { .. } => None,
         }
     }
@@ -87,9 +98,10 @@ impl Assessment {
     ///
     /// Of an edge that is hardly ever taken, and of one that is too short, nothing else is
     /// reported: a further mark there would not help.
+    ///
+    /// * `profile`: the values of the marks, which are means of edges by the same metric.
     #[must_use]
-    pub fn of(&self, graph: &Graph) -> Vec<Finding> {
-        let profile = Profile::of(graph, self.metric);
+    pub fn of(&self, graph: &Graph, profile: &Profile) -> Vec<Finding> {
         let mut findings = Vec::new();
         for (start, edges) in graph.starts() {
             let of = edges.values().fold(0, |sum: u64, counts| sum.saturating_add(counts.calls));
@@ -101,10 +113,9 @@ impl Assessment {
                     Some(Finding::Unexpected { start, end, calls: counts.calls, of })
                 } else if let Some(time) = time.filter(|time| *time < self.shortest) {
                     Some(Finding::TooShort { start, end, time })
-                } else if let (Some(value), Some(mean)) = (value, profile.value(&start)) {
-                    self.side(start, end, value, mean)
                 } else {
-                    None
+                    let mean = profile.value(&start);
+                    value.zip(mean).and_then(|(value, mean)| self.side(start, end, value, mean))
                 });
             }
         }
@@ -112,11 +123,12 @@ impl Assessment {
     }
 
     fn side(&self, start: Mark, end: Mark, value: f64, mean: f64) -> Option<Finding> {
-        let threshold = self.threshold.value();
-        let is_mixed = value < CLEAR * threshold && value * CLEAR > threshold;
+        let threshold = self.threshold?;
+        let number = threshold.value();
+        let is_mixed = value < CLEAR * number && value * CLEAR > number;
         if is_mixed {
             Some(Finding::Mixed { start, end, value })
-        } else if self.threshold.core(value) != self.threshold.core(mean) {
+        } else if threshold.core(value) != threshold.core(mean) {
             Some(Finding::Diverse { start, end, value, mean })
         } else {
             None
@@ -145,7 +157,7 @@ mod tests {
     }
 
     fn here(threshold: f64) -> Assessment {
-        let threshold = Threshold::new(threshold).unwrap();
+        let threshold = Threshold::new(threshold);
         Assessment { metric: Metric::L3MissRate, threshold, shortest: Nanos::from_us(8) }
     }
 
@@ -157,9 +169,10 @@ mod tests {
         edge(&mut graph, "rare", 9, 50, 12);
         edge(&mut graph, "short", 200, 7, 12);
         edge(&mut graph, "slow", 300, 50, 80);
-        let findings = here(0.01).of(&graph);
+        let profile = Profile::of(&graph, Metric::L3MissRate);
+        let findings = here(0.01).of(&graph, &profile);
         let a = || mark("A");
-        let mean = Profile::of(&graph, Metric::L3MissRate).value(&a()).unwrap();
+        let mean = profile.value(&a()).unwrap();
         let (rare, short) = (mark("rare"), mark("short"));
         assert_eq!(
             findings,
@@ -173,6 +186,9 @@ mod tests {
         assert_eq!(findings[0].add_mark_between(), Some((&a(), &mark("mixed"))));
         assert_eq!(findings[3].add_mark_between(), Some((&a(), &mark("slow"))));
         assert_eq!(findings[2].add_mark_between(), None);
+        // Without a threshold, rare and short edges are found all the same.
+        let without = Assessment { threshold: None, ..here(0.01) }.of(&graph, &profile);
+        assert_eq!(without, findings[1..3]);
     }
 
     #[test]
@@ -181,7 +197,9 @@ mod tests {
         for round in 0..1000 {
             let graph = if round % 2 == 0 { any.graph() } else { any.flow().graph(&any.marks()) };
             let assessment = here(any.share() / 10.0);
-            let (threshold, findings) = (assessment.threshold, assessment.of(&graph));
+            let profile = Profile::of(&graph, Metric::L3MissRate);
+            let threshold = assessment.threshold.unwrap();
+            let findings = assessment.of(&graph, &profile);
             assert!(findings.len() <= graph.edges().count());
             for finding in findings {
                 if let Finding::Diverse { value, mean, .. } = finding {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Counts, Graph, Mark, Metric};
+use super::{Counts, Graph, Mark, Metric, Scale, TimeShare};
 
 /// The hue of the lowest value, blue, and the width of the longest edge.
 const LOWEST_HUE: f64 = 0.7;
@@ -10,11 +10,10 @@ const WIDEST: f64 = 8.0;
 
 /// The graph in the language DOT.
 ///
-/// The color of an edge is its value by `metric`, from blue (the lowest) to red (the highest) in
-/// proportion to the logarithm; edges without a value, or with 0, are gray. Its width is its part
-/// of the longest edge's time, of all calls together; of the cycles if not all edges have a time.
-/// Its label has the calls, and for each call instructions and microseconds, and the rates, as in
-/// the paper.
+/// The color of an edge is its place on the [`Scale`] of `metric`, from blue (the lowest) to red
+/// (the highest); edges without one are gray. Its width is its [`TimeShare`], in proportion to the
+/// largest. Its label has the calls, and for each call instructions and microseconds, and the
+/// rates, as in the paper.
 #[must_use]
 pub fn dot(graph: &Graph, metric: Metric) -> String {
     let mut text = String::from("digraph phases {\n    node [shape=box];\n");
@@ -22,24 +21,15 @@ pub fn dot(graph: &Graph, metric: Metric) -> String {
         // Writing to a string cannot fail.
         _ = writeln!(text, "    {};", quoted(mark));
     }
-    let have_times = graph.edges().all(|(_, _, counts)| counts.spent.time.is_some());
-    let length = |counts: &Counts| {
-        let time = counts.spent.time.filter(|_| have_times);
-        time.map_or(counts.spent.cycles.unwrap_or(0) as f64, |time| time.as_f64())
-    };
-    let longest = graph.edges().map(|edge| length(edge.2)).fold(1.0, f64::max);
-    let values = || graph.edges().filter_map(|edge| value(edge.2, metric));
-    let (lowest, highest) = (values().fold(f64::MAX, f64::min), values().fold(0.0, f64::max));
+    let (scale, shares) = (Scale::of(graph, metric), TimeShare::of(graph));
+    let share = |counts: &Counts| shares.map_or(0.0, |shares| shares.of_edge(counts));
+    let largest = graph.edges().map(|edge| share(edge.2)).fold(f64::MIN_POSITIVE, f64::max);
     for (start, end, counts) in graph.edges() {
-        let color = value(counts, metric).map_or_else(
+        let color = scale.and_then(|scale| scale.place(counts)).map_or_else(
             || "gray".to_owned(),
-            |value| {
-                let range = (highest / lowest).ln();
-                let place = if range > 0.0 { (value / lowest).ln() / range } else { 1.0 };
-                format!("{:.3} 1 0.9", LOWEST_HUE * (1.0 - place))
-            },
+            |place| format!("{:.3} 1 0.9", LOWEST_HUE * (1.0 - place)),
         );
-        let width = 1.0 + (WIDEST - 1.0) * length(counts) / longest;
+        let width = 1.0 + (WIDEST - 1.0) * share(counts) / largest;
         let (start, end, label) = (quoted(start), quoted(end), label(counts));
         _ = writeln!(
             text,
@@ -48,10 +38,6 @@ pub fn dot(graph: &Graph, metric: Metric) -> String {
     }
     text.push_str("}\n");
     text
-}
-
-fn value(counts: &Counts, metric: Metric) -> Option<f64> {
-    metric.of(counts).filter(|value| *value > 0.0)
 }
 
 /// Lines of `key=value` that Graphviz aligns to the left.

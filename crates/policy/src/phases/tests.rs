@@ -47,12 +47,12 @@ fn the_largest_gap_divides_the_papers_marks_as_its_threshold_does() {
 #[test]
 fn the_papers_marks_are_assessed_as_in_the_paper() {
     let graph = Graph::from_text(MYSQL).unwrap();
-    let threshold = Threshold::new(0.01).unwrap();
+    let threshold = Threshold::new(0.01);
     let shortest = dimmer_processor::units::Nanos::from_us(9);
     let assessment = Assessment { metric: Metric::L3MissRate, threshold, shortest };
     let (start, end) = (mark("do_command"), mark("send_statement_status"));
     assert_eq!(
-        assessment.of(&graph),
+        assessment.of(&graph, &Profile::of(&graph, Metric::L3MissRate)),
         [Finding::Unexpected { start: start.clone(), end: end.clone(), calls: 1, of: 62_743 }]
     );
     // At 3.6 GHz, the edges from mysql_execute_command are the shortest (§5.2.2).
@@ -65,7 +65,7 @@ fn the_papers_marks_are_assessed_as_in_the_paper() {
             .map(|cycles| dimmer_processor::units::Nanos::rounded(cycles as f64 / 3.6));
         timed.add(start, end, &counts);
     }
-    let findings = assessment.of(&timed);
+    let findings = assessment.of(&timed, &Profile::of(&timed, Metric::L3MissRate));
     let is_short = |finding: &&Finding| matches!(finding, Finding::TooShort { start, .. } if start.name() == "mysql_execute_command");
     assert_eq!((findings.len(), findings.iter().filter(is_short).count()), (3, 2), "{findings:?}");
 }
