@@ -9,6 +9,7 @@ use dimmer_policy::server::timing::{Concluded, TimingEvidence};
 use dimmer_policy::server::{ClientId, ProgramId, SiteId, Window};
 use dimmer_processor::units::whole;
 use dimmer_protocol::{Mapped, Sums, Table};
+use dimmer_watch::record::Line;
 
 use crate::counters::Counters;
 use crate::names::Names;
@@ -83,6 +84,34 @@ pub struct Client {
     pub done_recently: Option<Recent>,
     /// How often it reported impossible values.
     pub lies: u64,
+    /// Its threads' time on wide cores, if it asks for cores.
+    pub wide: Option<Wide>,
+}
+
+/// The time that threads of a client were on wide cores.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wide {
+    /// In all, at the last look (ticks).
+    ticks: u64,
+    recent: Recent,
+}
+
+impl Wide {
+    /// The time since the last look (ns), by the sum that the client has written.
+    fn look(&mut self, ticks: u64, look: &Look<'_>) -> u64 {
+        let most_ns = look.span_ns as f64 * look.cpus as f64;
+        let ns = ticks.saturating_sub(self.ticks) as f64 / look.ticks_per_ns;
+        self.ticks = ticks;
+        let number = whole(ns.min(most_ns));
+        self.recent.add(look.span_ns, &Calls { number, ..Calls::default() });
+        number
+    }
+
+    /// The number of threads that were there in the last seconds, on average.
+    #[must_use]
+    pub fn threads(&self) -> f64 {
+        self.recent.per_s() / 1e9
+    }
 }
 
 /// What a client did since the last look.
@@ -92,6 +121,8 @@ pub struct Seen {
     pub windows: Vec<(SiteId, Window)>,
     /// Work done per second, by its own account.
     pub metric: Option<f64>,
+    /// How long its threads were on wide cores (ns), if it asks for cores.
+    pub wide_ns: Option<u64>,
 }
 
 impl Client {
@@ -118,6 +149,19 @@ impl Client {
             done: None,
             done_recently: None,
             lies: 0,
+            wide: None,
+        }
+    }
+
+    /// The line of a recording that introduces it.
+    #[must_use]
+    pub fn line(&self) -> Line {
+        Line::Join {
+            client: self.id.0,
+            program: self.program.0,
+            user: self.user,
+            name: self.name.clone(),
+            asks: self.wide.is_some(),
         }
     }
 
@@ -164,6 +208,8 @@ impl Client {
                 seen.windows.push((site.id, window));
             }
         }
+        let wide = self.table.head.client.wide();
+        seen.wide_ns = self.wide.as_mut().map(|own| own.look(wide, look));
         let done = self.table.head.client.done();
         let more = done.zip(self.done).map(|(now, before)| now.saturating_sub(before));
         self.done = done;

@@ -32,7 +32,7 @@ use rustix::event::epoll;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing::{info, warn};
 
-use crate::clients::Client;
+use crate::clients::{Client, Wide};
 use crate::counters::Counters;
 use crate::machine::Found;
 use crate::names::Names;
@@ -354,7 +354,8 @@ impl Server {
         };
         let is_known = !matches!(peer.wants, Wants::Unknown);
         let answered = match hello {
-            Ok(Hello::Serve { name }) if !is_known => self.serve(number, name),
+            Ok(Hello::Serve { name }) if !is_known => self.serve(number, name, false),
+            Ok(Hello::Ask { name }) if !is_known => self.serve(number, name, true),
             Ok(Hello::Watch) if matches!(peer.wants, Wants::Unknown | Wants::Watch { .. }) => {
                 let user = peer.user;
                 let watches = if is_known { Ok(()) } else { self.users.watches(user, number) };
@@ -371,8 +372,8 @@ impl Server {
         }
     }
 
-    /// Accepts a client.
-    fn serve(&mut self, number: u64, name: String) -> Result<(), String> {
+    /// Accepts a client. `asks`: whether it asks for cores.
+    fn serve(&mut self, number: u64, name: String, asks: bool) -> Result<(), String> {
         let (most, _) = self.options.settings.most_per_user();
         let Some(peer) = self.peers.get(&number) else { return Ok(()) };
         let who = (peer.process, peer.user);
@@ -392,12 +393,13 @@ impl Server {
         let table = table.into_memory();
         let program = self.names.join(peer.user, &name);
         info!(pid = peer.process, uid = peer.user, name, "client");
-        let line =
-            Line::Join { client: number, program: program.0, user: who.1, name: name.clone() };
-        peer.wants = Wants::Decisions(Box::new(Client::new(id, who, name, program, table)));
+        let mut client = Box::new(Client::new(id, who, name, program, table));
+        client.wide = asks.then(Wide::default);
+        let line = client.line();
+        join(&mut self.policy, &client);
+        peer.wants = Wants::Decisions(client);
         self.give(number, counters);
         self.note(line);
-        self.policy.join_of(UserId(who.1), id, program);
         self.fresh_since_ns = None;
         if is_first {
             // The time without clients is not part of a window.
@@ -499,7 +501,7 @@ impl Server {
                     .decisions
                     .iter()
                     .for_each(|word| word.store(dimmer_protocol::STAY, Ordering::Relaxed));
-                self.policy.join_of(UserId(client.user), client.id, client.program);
+                join(&mut self.policy, client);
             }
         }
         let recordings: Vec<u64> = self
@@ -517,6 +519,14 @@ impl Server {
         self.lease.page.renew(0);
         self.clients().for_each(|client| client.table.leave());
         info!("ended");
+    }
+}
+
+/// Adds a client to a policy.
+fn join(policy: &mut Policy, client: &Client) {
+    policy.join_of(UserId(client.user), client.id, client.program);
+    if client.wide.is_some() {
+        policy.ask(client.id);
     }
 }
 

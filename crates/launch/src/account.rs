@@ -1,5 +1,7 @@
 //! What became of a program's calls, or of its threads.
 
+use std::time::Duration;
+
 use dimmer_policy::moving::Verdict;
 use dimmer_policy::narrowing::{Form, Reason};
 
@@ -21,8 +23,10 @@ pub enum Summary {
 /// What became of threads with wide code.
 #[derive(Clone, Debug, Default)]
 pub struct Specialised {
-    /// The wide CPUs.
+    /// The CPUs that were wide at some time.
     pub cpus: Vec<CpuId>,
+    /// Whose they were.
+    pub times: WideTimes,
     /// What moving a thread there and back took at the start (ns); `None` if that was not measured.
     pub round_trip_ns: Option<f64>,
     /// The threads that called one of the functions.
@@ -33,6 +37,19 @@ pub struct Specialised {
     pub functions: Vec<(String, u64)>,
     /// Problems, each with its file.
     pub problems: Vec<String>,
+}
+
+/// Whose CPUs were wide, and for how long.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WideTimes {
+    /// Whether the user has named the CPUs, so that no policy server was asked.
+    pub is_named: bool,
+    /// The policy server's were.
+    pub server: Duration,
+    /// The policy server gave none.
+    pub none: Duration,
+    /// The run's own were.
+    pub own: Duration,
 }
 
 /// A thread that called one of the functions.

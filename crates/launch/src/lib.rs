@@ -9,6 +9,7 @@
 //! | [`named`], [`names`] | functions that the user names, and where their names come from |
 //! | `chosen`, `outermost`, `leaves` | functions that a processor model chooses |
 //! | `served`, `forms`, `cores` | what the server decides, the code, the dedicated cores |
+//! | `wide_cores` | which CPUs are wide: the server's or the run's own |
 //! | [`mod@observe`] | a program whose calls are counted and timed, or only counted from outside |
 //! | [`note`] | what the caller may print meanwhile |
 //! | [`cache`] | what is kept between runs |
@@ -37,6 +38,7 @@ mod run;
 mod served;
 pub mod trips;
 mod used_cores;
+mod wide_cores;
 mod wide_trips;
 
 pub use cores::cores;

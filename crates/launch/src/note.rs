@@ -45,6 +45,11 @@ pub enum Note {
         /// What moving a thread there and back takes (ns).
         takes_ns: f64,
     },
+    /// Whose CPUs are wide.
+    WideCpus {
+        /// The policy server's, or the run's own, and why.
+        from: WideFrom,
+    },
     /// The policy server decides, or there is none.
     Server {
         /// Whether there is one.
@@ -84,6 +89,24 @@ pub enum Note {
     },
     /// Changes of the machine were undone, or not.
     Restored(Report),
+}
+
+/// Whose CPUs are wide.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WideFrom {
+    /// The policy server's.
+    Server,
+    /// The run's own: there is no policy server, or it refuses the program.
+    NoServer,
+    /// The run's own: the policy server may dedicate none.
+    ServerHasNone,
+    /// The run's own: threads cannot go to the policy server's.
+    ServerElsewhere {
+        /// The server's.
+        server: Vec<CpuId>,
+        /// The run's own.
+        own: Vec<CpuId>,
+    },
 }
 
 /// What narrows a program.

@@ -22,7 +22,8 @@ const RETRY: Duration = Duration::from_secs(1);
 /// A program's functions, as the server sees them.
 #[derive(Debug)]
 pub(crate) struct Served {
-    program: String,
+    /// The first packet to a server.
+    hello: [u8; Hello::BYTES],
     functions: Vec<String>,
     /// The CPUs that calls go to. Of a server's cores, only those count that both lists start with.
     /// If empty, the user has named other CPUs, and the server only decides how many of them are
@@ -56,22 +57,29 @@ struct Made {
 }
 
 impl Served {
-    /// Lets a server decide for these functions, if one listens.
-    pub(crate) fn connect(program: &Program, functions: &[Planned]) -> Option<Self> {
+    /// Asks for decisions for these functions, and waits for the answer if a server listens.
+    /// `hello`: the request, by the program's name.
+    pub(crate) fn ask(
+        hello: fn(String) -> Hello,
+        program: &Program,
+        functions: &[Planned],
+    ) -> Self {
         let name = program.file.file_name().unwrap_or_default();
-        let program = name.to_string_lossy().into_owned();
+        let hello = hello(name.to_string_lossy().into_owned()).to_bytes();
         let functions = functions.iter().map(|planned| planned.title.clone()).collect();
-        let connection = Connection::ask(&program);
+        let connection = Connection::ask(&hello);
         let (cpus, tried) = (Vec::new(), Instant::now());
-        let mut served = Self { program, functions, cpus, fits: true, connection, tried };
-        while matches!(served.connection, Connection::Asked(_)) {
-            if served.tried.elapsed() >= PATIENCE {
-                return None;
-            }
+        let mut served = Self { hello, functions, cpus, fits: true, connection, tried };
+        while matches!(served.connection, Connection::Asked(_)) && tried.elapsed() < PATIENCE {
             std::thread::sleep(Duration::from_millis(1));
             served.connection.hear(served.functions.len());
         }
-        served.made().is_some().then_some(served)
+        served
+    }
+
+    /// Whether a server has answered.
+    pub(crate) fn is_there(&self) -> bool {
+        self.made().is_some()
     }
 
     fn made(&self) -> Option<&Made> {
@@ -108,7 +116,7 @@ impl Served {
         let is_there = self.made().is_some_and(|made| made.memory.holds());
         if !is_there && self.tried.elapsed() >= RETRY {
             self.tried = Instant::now();
-            self.connection = Connection::ask(&self.program);
+            self.connection = Connection::ask(&self.hello);
         }
         let made = self.made().filter(|made| made.memory.holds())?;
         let (fits, its) = (usable(&made.memory.lease_page, &self.cpus) > 0, self.cores());
@@ -129,20 +137,39 @@ impl Served {
         }
     }
 
+    /// The CPUs that the server gives a program that asks for cores; empty while it gives none.
+    /// `None` without a live server, or if the server may dedicate none.
+    pub(crate) fn given(&self) -> Option<Vec<CpuId>> {
+        self.made().filter(|made| made.memory.holds())?;
+        let mut cores = Some(self.cores()).filter(|cores| !cores.is_empty())?;
+        let has_any = (0..self.functions.len()).any(|one| self.word(one) == Word::Move);
+        cores.truncate(if has_any { self.dedicated() } else { 0 });
+        Some(cores)
+    }
+
+    /// Writes the number and time of a function's calls since the program's start, for a program
+    /// whose calls stay and whose threads move.
+    pub(crate) fn tell_calls(&self, function: usize, tally: &Tally) {
+        self.write(function, &Sums { moved: 0, moved_ticks: 0, ..sums(tally) });
+    }
+
+    /// Adds to the time that threads of the program were on the server's cores.
+    pub(crate) fn add_wide(&self, time: Duration) {
+        let Some(made) = self.made() else { return };
+        let ticks = whole(time.as_secs_f64() * 1e9 * dimmer_protocol::ticks_per_ns());
+        let client = &made.memory.table.head.client;
+        client.set_wide(client.wide().saturating_add(ticks));
+    }
+
     /// Writes the counts of a function's calls since the program's start.
     pub(crate) fn tell(&self, function: usize, tally: &Tally) {
-        let Some(site) = self.made().and_then(|made| made.memory.table.sites.get(function)) else {
-            return;
-        };
-        let ticks = |ns: f64| whole(ns * dimmer_protocol::ticks_per_ns());
-        site.set(&Sums {
-            calls: tally.calls,
-            stayed: whole(tally.lasted.calls()),
-            stayed_ticks: ticks(tally.lasted.sum()),
-            moved: whole(tally.moved.calls()).min(tally.calls),
-            moved_ticks: ticks(tally.moved.sum()),
-            ..Sums::default()
-        });
+        self.write(function, &sums(tally));
+    }
+
+    fn write(&self, function: usize, sums: &Sums) {
+        if let Some(site) = self.made().and_then(|made| made.memory.table.sites.get(function)) {
+            site.set(sums);
+        }
     }
 
     /// The server's decision for a function's calls now.
@@ -157,9 +184,8 @@ impl Served {
 
 impl Connection {
     /// Asks the first server that listens.
-    fn ask(program: &str) -> Self {
-        let hello = Hello::Serve { name: program.to_owned() }.to_bytes();
-        let asked = Client::of_first(&dimmer_protocol::candidates(), &hello);
+    fn ask(hello: &[u8; Hello::BYTES]) -> Self {
+        let asked = Client::of_first(&dimmer_protocol::candidates(), hello);
         asked.map_or(Self::None, Self::Asked)
     }
 
@@ -176,6 +202,19 @@ impl Connection {
         if let Some(memory) = memory.filter(has_memory) {
             *self = Self::Made(Made { _client: client, memory, is_named: false });
         }
+    }
+}
+
+/// Calls in the protocol's form.
+fn sums(tally: &Tally) -> Sums {
+    let ticks = |ns: f64| whole(ns * dimmer_protocol::ticks_per_ns());
+    Sums {
+        calls: tally.calls,
+        stayed: whole(tally.lasted.calls()),
+        stayed_ticks: ticks(tally.lasted.sum()),
+        moved: whole(tally.moved.calls()).min(tally.calls),
+        moved_ticks: ticks(tally.moved.sum()),
+        ..Sums::default()
     }
 }
 

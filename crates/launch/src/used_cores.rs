@@ -29,7 +29,11 @@ pub(crate) struct UsedCores {
     root: Root,
     /// The CPUs that may be used, in the order of use.
     cpus: Vec<CpuId>,
+    /// All CPUs that might ever be used.
+    ever: BTreeSet<CpuId>,
     used: usize,
+    /// Whether threads are still kept off other CPUs than these.
+    is_outdated: bool,
     /// Whether they are used, if no server decides.
     unserved: Cores,
     begun: Instant,
@@ -54,7 +58,9 @@ impl UsedCores {
         Self {
             root: root.clone(),
             cpus: cpus.to_vec(),
+            ever: cpus.iter().copied().collect(),
             used: 0,
+            is_outdated: false,
             unserved: Cores::new(Settings::of(2), Time::START),
             begun: now,
             exclusion: Box::new(by_affinity(root, directory)),
@@ -68,6 +74,15 @@ impl UsedCores {
 
     pub(crate) fn cpus(&self) -> &[CpuId] {
         &self.cpus
+    }
+
+    /// Replaces the CPUs that may be used, from the next step on.
+    pub(crate) fn change(&mut self, cpus: &[CpuId]) {
+        if self.cpus != cpus {
+            self.cpus = cpus.to_vec();
+            self.ever.extend(cpus);
+            self.is_outdated = true;
+        }
     }
 
     /// Applies the number of CPUs that a server has dedicated. If no server decides (`None`), all
@@ -112,19 +127,19 @@ impl UsedCores {
         // changes nothing.
         let after = if self.is_changed { SOON } else { AGAIN };
         let is_due = (used > 0 || self.is_changed) && self.looked.elapsed() >= after;
-        if used != self.used || is_due {
+        if used != self.used || is_due || self.is_outdated {
             self.look(used);
         }
     }
 
     fn look(&mut self, used: usize) {
-        (self.used, self.looked) = (used, Instant::now());
+        (self.used, self.looked, self.is_outdated) = (used, Instant::now(), false);
         let threads = self.threads();
         // Those that may run there alone stay: they have chosen that, or are wide for the time
         // being. What they had before is known by what they will have then.
         let is_there = |thread: &u32| {
             let may = affinity::allowed_to(*thread).unwrap_or_default();
-            !may.is_empty() && may.iter().all(|cpu| self.cpus.contains(cpu))
+            !may.is_empty() && may.iter().all(|cpu| self.ever.contains(cpu))
         };
         let threads = threads.into_iter().map(|(_, thread)| thread);
         let threads: Vec<u32> = threads.filter(|thread| !is_there(thread)).collect();

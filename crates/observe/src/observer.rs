@@ -19,7 +19,7 @@ use rustix::process::{Resource, getrlimit};
 use crate::place::{NoPlace, Place, places, remove_left_behind};
 use crate::seen::{FunctionPlace, MOST_FUNCTIONS, Observed};
 use crate::tally::Tally;
-use followed::{Followed, Rate, Real, Tracing};
+use followed::{Followed, Order, Rate, Real, Tracing};
 
 /// Interval at which [`Observer::look`] must be called, so that rings of records do not fill up.
 pub const INTERVAL: Duration = Duration::from_millis(20);
@@ -50,6 +50,8 @@ pub struct Observer {
     moved: BTreeSet<FunctionPlace>,
     /// The number of hardware threads to which they are moved.
     used_cores: usize,
+    /// The set of CPUs that is wide now.
+    wide_set: Option<usize>,
     /// Number of further functions of threads for which there is room.
     room: usize,
     /// Whether ledgers are currently forbidden to grow.
@@ -73,6 +75,7 @@ impl Observer {
             without: BTreeMap::new(),
             moved: BTreeSet::new(),
             used_cores: 0,
+            wide_set: None,
             room: MOST_FUNCTIONS,
             is_limited: false,
             tracing: None,
@@ -116,10 +119,10 @@ impl Observer {
     pub fn look(&mut self) {
         self.follow_new();
         let rate = self.rate();
-        let until = ticks().saturating_add(rate.ticks_in(HOLDS));
         let (mut over, mut real) = (Vec::new(), Real::default());
+        let order = self.current_order();
         for (path, followed) in &mut self.ledgers {
-            followed.order(self.used_cores, until, &self.moved, &mut real);
+            followed.order(order, &self.moved, &mut real);
             let seen = followed.look(rate, &mut self.room, self.tracing.as_mut());
             let is_abandoned = seen == Some(false) && followed.is_abandoned();
             if seen.is_none() || is_abandoned {
@@ -170,6 +173,13 @@ impl Observer {
         self.order();
     }
 
+    /// Makes the set of this number, of those that the program was started with, wide from now on;
+    /// `None`, as at the start: no CPU is.
+    pub fn widen(&mut self, set: Option<usize>) {
+        self.wide_set = set;
+        self.order();
+    }
+
     /// Sets whether calls of this function are moved from now on. It applies to running processes
     /// and to those that start later, if they were started with [`dimmer_hook::MOVE`].
     pub fn decide(&mut self, place: FunctionPlace, is_moved: bool) {
@@ -182,11 +192,16 @@ impl Observer {
         self.order();
     }
 
-    fn order(&mut self) {
+    fn current_order(&self) -> Order {
         let until = ticks().saturating_add(self.rate().ticks_in(HOLDS));
+        Order { used_cores: self.used_cores, wide_set: self.wide_set, until }
+    }
+
+    fn order(&mut self) {
+        let order = self.current_order();
         let mut real = Real::default();
         for followed in self.ledgers.values_mut() {
-            followed.order(self.used_cores, until, &self.moved, &mut real);
+            followed.order(order, &self.moved, &mut real);
         }
     }
 

@@ -9,6 +9,7 @@
 //! | [`loops`] | what decides: the trait and the table of all loops | |
 //! | [`loops::thresholds`] | the paper's feedback loop | §4.2.3 |
 //! | [`loops::trials`] | a loop that asks one question at a time | |
+//! | `asking` | clients that ask for cores | |
 //! | [`cores`] | how many cores are dedicated | §4.2.1, §4.3.3 |
 //! | [`decision`] | what is done with a region's calls, and why | §4.2.2 |
 //! | `shares` | whose calls may be moved if that takes cores from other users | |
@@ -17,6 +18,7 @@
 //! This module stores what clients report, runs the loop at the end of each window, and returns
 //! what has changed. It sends nothing to clients and touches no core: the caller does that.
 
+mod asking;
 pub mod cores;
 pub mod decision;
 pub mod evidence;
@@ -30,6 +32,7 @@ use std::collections::BTreeMap;
 
 use dimmer_processor::units::Time;
 
+use asking::Asking;
 use cores::Cores;
 use decision::{Action, Change, Decide, Decided, Reason, Stayed};
 use evidence::{Evidence, LEVELS};
@@ -134,6 +137,8 @@ pub struct Server {
     settings: Settings,
     decides: Box<dyn Loop>,
     clients: BTreeMap<ClientId, Client>,
+    /// Those of them that ask for cores.
+    asking: BTreeMap<ClientId, Asking>,
     groups: Groups,
     cores: Cores,
     /// Decisions that have changed since the last step.
@@ -158,6 +163,7 @@ impl Server {
             settings,
             decides,
             clients: BTreeMap::new(),
+            asking: BTreeMap::new(),
             groups: Groups::default(),
             cores,
             changes: Vec::new(),
@@ -184,12 +190,33 @@ impl Server {
         self.clients.insert(client, Client { program, user, performance, units });
     }
 
+    /// Makes a client ask for cores whenever it calls one of its functions, for a while: its calls
+    /// count as moved then, whatever the loop would decide, unless other users would lose by it.
+    pub fn ask(&mut self, client: ClientId) {
+        if self.clients.contains_key(&client) {
+            self.asking.insert(client, Asking::default());
+        }
+    }
+
+    /// Records for how long in all the threads of a client that asks for cores were on wide cores
+    /// lately (ns). Returns false, and changes nothing, if there is no such client.
+    pub fn was_wide(&mut self, client: ClientId, ns: u64) -> bool {
+        let asking = self.asking.get_mut(&client).zip(self.clients.get(&client));
+        let Some((asking, known)) = asking else { return false };
+        if ns > 0 {
+            asking.needs();
+            self.cores.worked(known.user, ns);
+        }
+        true
+    }
+
     /// Removes a client that has ended. An unknown client changes nothing. What the loop has
     /// learnt about its program is kept until [`Self::forget`].
     pub fn leave(&mut self, client: ClientId) {
         let Some(left) = self.clients.remove(&client) else {
             return;
         };
+        self.asking.remove(&client);
         self.changes.retain(|change| change.client != client);
         for (site, unit) in left.units {
             self.moved -= usize::from(unit.action == Action::Move);
@@ -229,6 +256,13 @@ impl Server {
             return false;
         }
         known.performance.tally.calls(window.calls, window.span_ns, window.in_region_ns);
+        let asking = self.asking.get_mut(&client);
+        let asked = asking.map(|asking| {
+            if window.calls > 0 {
+                asking.needs();
+            }
+            asking.is_wanted()
+        });
         self.cores.worked(known.user, window.moved_ns);
         let (program, groups) = (known.program, &mut self.groups);
         let (user, decides) = (known.user, &mut self.decides);
@@ -261,6 +295,7 @@ impl Server {
             settings: &self.settings,
             lowest: [self.decides.negligible(); LEVELS],
             is_denied: self.shares.is_denied(user),
+            asked,
         };
         if let Some((change, was)) = decide.unit((client, key), unit, self.decides.as_mut()) {
             self.moved += usize::from(change.action == Action::Move);
@@ -268,6 +303,24 @@ impl Server {
             self.changes.push(change);
         }
         true
+    }
+
+    /// Decides again about all units of a client.
+    fn decide(&mut self, client: ClientId) {
+        let Some(known) = self.clients.get_mut(&client) else { return };
+        let decide = Decide {
+            settings: &self.settings,
+            lowest: [self.decides.negligible(); LEVELS],
+            is_denied: self.shares.is_denied(known.user),
+            asked: self.asking.get(&client).map(Asking::is_wanted),
+        };
+        for (site, unit) in &mut known.units {
+            if let Some((change, was)) = decide.unit((client, *site), unit, self.decides.as_mut()) {
+                self.moved += usize::from(change.action == Action::Move);
+                self.moved -= usize::from(was == Action::Move);
+                self.changes.push(change);
+            }
+        }
     }
 
     /// Records how well a client does, in a unit of its own; higher is better. In a window with
@@ -295,7 +348,8 @@ impl Server {
     pub fn next_wakeup(&self) -> Option<Time> {
         let window = self.settles.unwrap_or(self.begun + self.decides.window_length());
         let window = (!self.clients.is_empty()).then_some(window);
-        [window, self.cores.next_wakeup()].into_iter().flatten().min()
+        let asking = self.asking.values().filter_map(Asking::next_wakeup);
+        [window, self.cores.next_wakeup()].into_iter().flatten().chain(asking).min()
     }
 
     /// Returns what has changed. Call it after something was observed, and at
@@ -303,27 +357,19 @@ impl Server {
     /// time before the start of the window starts the window again.
     ///
     /// # Cost
-    /// Negligible, except at the end of a window: then linear in clients, and in all sites if the
-    /// loop has changed something.
+    /// Linear in the clients that ask for cores. At the end of a window, linear in all clients, and
+    /// in all sites if the loop has changed something.
     pub fn step(&mut self, now: Time) -> Step {
-        if self.window(now) {
-            for (client, known) in &mut self.clients {
-                let decide = Decide {
-                    settings: &self.settings,
-                    lowest: [self.decides.negligible(); LEVELS],
-                    is_denied: self.shares.is_denied(known.user),
-                };
-                for (site, unit) in &mut known.units {
-                    if let Some((change, was)) =
-                        decide.unit((*client, *site), unit, self.decides.as_mut())
-                    {
-                        self.moved += usize::from(change.action == Action::Move);
-                        self.moved -= usize::from(was == Action::Move);
-                        self.changes.push(change);
-                    }
-                }
+        let mut again = Vec::new();
+        for (client, asking) in &mut self.asking {
+            if asking.step(now) {
+                again.push(*client);
             }
         }
+        if self.window(now) {
+            again = self.clients.keys().copied().collect();
+        }
+        again.into_iter().for_each(|client| self.decide(client));
         let cores = self.cores.step(now, self.moved > 0);
         Step { changes: std::mem::take(&mut self.changes), cores }
     }

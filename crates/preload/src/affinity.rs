@@ -31,16 +31,16 @@ pub(crate) const AT_GATES: Mover = Mover {
 
 static ORDERS: OnceLock<Orders<'static>> = OnceLock::new();
 
-/// The part of the environment that says what is wide, as `dimmer run` writes it: the wide CPUs,
-/// all of the program, and the time of a move there and back (ns).
+/// The part of the environment that says what may be wide, as `dimmer run` writes it: the sets of
+/// wide CPUs, all CPUs of the program, and the time of a move there and back (ns).
 fn read(text: &str) -> Option<(Domain, Settings)> {
     let mut words = text.split(' ');
-    let [wide, all] = [words.next()?, words.next()?].map(cpus);
+    let (sets, all) = (words.next()?, cpus(words.next()?)?);
     let round_trip = words.next()?.parse().ok()?;
-    let (wide, all) = (wide?, all?);
-    let domain = Domain { all, wide: wide.and(&all) };
-    let is_whole = words.next().is_none() && !domain.wide.is_empty() && !domain.narrow().is_empty();
-    is_whole.then(|| (domain, Settings::hooked(Nanos::from_ns(round_trip))))
+    let sets = sets.split('/').map(|set| Some(cpus(set)?.and(&all))).collect::<Option<Vec<_>>>()?;
+    let is_part = |set: &Cpus| !set.is_empty() && *set != all;
+    let is_whole = words.next().is_none() && sets.iter().all(is_part);
+    is_whole.then(|| (Domain { all, sets }, Settings::hooked(Nanos::from_ns(round_trip))))
 }
 
 fn cpus(list: &str) -> Option<Cpus> {
@@ -57,6 +57,7 @@ pub(crate) fn prepare(text: &str) -> bool {
             let orders = ORDERS.get().filter(|orders| orders.are_limited())?;
             Some(orders.hold(ticks()))
         },
+        wide_set: || ORDERS.get().and_then(Orders::wide_set),
         are_kept_off: || {
             ORDERS.get().and_then(Orders::used_cores).is_some_and(|threads| threads > 0)
         },
@@ -283,11 +284,25 @@ mod tests {
     #[test]
     fn what_is_wide_is_read_as_it_is_written() {
         let (domain, settings) = read("6-7 0-7 20000").unwrap();
-        assert_eq!(domain, Domain { all: Cpus::of(0..8), wide: Cpus::of(6..8) });
+        assert_eq!(domain, Domain { all: Cpus::of(0..8), sets: vec![Cpus::of(6..8)] });
         assert_eq!(settings, Settings::hooked(Nanos::from_us(20)));
         // CPUs that the program has not are not wide.
         assert_eq!(read("6-9 0-7 1").unwrap().0, domain);
-        for wrong in ["", "6", "6 0-7", "6 0-7 x", "x 0-7 1", "8 0-7 1", "0-7 0-7 1", "6 0-7 1 2"] {
+        let (domain, _) = read("6-7/4-7/1 0-7 1").unwrap();
+        assert_eq!(domain.sets, [Cpus::of(6..8), Cpus::of(4..8), Cpus::of([1])]);
+        for wrong in [
+            "/6 0-7 1",
+            "6/0-7 0-7 1",
+            "6/9 0-7 1",
+            "",
+            "6",
+            "6 0-7",
+            "6 0-7 x",
+            "x 0-7 1",
+            "8 0-7 1",
+            "0-7 0-7 1",
+            "6 0-7 1 2",
+        ] {
             assert!(read(wrong).is_none(), "{wrong}");
         }
     }

@@ -24,7 +24,7 @@ pub enum PacketError {
     #[error("speaks version {0}, this is version {VERSION}")]
     Version(u32),
     /// Its purpose is unknown.
-    #[error("asks for {0}; known are 0 (decisions), 1 (to watch) and 2 (to record)")]
+    #[error("asks for {0}; known are 0 (decisions), 1 (to watch), 2 (to record) and 3 (cores)")]
     Purpose(u32),
 }
 
@@ -34,6 +34,13 @@ pub enum Hello {
     /// Asks for decisions for the client's sites. Answered by a [`Welcome`] with two files: lease
     /// page and table.
     Serve {
+        /// The program's name, for people to read. A received name has no control characters.
+        name: String,
+    },
+    /// As [`Self::Serve`], for a program whose threads go to the dedicated cores of their own
+    /// accord, for phases of many calls (`dimmer run --specialise`): asks for cores while it needs
+    /// some.
+    Ask {
         /// The program's name, for people to read. A received name has no control characters.
         name: String,
     },
@@ -56,6 +63,7 @@ impl Hello {
             Self::Serve { name } => (0_u32, name.as_str()),
             Self::Watch => (1, ""),
             Self::Record => (2, ""),
+            Self::Ask { name } => (3, name.as_str()),
         };
         let mut bytes = [0; Self::BYTES];
         bytes[..8].copy_from_slice(&HELLO.to_le_bytes());
@@ -74,18 +82,10 @@ impl Hello {
         let bytes: &[u8; Self::BYTES] = bytes.try_into().map_err(|_| PacketError::Foreign)?;
         check(bytes, HELLO)?;
         match word(bytes, 12) {
-            0 => {
-                let name = &bytes[PREFIX..];
-                let end = name.iter().position(|byte| *byte == 0).unwrap_or(NAME);
-                // People read the name on terminals.
-                let name = String::from_utf8_lossy(&name[..end])
-                    .chars()
-                    .map(|letter| if letter.is_control() { '\u{fffd}' } else { letter })
-                    .collect();
-                Ok(Self::Serve { name })
-            }
+            0 => Ok(Self::Serve { name: name(bytes) }),
             1 => Ok(Self::Watch),
             2 => Ok(Self::Record),
+            3 => Ok(Self::Ask { name: name(bytes) }),
             other => Err(PacketError::Purpose(other)),
         }
     }
@@ -128,6 +128,14 @@ fn check(bytes: &[u8], magic: u64) -> Result<(), PacketError> {
     }
 }
 
+/// The name in a client's packet. People read it on terminals.
+fn name(bytes: &[u8; Hello::BYTES]) -> String {
+    let name = &bytes[PREFIX..];
+    let end = name.iter().position(|byte| *byte == 0).unwrap_or(NAME);
+    let letters = String::from_utf8_lossy(&name[..end]);
+    letters.chars().map(|letter| if letter.is_control() { '\u{fffd}' } else { letter }).collect()
+}
+
 fn word(bytes: &[u8], at: usize) -> u32 {
     bytes[at..at + 4].iter().rev().fold(0, |word, byte| word << 8 | u32::from(*byte))
 }
@@ -138,7 +146,9 @@ mod tests {
 
     #[test]
     fn what_is_sent_is_what_comes() {
-        for hello in [Hello::Serve { name: "nginx".to_owned() }, Hello::Watch, Hello::Record] {
+        let name = || "nginx".to_owned();
+        let named = [Hello::Serve { name: name() }, Hello::Ask { name: name() }];
+        for hello in named.into_iter().chain([Hello::Watch, Hello::Record]) {
             assert_eq!(Hello::parse(&hello.to_bytes()), Ok(hello));
         }
         assert_eq!(Welcome::parse(&Welcome.to_bytes()), Ok(Welcome));

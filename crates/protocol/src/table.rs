@@ -93,6 +93,9 @@ pub struct ByClient {
     is_explicit: AtomicU32,
     /// Completed work, in the program's own unit.
     done: AtomicU64,
+    /// How long the program's threads were on wide cores in all, of a client that asks for cores
+    /// (ticks).
+    wide: AtomicU64,
 }
 
 /// A site: its statistics and its name.
@@ -152,7 +155,7 @@ const _: () = {
     assert!(offset_of!(ByServer, magic) == 0 && offset_of!(ByServer, version) == 8);
     assert!(offset_of!(ByServer, is_left) == 12 && size_of::<Head>() == 4096);
     assert!(offset_of!(ByClient, sites) == 0 && offset_of!(ByClient, is_explicit) == 4);
-    assert!(offset_of!(ByClient, done) == 8);
+    assert!(offset_of!(ByClient, done) == 8 && offset_of!(ByClient, wide) == 16);
     assert!(offset_of!(Table, head) == 0 && offset_of!(Table, decisions) == 4096);
     assert!(offset_of!(Table, sites) == 8192);
     assert!(size_of::<Table>() == 4096 + SITES * 4 + SITES * 256);
@@ -307,6 +310,17 @@ impl ByClient {
     pub fn add_done(&self, amount: u64) {
         self.is_explicit.store(1, Ordering::Relaxed);
         self.done.fetch_add(amount, Ordering::Relaxed);
+    }
+
+    /// Sets how long the program's threads were on wide cores in all (ticks).
+    pub fn set_wide(&self, ticks: u64) {
+        self.wide.store(ticks, Ordering::Relaxed);
+    }
+
+    /// How long the program's threads were on wide cores in all (ticks).
+    #[must_use]
+    pub fn wide(&self) -> u64 {
+        self.wide.load(Ordering::Relaxed)
     }
 
     /// The completed work so far, if the program reports it.

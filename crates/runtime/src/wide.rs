@@ -56,8 +56,9 @@ of_thread! {
     fn own() -> Own, "dimmer_runtime_wide";
 }
 
-/// The environment variable that says what is wide: the wide CPUs, all CPUs of the program, and the
-/// time of a move there and back (ns), as in `6-7 0-7 20000`.
+/// The environment variable that says what may be wide: the sets of CPUs, of which one at a time
+/// is wide, all CPUs of the program, and the time of a move there and back (ns), as in
+/// `6-7/4-7 0-7 20000`.
 pub const SPECIALISE: &str = "DIMMER_SPECIALISE";
 
 static SPECIALISING: OnceLock<Specialising> = OnceLock::new();
@@ -145,21 +146,23 @@ pub fn begin() -> Begun {
         Some(false) => return Begun::Passes,
         None => return Begun::NotNow,
     }
+    // If nothing is wide now, the watch has the thread ask again.
+    let Some(wide) = of.wide() else { return Begun::Passes };
     // Handlers that run in the middle could start what inherits the affinity.
     let mask = signals::exchange();
-    let begun = go(of);
+    let begun = go(of, wide);
     signals::set(&mask);
     begun
 }
 
-fn go(of: &Specialising) -> Begun {
+fn go(of: &Specialising, (set, cpus): (usize, &Cpus)) -> Begun {
     let Some(token) = (of.hooks.thread)() else { return Begun::Passes };
     let stays = |why| {
         (of.hooks.note)(token, Event::Stays(why));
         Begun::Passes
     };
     let Some(affinity) = record::affinity(0) else { return stays(Stays::Refused) };
-    let Goes { wide, own: own_cpus } = match of.domain.place(&affinity, from()) {
+    let Goes { wide, own: own_cpus } = match of.domain.place(cpus, &affinity, from()) {
         Ok(Some(goes)) => goes,
         Ok(None) => return Begun::Passes,
         Err(why) => return stays(why),
@@ -173,7 +176,7 @@ fn go(of: &Specialising) -> Begun {
     let wide = record::affinity(0).unwrap_or(wide);
     let now = now();
     data.thread.uses(WIDE, now, &of.settings);
-    data.away = Some(Away { wide, own: own_cpus, noted: now });
+    data.away = Some(Away { set, wide, own: own_cpus, noted: now });
     data.token = token;
     data.calls = (of.hooks.calls)(token);
     record.note_call(now, true);
@@ -257,7 +260,7 @@ pub fn chooses(whose: Whose, mask: *const u8, bytes: usize) {
     let mut words = [0; size_of::<Cpus>() / size_of::<usize>()];
     signals::read_own(mask.addr(), &mut words, bytes);
     let has = |number: usize| words[number / bits] & 1 << (number % bits) != 0;
-    let is_narrow = !of.domain.wide.iter().any(has);
+    let is_narrow = of.domain.sets.iter().any(|set| !set.iter().any(has));
     if whose == Whose::Own {
         own().has_chosen.set(is_narrow);
     } else if is_narrow {
@@ -309,7 +312,7 @@ fn forget() {
         && record.is_away()
         && let Some(own) = record.own()
     {
-        record::set_affinity(0, &of.domain.back(&own, (of.hooks.are_kept_off)()));
+        record::set_affinity(0, &of.domain.back(&own, of.kept_off()));
     }
     RECORDS.iter().for_each(Record::forget);
     PROCESS.store(process(), Ordering::Relaxed);

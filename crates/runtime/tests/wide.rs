@@ -2,7 +2,7 @@
 //! many calls a thread has made, and whether anybody still decides.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use dimmer_host::affinity;
@@ -11,6 +11,8 @@ use dimmer_processor::units::{CpuId, Nanos};
 use dimmer_runtime::wide::{self, Begun, Event, Hooks, Specialising, Whose};
 
 static HOLDS: AtomicBool = AtomicBool::new(true);
+/// The set that is wide, plus one.
+static SET: AtomicUsize = AtomicUsize::new(1);
 static CALLS: AtomicU32 = AtomicU32::new(0);
 static ROUNDS: AtomicU32 = AtomicU32::new(0);
 static EVENTS: Mutex<Vec<Event>> = Mutex::new(Vec::new());
@@ -59,10 +61,11 @@ fn threads_go_to_wide_cpus_and_get_back_what_they_had() {
     let wide = [*last];
     assert_eq!((wide::begin(), wide::give_back()), (Begun::Passes, false), "nothing is wide yet");
     wide::specialise(Specialising {
-        domain: Domain { all: set(&all), wide: set(&wide) },
+        domain: Domain { all: set(&all), sets: vec![set(&wide), set(&all[..1])] },
         settings: Settings::hooked(Nanos::from_us(100)),
         hooks: Hooks {
             holds: || Some(HOLDS.load(Ordering::Relaxed)),
+            wide_set: || SET.load(Ordering::Relaxed).checked_sub(1),
             are_kept_off: || false,
             look_again: || {
                 ROUNDS.fetch_add(1, Ordering::Relaxed);
@@ -95,6 +98,21 @@ fn threads_go_to_wide_cpus_and_get_back_what_they_had() {
     assert!(!wide::give_back());
     assert_eq!(may(), all);
     wide::end_call();
+
+    // A thread goes on in another set in the middle of a call, and back if no CPU is wide.
+    assert_eq!(wide::begin(), Begun::Wide(own));
+    events();
+    SET.store(2, Ordering::Relaxed);
+    assert!(wait_for(|| may() == all[..1]), "{:?}", may());
+    assert_eq!((wide::begin(), events()), (Begun::Wide(own), vec![]));
+    SET.store(0, Ordering::Relaxed);
+    assert!(wait_for(|| may() == all), "{:?}", may());
+    assert_eq!(events(), [Event::ComesBack]);
+    wide::end_call();
+    let rounds = ROUNDS.load(Ordering::Relaxed);
+    assert_eq!((wide::begin(), may()), (Begun::Passes, all.clone()));
+    assert!(wait_for(|| ROUNDS.load(Ordering::Relaxed) > rounds + 1), "it is to ask again");
+    SET.store(1, Ordering::Relaxed);
 
     // Who is pinned by itself stays.
     affinity::allow(narrow).unwrap();

@@ -37,7 +37,16 @@ fn site(name: &str, calls: u64, moved: u64, (action, reason): (&str, &str)) -> S
 
 fn client(pid: i32, name: &str, metric: Option<f64>, sites: Vec<Site>) -> Client {
     let client = u64::from(pid.unsigned_abs());
-    Client { client, pid, uid: 1000, name: name.to_owned(), lies: 0, metric, sites }
+    Client {
+        client,
+        pid,
+        uid: 1000,
+        name: name.to_owned(),
+        lies: 0,
+        metric,
+        wide_threads: None,
+        sites,
+    }
 }
 
 /// The state after this number of looks, a second apart.

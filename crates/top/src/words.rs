@@ -164,6 +164,10 @@ pub(super) fn meaning(reason: &str) -> &'static str {
             "programs should do better with it moved, by the processor's model; a trial without it will tell"
         }
         "worth it" => "programs did better with it moved",
+        "asked for" => {
+            "the program asks for cores (`dimmer run --specialise`), and its threads go there"
+        }
+        "not needed" => "the program asks for cores, and has not called it for a while",
         "no core" => "there is no core that could be dedicated",
         dense if dense.starts_with("dense at ") => "it is above the threshold of that level",
         _ => "",

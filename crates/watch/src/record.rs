@@ -36,6 +36,9 @@ pub enum Line {
         user: u32,
         /// Its name.
         name: String,
+        /// Whether it asks for cores.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        asks: bool,
     },
     /// A client has left.
     Leave {
@@ -136,6 +139,9 @@ pub struct Step {
     pub seen: Vec<(u64, u64, Seen)>,
     /// Client, and its reported work per second.
     pub metrics: Vec<(u64, f64)>,
+    /// Client that asks for cores, and how long its threads were on wide ones (ns).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub wide: Vec<(u64, u64)>,
     /// The server's changes: client, site (`None`: all), whether it is moved.
     pub changes: Vec<(u64, Option<u64>, bool)>,
     /// The number of cores that the server has dedicated.
@@ -272,9 +278,12 @@ pub fn replay(mut lines: impl BufRead, other: Option<&Settings>) -> Result<Repla
         };
         match line {
             Line::Begin(_) => return Err(wrong("`begin` again".to_owned())),
-            Line::Join { client, program, user, .. } => {
+            Line::Join { client, program, user, asks, .. } => {
                 replayed.clients += 1;
                 policy.join_of(UserId(user), ClientId(client), ProgramId(program));
+                if asks {
+                    policy.ask(ClientId(client));
+                }
             }
             Line::Leave { client } => {
                 policy.leave(ClientId(client));
@@ -295,6 +304,9 @@ pub fn replay(mut lines: impl BufRead, other: Option<&Settings>) -> Result<Repla
                 }
                 for (client, metric) in &step.metrics {
                     policy.metric(ClientId(*client), *metric);
+                }
+                for (client, ns) in &step.wide {
+                    policy.was_wide(ClientId(*client), *ns);
                 }
                 policy.idle(step.idle);
                 let said = policy.step(Time::from_ns(step.now_ns));

@@ -116,6 +116,10 @@ pub struct Client {
     pub lies: u64,
     /// Work done per second, by its own account.
     pub metric: Option<f64>,
+    /// How many of its threads were on wide cores, on average over the last seconds; `None` if it
+    /// does not ask for cores.
+    #[serde(default)]
+    pub wide_threads: Option<f64>,
     /// Its sites.
     pub sites: Vec<Site>,
 }
@@ -172,5 +176,7 @@ pub fn reason(reason: Reason) -> Cow<'static, str> {
         Reason::NotWorth => "not worth it",
         Reason::Expected => "expected gain",
         Reason::Worth => "worth it",
+        Reason::Asked => "asked for",
+        Reason::Unneeded => "not needed",
     })
 }

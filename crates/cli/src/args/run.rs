@@ -18,8 +18,9 @@ set for it, and at its end which calls moved, go to standard error, or to the fi
 --migrate and --delegate without FN take functions by the processor model: the outermost functions around wide SIMD code (to delegate: \
 the functions with that code) whose calls cost the code after them more than moving takes. Calls shorter than a move stay.
 
---specialise moves threads rather than calls: at its first call of such a function a thread goes to the CPUs of --cpus, and stays there \
-until it has made no such call for a while.
+--specialise moves threads rather than calls: at its first call of such a function a thread goes to the wide CPUs, and stays there \
+until it has made no such call for a while. They are those of --cpus, or else those that the policy daemon (dimmerd) gives all such \
+programs, or else those of one core.
 
 With FN, calls of these functions move, whichever of the flags names them. FN is a symbol, as `dimmer scan` shows it, or a library and the address of an entry in it, as in `libcrypto.so.3:0x1a2b0`.
 
@@ -72,8 +73,8 @@ pub(crate) struct Run {
     )]
     pub(crate) auto: Option<Vec<String>>,
 
-    /// Threads go to wide cores (--cpus) when they begin wide code, stay there until it is over,
-    /// and then get back where they were (experimental).
+    /// Threads go to wide cores (those of --cpus, or of dimmerd) when they begin wide code, stay
+    /// there until it is over, and then get back where they were (experimental).
     #[arg(
         long,
         value_name = "FN",

@@ -26,6 +26,7 @@ mod signals;
 mod specialise;
 mod trace;
 mod victims;
+mod wide_cores;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

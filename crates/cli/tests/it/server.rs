@@ -23,7 +23,7 @@ const MOVES: &str = "[policy]\nloop = \"thresholds\"\n";
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A program that is killed at the end of the test.
-struct Ends(Child);
+pub(crate) struct Ends(pub(crate) Child);
 
 impl Drop for Ends {
     fn drop(&mut self) {
@@ -43,17 +43,17 @@ impl Drop for EndsAll {
 }
 
 /// `dimmerd` in a directory of its own.
-struct Server {
+pub(crate) struct Server {
     child: Ends,
     directory: tempfile::TempDir,
 }
 
 impl Server {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self::start_with(MOVES)
     }
 
-    fn start_with(config: &str) -> Self {
+    pub(crate) fn start_with(config: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let child = Self::launch(directory.path(), config);
         Self { child, directory }
@@ -75,15 +75,15 @@ impl Server {
         child
     }
 
-    fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.directory.path()
     }
 
-    fn socket(&self) -> PathBuf {
+    pub(crate) fn socket(&self) -> PathBuf {
         self.path().join("run/socket")
     }
 
-    fn state(&self) -> State {
+    pub(crate) fn state(&self) -> State {
         Watch::new(Some(&self.socket())).unwrap().state().unwrap()
     }
 
@@ -95,9 +95,14 @@ impl Server {
         command.stdout(Stdio::null()).spawn().unwrap()
     }
 
-    fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         self.child.0.kill().unwrap();
         self.child.0.wait().unwrap();
+    }
+
+    /// Starts it again, once it has ended.
+    pub(crate) fn restart(&mut self, config: &str) {
+        self.child = Self::launch(self.path(), config);
     }
 }
 
@@ -448,12 +453,12 @@ fn a_program_that_cannot_go_to_the_servers_cores_is_told_of_both() {
     let mut lines = said(&mut running);
     finds(&mut lines, "The policy server decides");
     server.end();
-    server.child = Server::launch(server.path(), &on(first));
+    server.restart(&on(first));
     let both =
         format!("dedicates cpu {first}, and calls of this program can move to cpu {last} alone");
     finds(&mut lines, &both);
     server.end();
-    server.child = Server::launch(server.path(), "[cores]\nmost = 0\n");
+    server.restart("[cores]\nmost = 0\n");
     let mut running = run(&server.socket(), &[]);
     finds(&mut said(&mut running), "the policy server has no core to dedicate");
 }

@@ -161,14 +161,14 @@ fn a_program_that_was_started_on_narrow_cpus_alone_stays_there() {
 }
 
 /// The CPUs that the kernel lets a process's first thread run on.
-fn affinity_of(process: &str) -> String {
+pub(crate) fn affinity_of(process: &str) -> String {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
     line.unwrap_or_default().trim().to_owned()
 }
 
 /// Waits for a condition, for up to half a minute.
-fn wait_for(mut is_so: impl FnMut() -> bool) -> bool {
+pub(crate) fn wait_for(mut is_so: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + Duration::from_secs(30);
     while Instant::now() < end {
         if is_so() {

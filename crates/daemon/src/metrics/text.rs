@@ -98,7 +98,7 @@ impl Family {
     }
 }
 
-static FAMILIES: [Family; 26] = [
+static FAMILIES: [Family; 27] = [
     Family::gauge("up_seconds", "For how long the server runs", Of::Server(|state| state.up_s)),
     Family::gauge(
         "clients",
@@ -129,6 +129,11 @@ static FAMILIES: [Family; 26] = [
         "metric",
         "What a client gets done a second, by its own account",
         Of::Client(|client| client.metric.map(Value::Measure)),
+    ),
+    Family::gauge(
+        "wide_threads",
+        "Threads of a client that were on wide cores, if it asks for cores",
+        Of::Client(|client| client.wide_threads.map(Value::Measure)),
     ),
     Family::counter(
         "calls",
@@ -417,8 +422,13 @@ mod tests {
         // that the server does not see.
         let site = Site { name: "parse".into(), line: 7, clock: Some(1.0), ..Site::default() };
         let metric = Some(1.0);
-        let client =
-            |client| Client { client, metric, sites: vec![site.clone(); 2], ..Client::default() };
+        let client = |client| Client {
+            client,
+            metric,
+            wide_threads: metric,
+            sites: vec![site.clone(); 2],
+            ..Client::default()
+        };
         let state = State { clients: vec![client(5), client(6)], ..State::default() };
         let text = text(state, Format::Prometheus);
         let samples = text.lines().filter(|line| !line.starts_with('#'));

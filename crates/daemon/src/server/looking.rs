@@ -66,11 +66,16 @@ impl Server {
             if let Some(metric) = seen.metric {
                 self.policy.metric(client.id, metric);
             }
+            if let Some(ns) = seen.wide_ns {
+                self.policy.was_wide(client.id, ns);
+            }
             if is_recorded {
                 let seen_of =
                     |(site, window): &(SiteId, Window)| (client.id.0, site.0, Seen::from(window));
                 step.seen.extend(seen.windows.iter().map(seen_of));
                 step.metrics.extend(seen.metric.map(|metric| (client.id.0, metric)));
+                let wide = seen.wide_ns.filter(|ns| *ns > 0);
+                step.wide.extend(wide.map(|ns| (client.id.0, ns)));
             }
             if let Some(ticks) = client.chain_ticks() {
                 self.users.note_clock(peer.user, ticks);

@@ -217,6 +217,7 @@ impl Server {
             name: client.name.clone(),
             lies: client.lies,
             metric: client.done_recently.map(|recent| recent.per_s()),
+            wide_threads: client.wide.map(|wide| wide.threads()),
             sites: client.sites.iter().map(site).collect(),
         }
     }
@@ -247,8 +248,7 @@ impl Server {
             prices,
         })];
         for client in self.clients() {
-            let (program, name) = (client.program.0, client.name.clone());
-            lines.push(Line::Join { client: client.id.0, program, user: client.user, name });
+            lines.push(client.line());
             let site =
                 |site: &Site| Line::Site { site: site.id.0, name: site.name.as_ref().to_owned() };
             lines.extend(client.sites.iter().map(site));

@@ -422,6 +422,42 @@ fn each_recording_is_told_all() {
 }
 
 #[test]
+fn a_client_that_asks_for_cores_is_shown_and_recorded_as_one() {
+    let mut fixture = fixture();
+    let four = dimmer_policy::server::settings::Settings::usual(4);
+    fixture.server.policy = Policy::new(four, Time::START);
+    let (_, recording) = fixture.say(0, &Hello::Record);
+    let (number, socket) = fixture.say(1000, &Hello::Ask { name: "test".to_owned() });
+    let mut bytes = [0; Welcome::BYTES];
+    let welcome = dimmer_protocol::receive(&socket, &mut bytes).unwrap().unwrap();
+    let (_, [_, Some(table)]) = welcome else { panic!("{welcome:?}") };
+    let table = Mapped::<Table>::new(table.as_fd()).unwrap();
+    table.add(b"kept", 0);
+    fixture.look();
+    table.sites[0].add_calls(1);
+    // More than can be: it counts for one CPU, all that this machine has.
+    table.head.client.set_wide(u64::MAX / 2);
+    fixture.look();
+    assert_eq!(fixture.server.dedicated, 1);
+    let state = fixture.server.state(1000);
+    let [client] = &state.clients[..] else { panic!("{state:?}") };
+    assert!(client.wide_threads.is_some_and(|threads| threads > 0.0 && threads <= 1.0));
+    let site = &client.sites[0];
+    assert_eq!((&*site.action, &*site.reason), ("move", "asked for"));
+    assert_eq!(table.decisions[0].load(Ordering::Relaxed), dimmer_protocol::DELEGATE);
+    // A reload forgets everything but that it asks.
+    assert!(fixture.server.reload().unwrap());
+    assert_eq!(table.decisions[0].load(Ordering::Relaxed), dimmer_protocol::STAY);
+    assert!(fixture.server.policy.was_wide(ClientId(number), 0));
+    fixture.server.part(number, "has gone");
+    assert_eq!(fixture.server.dedicated, 0);
+    let lines = fixture.lines(&recording);
+    let joins = |line: &Line| matches!(line, Line::Join { asks: true, .. });
+    let wide = |line: &Line| matches!(line, Line::Step(step) if step.wide.len() == 1);
+    assert!(lines.iter().any(joins) && lines.iter().any(wide), "{lines:?}");
+}
+
+#[test]
 fn one_users_clock_is_no_evidence_for_another() {
     let mut fixture = fixture();
     fixture.server.found.clocks = vec![0.9];

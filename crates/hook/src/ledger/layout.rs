@@ -6,7 +6,7 @@ use std::mem::offset_of;
 /// "dimmerlg", as the first bytes of the file.
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"dimmerlg");
 /// Changes with the layout.
-pub(super) const VERSION: u32 = 7;
+pub(super) const VERSION: u32 = 8;
 
 /// The start of the file.
 #[repr(C)]
@@ -38,7 +38,10 @@ struct HeadLayout {
     sites_taken: u32,
     /// Loaded files for which there was no room.
     files_left_out: u32,
-    unused: [u64; 6],
+    /// The number of the set of wide CPUs in use, plus one; 0 if none is. Written by the observer.
+    wide_set: u32,
+    unused_word: u32,
+    unused: [u64; 5],
 }
 
 pub(super) const MAGIC_AT: usize = offset_of!(HeadLayout, magic);
@@ -56,6 +59,7 @@ pub(crate) const LEFT_OUT: usize = offset_of!(HeadLayout, left_out);
 pub(super) const MOVES: usize = offset_of!(HeadLayout, moves);
 pub(super) const SITES_TAKEN: usize = offset_of!(HeadLayout, sites_taken);
 pub(super) const FILES_LEFT_OUT: usize = offset_of!(HeadLayout, files_left_out);
+pub(super) const WIDE_SET: usize = offset_of!(HeadLayout, wide_set);
 /// Length of the head.
 pub(super) const HEAD_BYTES: usize = size_of::<HeadLayout>();
 
@@ -211,7 +215,7 @@ const _: () = assert!(MAGIC_AT == 0 && VERSION_AT == 8 && HEAD_BYTES == 128);
 const _: () = assert!(SLOT_COUNT == 12 && SITE_COUNT == 16 && OBJECT_COUNT == 20);
 const _: () = assert!(USED_CORES == 24 && TEXT_USED == 28 && INSIDE == 32 && BETWEEN == 40);
 const _: () = assert!(COUNTING == 48 && HOLDS_UNTIL == 56 && LEFT_OUT == 64 && MOVES == 68);
-const _: () = assert!(SITES_TAKEN == 72 && FILES_LEFT_OUT == 76);
+const _: () = assert!(SITES_TAKEN == 72 && FILES_LEFT_OUT == 76 && WIDE_SET == 80);
 const _: () = assert!(OBJECT_BASE == 0 && OBJECT_PATH == 8 && OBJECT_PROBLEM == 16);
 const _: () = assert!(OBJECT_BYTES == 32 && TEXT_LENGTH == 4 && TEXT_PLACE_BYTES == 8);
 const _: () = assert!(TID == 0 && PID == 4 && PERIOD == 8 && CLAIMED == 12 && DROPPED == 16);

@@ -21,7 +21,7 @@ use super::layout::{
     HOLDS_UNTIL, INSIDE, LONGEST_TEXT, MAGIC, MAGIC_AT, MOVES, OBJECT_BASE, OBJECT_BYTES,
     OBJECT_COUNT, OBJECT_PATH, OBJECT_PROBLEM, OBJECTS, OBJECTS_AT, PAGE, PERIOD, ROOM, SITE_BYTES,
     SITE_COUNT, SITES, SITES_AT, SITES_TAKEN, SLOT_BYTES, SLOT_COUNT, SLOTS, TEXT_BYTES,
-    TEXT_PLACE_BYTES, TEXT_USED, TEXTS_AT, USED_CORES, VERSION, VERSION_AT,
+    TEXT_PLACE_BYTES, TEXT_USED, TEXTS_AT, USED_CORES, VERSION, VERSION_AT, WIDE_SET,
 };
 use super::reader::Orders;
 use super::room::{self, Opened};
@@ -299,7 +299,8 @@ impl OwnLedger {
 
     /// The observer's orders for calls that move.
     pub(crate) fn orders(&self) -> Orders<'_> {
-        Orders::new(self.head.u32(USED_CORES), self.head.u64(HOLDS_UNTIL))
+        let [used_cores, wide_set] = [USED_CORES, WIDE_SET].map(|at| self.head.u32(at));
+        Orders::new(used_cores, wide_set, self.head.u64(HOLDS_UNTIL))
     }
 
     /// Address of the decision for a function; `None` in a process without decisions.

@@ -19,7 +19,7 @@ use super::layout::{
     MOVED, MOVES, OBJECT_BASE, OBJECT_BYTES, OBJECT_COUNT, OBJECT_PATH, OBJECT_PROBLEM, OBJECTS,
     OBJECTS_AT, PERIOD, PID, RECORD_BYTES, RECORD_END, RECORDS, RING, ROOM, SITE_BYTES, SITE_COUNT,
     SITES, SITES_AT, SLOT_COUNT, SLOTS, STAYS, TAIL, TEXT_BYTES, TEXT_LENGTH, TEXTS_AT, TID,
-    TO_WIDE, USED_CORES, VERSION, VERSION_AT, WIDE_NS,
+    TO_WIDE, USED_CORES, VERSION, VERSION_AT, WIDE_NS, WIDE_SET,
 };
 use super::phase_counts::PhaseCounts;
 use super::{
@@ -189,6 +189,14 @@ impl Ledger {
     pub fn use_cores(&self, threads: usize) {
         let plus_one = u32::try_from(threads).map_or(u32::MAX, |threads| threads.saturating_add(1));
         self.write(USED_CORES, &plus_one.to_le_bytes());
+    }
+
+    /// Makes one of the program's sets of CPUs, by its number from 0, the wide one from now on;
+    /// `None`: no CPU is wide.
+    pub fn widen(&self, set: Option<usize>) {
+        let number = set.and_then(|set| u32::try_from(set).ok()?.checked_add(1));
+        let plus_one = number.unwrap_or(0);
+        self.write(WIDE_SET, &plus_one.to_le_bytes());
     }
 
     /// Sets the time at which calls stop moving, whatever was decided (see [`crate::ticks`]). The
@@ -438,12 +446,17 @@ impl Look {
 #[derive(Clone, Copy, Debug)]
 pub struct Orders<'a> {
     used_cores: &'a AtomicU32,
+    wide_set: &'a AtomicU32,
     until: &'a AtomicU64,
 }
 
 impl<'a> Orders<'a> {
-    pub(super) fn new(used_cores: &'a AtomicU32, until: &'a AtomicU64) -> Self {
-        Self { used_cores, until }
+    pub(super) fn new(
+        used_cores: &'a AtomicU32,
+        wide_set: &'a AtomicU32,
+        until: &'a AtomicU64,
+    ) -> Self {
+        Self { used_cores, wide_set, until }
     }
 
     /// The number of hardware threads in use, the first ones of those that calls move to; `None` if
@@ -451,6 +464,12 @@ impl<'a> Orders<'a> {
     #[must_use]
     pub fn used_cores(&self) -> Option<usize> {
         self.used_cores.load(Ordering::Relaxed).checked_sub(1).map(|threads| threads as usize)
+    }
+
+    /// The number of the set of CPUs that is wide now, if one is. See [`Ledger::widen`].
+    #[must_use]
+    pub fn wide_set(&self) -> Option<usize> {
+        self.wide_set.load(Ordering::Relaxed).checked_sub(1).map(|set| set as usize)
     }
 
     /// Whether the observer has limited the time for which its orders hold: it does so at its first

@@ -4,6 +4,7 @@
 use dimmer_host::affinity;
 use dimmer_policy::narrowing::Form;
 use dimmer_processor::units::CpuId;
+use dimmer_protocol::Hello;
 
 use super::{Definition, How, Setup, moving, narrow};
 use crate::LaunchError;
@@ -44,7 +45,9 @@ impl Auto {
         let mut auto = Self { served: None, forms: key.map(decide).transpose()? };
         // With narrower code no call moves, so the server would dedicate cores for nothing.
         if !auto.is_narrow() {
-            auto.served = Served::connect(setup.program, functions);
+            let hello = |name| Hello::Serve { name };
+            let served = Served::ask(hello, setup.program, functions);
+            auto.served = Some(served).filter(Served::is_there);
         }
         Ok(auto)
     }

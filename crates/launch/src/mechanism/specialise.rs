@@ -1,15 +1,16 @@
 //! `--specialise`: threads go to wide CPUs when they begin wide code, and come back when their
 //! phase is over (paper 003).
 //!
-//! Dimmer's library in the program moves them (`wide` in `runtime`). From outside, the program's
-//! other threads are kept off the wide CPUs, and what happened is read from ledgers.
+//! Dimmer's library in the program moves them (`wide` in `runtime`). From outside, it is decided
+//! which CPUs are wide (`wide_cores`), the program's other threads are kept off these, and what
+//! happened is read from ledgers.
 
 use std::time::{Duration, Instant};
 
 use dimmer_hook::PhaseCounts;
 use dimmer_host::affinity;
 use dimmer_host::root::format_cpu_list;
-use dimmer_observe::{FunctionPlace, Observed, Observer, ThreadSeen};
+use dimmer_observe::{FunctionPlace, Observed, Observer, Tally, ThreadSeen};
 use dimmer_policy::specialise::Stays;
 use dimmer_processor::units::{CpuId, Nanos, whole};
 
@@ -19,6 +20,7 @@ use crate::chosen;
 use crate::named::Plans;
 use crate::note::{Note, Notes};
 use crate::used_cores::UsedCores;
+use crate::wide_cores::WideCores;
 use crate::{LaunchError, cores, preload, wide_trips};
 
 /// Threads become wide.
@@ -29,13 +31,15 @@ pub(super) const DEFINITION: Definition = Definition {
     prepare,
 };
 
-/// Interval at which the other threads are kept off the wide CPUs, or let back.
+/// Interval at which it is decided which CPUs are wide, and the other threads are kept off these,
+/// or let back.
 const STEP: Duration = Duration::from_millis(100);
 
 /// A program whose threads become wide.
 #[derive(Debug)]
 struct Specialising {
     observer: Observer,
+    wide: WideCores,
     used_cores: UsedCores,
     plans: Plans,
     round_trip_ns: f64,
@@ -45,16 +49,20 @@ struct Specialising {
 }
 
 fn prepare(setup: &mut Setup<'_>) -> Result<Prepared, LaunchError> {
-    let wide = cores(setup.root, setup.request.cpus.as_deref())?;
+    let own = cores(setup.root, setup.request.cpus.as_deref())?;
     let all = affinity::allowed().map_err(LaunchError::Affinity)?;
-    let narrow: Vec<CpuId> = all.iter().filter(|cpu| !wide.contains(cpu)).copied().collect();
-    if narrow.is_empty() {
-        return Err(LaunchError::NoNarrowCpu { wide, allowed: all });
+    let without = |cpus: &[CpuId]| -> Vec<CpuId> {
+        all.iter().filter(|cpu| !cpus.contains(cpu)).copied().collect()
+    };
+    if without(&own).is_empty() {
+        return Err(LaunchError::NoNarrowCpu { wide: own, allowed: all });
     }
     let Some(chosen) = chosen::choose(setup)? else { return Ok(None) };
-    let trips = wide_trips::round_trips(&wide, &narrow).map_err(LaunchError::Affinity)?;
+    let mut wide = WideCores::begin(setup, own, all.clone(), &chosen.plans.functions);
+    let trips = wide_trips::round_trips(wide.may(), &without(wide.may()));
+    let trips = trips.map_err(LaunchError::Affinity)?;
     let round_trip_ns = trips.estimate().ok_or(LaunchError::NoTrip)?.median;
-    let observer = match Observer::new() {
+    let mut observer = match Observer::new() {
         Ok(observer) => observer,
         Err(why) => {
             (setup.notes)(Note::NoCallMoves { how: setup.how, why: why.to_string() });
@@ -65,15 +73,18 @@ fn prepare(setup: &mut Setup<'_>) -> Result<Prepared, LaunchError> {
     let command = &mut setup.command;
     command.envs(observer.environment(&[], Some(plans.directory.path())));
     command.env(dimmer_hook::MOVE, "none");
-    let [is_wide, is_all] = [&wide, &all].map(|cpus| format_cpu_list(cpus));
-    let takes = whole(round_trip_ns);
-    command.env(dimmer_runtime::wide::SPECIALISE, format!("{is_wide} {is_all} {takes}"));
+    observer.widen(wide.set());
+    let (sets, all, takes) = (wide.to_text(), format_cpu_list(&all), whole(round_trip_ns));
+    command.env(dimmer_runtime::wide::SPECIALISE, format!("{sets} {all} {takes}"));
     command.env_remove(dimmer_runtime::CORES).env_remove(dimmer_runtime::ENTRANCE);
     preload::preload(command)?;
     let functions = plans.functions.len();
-    (setup.notes)(Note::Specialises { functions, cpus: wide.clone(), takes_ns: round_trip_ns });
+    let cpus = wide.may().to_vec();
+    (setup.notes)(Note::Specialises { functions, cpus, takes_ns: round_trip_ns });
+    wide.note(setup.notes);
     Ok(Some(Box::new(Specialising {
-        used_cores: UsedCores::new(setup.root, &wide, observer.directory()),
+        used_cores: UsedCores::new(setup.root, wide.may(), observer.directory()),
+        wide,
         observer,
         plans,
         round_trip_ns,
@@ -84,10 +95,10 @@ fn prepare(setup: &mut Setup<'_>) -> Result<Prepared, LaunchError> {
 
 impl Mechanism for Specialising {
     fn cpus(&self) -> Option<&[CpuId]> {
-        Some(self.used_cores.cpus())
+        Some(self.wide.may())
     }
 
-    fn look(&mut self, _: &mut Notes<'_>) {
+    fn look(&mut self, notes: &mut Notes<'_>) {
         self.observer.look();
         if self.looked.elapsed() < STEP {
             return;
@@ -98,23 +109,43 @@ impl Mechanism for Specialising {
         }
         let now = self.observer.phases();
         let is_wanted = now != self.before;
+        let wide = Duration::from_nanos(now.wide_ns.saturating_sub(self.before.wide_ns));
         self.before = now;
+        self.follow(wide, notes);
         // Threads that come back keep off the CPUs from then on.
-        self.observer.use_cores(self.used_cores.step(None, is_wanted));
+        self.observer.use_cores(self.used_cores.step(self.wide.given(), is_wanted));
     }
 
     fn finish(mut self: Box<Self>, _: &End) -> Summary {
         self.used_cores.end();
-        let cpus = self.used_cores.cpus().to_vec();
+        let (cpus, times) = self.wide.end();
         let observed = self.observer.finish();
         Summary::Threads(Specialised {
             cpus,
+            times,
             round_trip_ns: Some(self.round_trip_ns),
             threads: observed.threads.iter().map(thread).collect(),
             threads_summed: observed.threads_summed,
             functions: functions(&self.plans, &observed),
             problems: problems(&observed),
         })
+    }
+}
+
+impl Specialising {
+    /// Follows the policy server. `wide`: how long threads were on wide CPUs since the last time.
+    fn follow(&mut self, wide: Duration, notes: &mut Notes<'_>) {
+        let calls = self.observer.so_far();
+        for (index, planned) in self.plans.functions.iter().enumerate() {
+            let mut all = Tally::default();
+            planned.places().iter().filter_map(|place| calls.get(place)).for_each(|one| {
+                all.merge(one);
+            });
+            self.wide.tell(index, &all);
+        }
+        self.wide.step(wide, notes);
+        self.used_cores.change(self.wide.cpus());
+        self.observer.widen(self.wide.set());
     }
 }
 

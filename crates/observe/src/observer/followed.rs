@@ -38,6 +38,17 @@ impl Rate {
     }
 }
 
+/// What a ledger is to say besides the decisions about functions.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Order {
+    /// Number of hardware threads to which calls are moved.
+    pub(super) used_cores: usize,
+    /// The set of wide CPUs.
+    pub(super) wide_set: Option<usize>,
+    /// When it lapses (ticks).
+    pub(super) until: u64,
+}
+
 /// A ledger, and what was read from it.
 #[derive(Debug)]
 pub(super) struct Followed {
@@ -51,6 +62,8 @@ pub(super) struct Followed {
     moved: BTreeSet<usize>,
     /// Number of hardware threads to which they are moved, as last written to the ledger.
     used_cores: Option<usize>,
+    /// The set of wide CPUs, as last written to the ledger, which has none at first.
+    wide_set: Option<usize>,
     /// Memory that it takes (bytes), with the numbers of functions and slots for which that was
     /// measured.
     memory: (u64, usize, usize),
@@ -114,6 +127,7 @@ impl Followed {
             decided: 0,
             moved: BTreeSet::new(),
             used_cores: None,
+            wide_set: None,
             memory: (0, 0, 0),
             requests: BTreeSet::new(),
         })
@@ -136,13 +150,16 @@ impl Followed {
     /// Writes to the ledger which calls are moved and where, if the process can move calls.
     pub(super) fn order(
         &mut self,
-        used_cores: usize,
-        until: u64,
+        Order { used_cores, wide_set, until }: Order,
         moved: &BTreeSet<FunctionPlace>,
         real: &mut Real,
     ) {
         if !self.head.moves() {
             return;
+        }
+        if self.wide_set != wide_set {
+            self.wide_set = wide_set;
+            self.ledger.widen(wide_set);
         }
         self.ledger.hold_until(until);
         if self.used_cores != Some(used_cores) {

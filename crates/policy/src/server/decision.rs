@@ -46,6 +46,10 @@ pub enum Reason {
     Expected,
     /// Is moved: clients did better.
     Worth,
+    /// Is moved: the client asks for cores, and needs them.
+    Asked,
+    /// Stays: the client asks for cores, and has not needed any for a while.
+    Unneeded,
 }
 
 /// A decision that differs from the one before.
@@ -106,6 +110,8 @@ pub(super) struct Decide<'a> {
     pub(super) lowest: [f64; LEVELS],
     /// Whether the user's calls have to stay, whatever they bring the user.
     pub(super) is_denied: bool,
+    /// For clients that ask for cores, which the loop does not decide about: whether they need any.
+    pub(super) asked: Option<bool>,
 }
 
 impl Decide<'_> {
@@ -116,18 +122,9 @@ impl Decide<'_> {
         unit: &mut Decided,
         policy_loop: &mut dyn Loop,
     ) -> Option<(Change, Action)> {
-        let hindered = self.hindrance(unit);
-        if unit.is_candidate != hindered.is_none() {
-            unit.is_candidate = hindered.is_none();
-            policy_loop.candidate(unit.group, unit.is_candidate);
-        }
-        let (action, reason) = if let Some(reason) = hindered {
-            (Action::Stay, reason)
-        } else {
-            if let Some(gain) = self.expected(unit) {
-                policy_loop.expect(unit.group, gain);
-            }
-            policy_loop.decide(unit.group, &unit.density.unwrap_or_default())
+        let (action, reason) = match self.asked {
+            Some(is_needed) => self.about_asked(is_needed),
+            None => self.by_loop(unit, policy_loop),
         };
         let was = unit.action;
         if (was, unit.reason) == (action, reason) {
@@ -135,6 +132,34 @@ impl Decide<'_> {
         }
         (unit.action, unit.reason) = (action, reason);
         Some((Change { client, site, action, reason }, was))
+    }
+
+    /// The decision about a client that asks for cores.
+    fn about_asked(&self, is_needed: bool) -> (Action, Reason) {
+        if self.settings.cores.may() == 0 {
+            (Action::Stay, Reason::NoCore)
+        } else if !is_needed {
+            (Action::Stay, Reason::Unneeded)
+        } else if self.is_denied {
+            (Action::Stay, Reason::OthersShare)
+        } else {
+            (Action::Move, Reason::Asked)
+        }
+    }
+
+    fn by_loop(&self, unit: &mut Decided, policy_loop: &mut dyn Loop) -> (Action, Reason) {
+        let hindered = self.hindrance(unit);
+        if unit.is_candidate != hindered.is_none() {
+            unit.is_candidate = hindered.is_none();
+            policy_loop.candidate(unit.group, unit.is_candidate);
+        }
+        if let Some(reason) = hindered {
+            return (Action::Stay, reason);
+        }
+        if let Some(gain) = self.expected(unit) {
+            policy_loop.expect(unit.group, gain);
+        }
+        policy_loop.decide(unit.group, &unit.density.unwrap_or_default())
     }
 
     /// The reason against moving the unit whatever the loop decides, if there is one.

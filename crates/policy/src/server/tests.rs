@@ -112,6 +112,82 @@ fn both_loops_move_what_gains_and_leave_what_loses() {
     }
 }
 
+/// A server, with a client that asks for cores and has called a function, at the time of its start.
+fn asked(settings: Settings) -> Server {
+    let mut server = Server::new(settings, Time::START);
+    server.join_of(UserId(1), ClientId(1), ProgramId(1));
+    server.ask(ClientId(1));
+    calls(&mut server, 1);
+    server
+}
+
+fn calls(server: &mut Server, calls: u64) {
+    let window = Window { span_ns: TELLS.ns(), calls, ..Window::default() };
+    assert!(server.observe(ClientId(1), SiteId(7), &window));
+}
+
+#[test]
+fn a_client_that_asks_has_cores_while_it_needs_them_whatever_the_loop() {
+    for settings in all() {
+        // A call could cost nothing, so no loop would move it.
+        let prices = Some(Prices { hand_over_ns: 1e6, calls: vec![CallCost::FREE] });
+        let mut server = asked(Settings { prices, ..settings });
+        assert_eq!(server.step(Time::START).cores, 1);
+        let decision = |server: &Server| server.decision(ClientId(1), SiteId(7));
+        assert_eq!(decision(&server), Some((Action::Move, Reason::Asked)));
+        // It is on wide cores in a long call, and then no more.
+        let at = |seconds: u64| Time::START + seconds * SECOND;
+        assert!(server.was_wide(ClientId(1), 1));
+        assert_eq!((server.step(at(5)).cores, server.step(at(14)).cores), (1, 1));
+        assert_eq!(server.next_wakeup().map(|next| next <= at(15)), Some(true));
+        assert!(server.was_wide(ClientId(1), 0));
+        let step = server.step(at(15));
+        assert_eq!(decision(&server), Some((Action::Stay, Reason::Unneeded)));
+        assert_eq!(step.changes.len(), 1);
+        calls(&mut server, 1);
+        assert_eq!(server.step(at(30)).cores, 1);
+        assert_eq!(decision(&server), Some((Action::Move, Reason::Asked)));
+        server.leave(ClientId(1));
+        assert!(!server.was_wide(ClientId(1), 1) && server.moved() == 0);
+    }
+}
+
+#[test]
+fn a_client_that_asks_has_more_cores_if_its_threads_fill_them_and_none_if_there_is_none() {
+    let mut server = asked(Settings::usual(4));
+    let cores = |second: u64| {
+        assert!(server.was_wide(ClientId(1), 5 * SECOND.ns() / 2));
+        server.step(Time::START + second * SECOND).cores
+    };
+    // Two and a half threads of four.
+    assert_eq!((0..6).map(cores).last(), Some(3));
+    let mut server = asked(Settings::usual(1));
+    assert_eq!(server.step(Time::START).cores, 0);
+    let decision = server.decision(ClientId(1), SiteId(7));
+    assert_eq!(decision, Some((Action::Stay, Reason::NoCore)));
+}
+
+#[test]
+fn a_client_that_asks_takes_no_core_by_which_other_users_lose() {
+    let mut server = asked(Settings::usual(8));
+    server.join_of(UserId(2), ClientId(2), ProgramId(2));
+    server.idle(Some(0.0));
+    let (mut moved, mut was) = (0, false);
+    for look in 1..50_000_u64 {
+        calls(&mut server, 100);
+        // The other user's program does less while a core is dedicated.
+        let window = Window { span_ns: TELLS.ns(), calls: if was { 80 } else { 100 }, ..window() };
+        assert!(server.observe(ClientId(2), SiteId(8), &window));
+        was = server.step(Time::START + look * TELLS).cores > 0;
+        moved += usize::from(was);
+    }
+    assert!(moved > 0 && moved < 5000, "{moved}");
+}
+
+fn window() -> Window {
+    Window { evidence: Evidence::None, ..Window::default() }
+}
+
 #[test]
 fn constant_input_is_no_oscillation() {
     for settings in all() {

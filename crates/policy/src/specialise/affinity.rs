@@ -53,16 +53,16 @@ impl Cpus {
 }
 
 /// The CPUs of a program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Domain {
     /// Those that it was started with.
     pub all: Cpus,
-    /// Those of them that are wide.
-    pub wide: Cpus,
+    /// The sets of them that may be wide, one of them at a time.
+    pub sets: Vec<Cpus>,
 }
 
-/// Where a thread's affinity comes from, if it is just that of all narrow CPUs: that is what Dimmer
-/// gives the threads that it keeps off wide ones.
+/// Where a thread's affinity comes from, if it is just that of all CPUs that are not in a set: that
+/// is what Dimmer gives the threads that it keeps off wide CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Affinity {
     /// From Dimmer, as far as known.
@@ -105,32 +105,39 @@ impl Stays {
 }
 
 impl Domain {
-    /// All that are not wide.
+    /// Whether these are all CPUs but those of a set. Threads that were kept off one set may not
+    /// have the affinity for the next one yet.
     #[must_use]
-    pub fn narrow(&self) -> Cpus {
-        self.all.without(&self.wide)
+    pub fn is_narrow(&self, cpus: &Cpus) -> bool {
+        self.sets.iter().any(|set| *cpus == self.all.without(set))
     }
 
-    /// Where a thread goes that may run on `now`; `None`: it is there, as it may run on wide CPUs
-    /// alone.
+    /// Where a thread goes that may run on `now`, while the set `wide` is wide; `None`: it is
+    /// there, as it may run on wide CPUs alone.
     ///
     /// # Errors
     /// Why it stays.
-    pub fn place(&self, now: &Cpus, affinity: Affinity) -> Result<Option<Goes>, Stays> {
-        if !now.is_empty() && now.without(&self.wide).is_empty() {
+    pub fn place(
+        &self,
+        wide: &Cpus,
+        now: &Cpus,
+        affinity: Affinity,
+    ) -> Result<Option<Goes>, Stays> {
+        if !now.is_empty() && now.without(wide).is_empty() {
             return Ok(None);
         }
-        let is_kept_off = *now == self.narrow() && affinity == Affinity::Given;
+        let is_kept_off = affinity == Affinity::Given && self.is_narrow(now);
         let own = if is_kept_off { self.all } else { *now };
-        let wide = own.and(&self.wide);
+        let wide = own.and(wide);
         if wide.is_empty() { Err(Stays::Pinned) } else { Ok(Some(Goes { wide, own })) }
     }
 
-    /// What a thread gets back at the end of its phase. `are_kept_off`: whether the program's
-    /// threads are kept off the wide CPUs now. A thread that has chosen some CPUs gets just these.
+    /// What a thread gets back at the end of its phase. `kept_off`: the set that the program's
+    /// threads are kept off now, if any. A thread that has chosen some CPUs gets just these.
     #[must_use]
-    pub fn back(&self, own: &Cpus, are_kept_off: bool) -> Cpus {
-        if are_kept_off && *own == self.all { self.narrow() } else { *own }
+    pub fn back(&self, own: &Cpus, kept_off: Option<&Cpus>) -> Cpus {
+        let kept_off = kept_off.filter(|_| *own == self.all);
+        kept_off.map_or(*own, |wide| self.all.without(wide))
     }
 
     /// Whether a process was given its affinity by its user: it began with `now`, and who started
@@ -138,7 +145,7 @@ impl Domain {
     #[must_use]
     pub fn is_pinned_at_start(&self, now: &Cpus, parents: &Cpus) -> bool {
         let has_all_of_it = now.without(parents).is_empty();
-        *now == self.narrow() && has_all_of_it && !parents.and(&self.wide).is_empty()
+        self.is_narrow(now) && has_all_of_it && !self.is_narrow(parents)
     }
 }
 
@@ -151,7 +158,12 @@ mod tests {
     }
 
     fn eight() -> Domain {
-        Domain { all: Cpus::of(0..8), wide: cpus(&[6, 7]) }
+        Domain { all: Cpus::of(0..8), sets: vec![cpus(&[6, 7]), cpus(&[7])] }
+    }
+
+    /// All but the two CPUs of the first set.
+    fn narrow() -> Cpus {
+        Cpus::of(0..6)
     }
 
     #[test]
@@ -165,15 +177,16 @@ mod tests {
 
     #[test]
     fn a_thread_goes_to_the_wide_cpus_of_its_own() {
-        let at = |now: &[usize]| eight().place(&cpus(now), Affinity::Given);
+        let at = |now: &[usize]| eight().place(&cpus(&[6, 7]), &cpus(now), Affinity::Given);
         let goes = |wide: &[usize], own: &[usize]| {
             let (wide, own) = (cpus(wide), cpus(own));
             Ok(Some(Goes { wide, own }))
         };
         let all: Vec<usize> = (0..8).collect();
         assert_eq!(at(&all), goes(&[6, 7], &all));
-        // Dimmer keeps it off the wide ones.
+        // Dimmer keeps it off the wide ones, or off those that were wide before.
         assert_eq!(at(&[0, 1, 2, 3, 4, 5]), goes(&[6, 7], &all));
+        assert_eq!(at(&[0, 1, 2, 3, 4, 5, 6]), goes(&[6, 7], &all));
         assert_eq!(at(&[3, 7]), goes(&[7], &[3, 7]));
         assert_eq!((at(&[6, 7]), at(&[7])), (Ok(None), Ok(None)));
     }
@@ -181,31 +194,32 @@ mod tests {
     #[test]
     fn a_thread_that_was_pinned_to_narrow_cpus_stays() {
         let stays = Err(Stays::Pinned);
-        assert_eq!(eight().place(&cpus(&[2]), Affinity::Given), stays);
-        let narrow = eight().narrow();
-        assert_eq!(eight().place(&narrow, Affinity::Chosen), stays);
-        assert_ne!(eight().place(&narrow, Affinity::Given), stays);
+        let at = |now: &Cpus, affinity| eight().place(&cpus(&[6, 7]), now, affinity);
+        assert_eq!(at(&cpus(&[2]), Affinity::Given), stays);
+        assert_eq!(at(&narrow(), Affinity::Chosen), stays);
+        assert_ne!(at(&narrow(), Affinity::Given), stays);
         // It may run anywhere, whether Dimmer or the program has decided that.
-        assert_ne!(eight().place(&eight().all, Affinity::Chosen), stays);
+        assert_ne!(at(&eight().all, Affinity::Chosen), stays);
     }
 
     #[test]
     fn a_thread_gets_back_what_it_had_or_what_the_others_have() {
-        let (all, narrow) = (eight().all, eight().narrow());
-        assert_eq!(eight().back(&all, true), narrow);
-        assert_eq!(eight().back(&all, false), all);
-        for are_kept_off in [true, false] {
-            assert_eq!(eight().back(&cpus(&[3, 7]), are_kept_off), cpus(&[3, 7]));
+        let all = eight().all;
+        let wide = cpus(&[6, 7]);
+        assert_eq!(eight().back(&all, Some(&wide)), narrow());
+        assert_eq!(eight().back(&all, None), all);
+        for kept_off in [Some(&wide), None] {
+            assert_eq!(eight().back(&cpus(&[3, 7]), kept_off), cpus(&[3, 7]));
         }
     }
 
     #[test]
     fn a_process_is_pinned_if_who_started_it_is_not() {
         let is = |now: &Cpus, parents: &Cpus| eight().is_pinned_at_start(now, parents);
-        let (all, narrow) = (eight().all, eight().narrow());
-        assert!(is(&narrow, &all));
-        assert!(!is(&narrow, &narrow) && !is(&all, &all));
-        // Who started it is wide itself now.
-        assert!(!is(&narrow, &eight().wide));
+        let all = eight().all;
+        assert!(is(&narrow(), &all));
+        assert!(!is(&narrow(), &narrow()) && !is(&all, &all));
+        // Who started it is wide itself now, or was kept off another set by then.
+        assert!(!is(&narrow(), &cpus(&[6, 7])) && !is(&narrow(), &Cpus::of(0..7)));
     }
 }

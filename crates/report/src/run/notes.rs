@@ -2,7 +2,7 @@
 
 use dimmer_host::root::format_cpu_list;
 use dimmer_launch::mechanism::How;
-use dimmer_launch::note::Note;
+use dimmer_launch::note::{Note, WideFrom};
 use dimmer_policy::narrowing::{Form, Reason};
 use dimmer_processor::units::CpuId;
 
@@ -42,6 +42,7 @@ fn text(note: &Note) -> Option<String> {
             format_cpu_list(cpus),
             time(*takes_ns),
         ),
+        Note::WideCpus { from } => return Some(wide_cpus(from) + "\n"),
         Note::Server { is_there: true } => "The policy server decides which of them do.".to_owned(),
         Note::Server { is_there: false } => {
             "There is no policy server (dimmerd): calls move where a processor model says that it pays, and else stay."
@@ -80,6 +81,27 @@ pub(super) const fn name(how: How) -> &'static str {
         (true, true) => "Delegate, migrate",
         (true, false) => "Delegate",
         _ => "Migrate",
+    }
+}
+
+/// Whose CPUs are wide, as a sentence.
+fn wide_cpus(from: &WideFrom) -> String {
+    match from {
+        WideFrom::Server => {
+            "The policy server (dimmerd) gives the CPUs, to all programs that ask for them.".to_owned()
+        }
+        WideFrom::NoServer => {
+            "There is no policy server (dimmerd) that takes this program: the CPUs are the run's own choice.".to_owned()
+        }
+        WideFrom::ServerHasNone => {
+            "The policy server (dimmerd) has no core to dedicate (`dimmer top` says why): the CPUs are the run's own choice.".to_owned()
+        }
+        WideFrom::ServerElsewhere { server, own } => format!(
+            "Specialise: the policy server (dimmerd) dedicates cpu {}, where threads of this program cannot go: they go to cpu {}, \
+             the run's own choice.",
+            format_cpu_list(server),
+            format_cpu_list(own)
+        ),
     }
 }
 

@@ -2,13 +2,14 @@
 //! document.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use dimmer_host::root::format_cpu_list;
-use dimmer_launch::account::{Specialised, SpecialisedThread};
+use dimmer_launch::account::{Specialised, SpecialisedThread, WideTimes};
 use dimmer_policy::specialise::Stays;
 use serde::Serialize;
 
-use crate::number::{counted, time};
+use crate::number::{SPACE, counted, time};
 use crate::screen::Screen;
 
 /// Maximum number of threads and functions shown: those with the most calls.
@@ -23,6 +24,7 @@ pub fn document(specialised: &Specialised) -> impl Serialize {
 struct Document<'a> {
     schema: &'static str,
     cpus: Vec<u32>,
+    cpus_from: CpusFrom,
     round_trip_ns: Option<f64>,
     to_wide: u64,
     back: u64,
@@ -31,6 +33,15 @@ struct Document<'a> {
     threads_summed: usize,
     functions: Vec<FunctionEntry<'a>>,
     problems: &'a [String],
+}
+
+/// Whose CPUs were wide, and for how long.
+#[derive(Debug, Serialize)]
+struct CpusFrom {
+    is_named: bool,
+    server_s: f64,
+    none_s: f64,
+    own_s: f64,
 }
 
 /// A thread that called one of the functions.
@@ -58,6 +69,12 @@ impl<'a> Document<'a> {
         Self {
             schema: "dimmer/specialise/1",
             cpus: specialised.cpus.iter().map(|cpu| cpu.index()).collect(),
+            cpus_from: CpusFrom {
+                is_named: specialised.times.is_named,
+                server_s: specialised.times.server.as_secs_f64(),
+                none_s: specialised.times.none.as_secs_f64(),
+                own_s: specialised.times.own.as_secs_f64(),
+            },
             round_trip_ns: specialised.round_trip_ns,
             to_wide: sum(|thread| thread.to_wide),
             back: sum(|thread| thread.back),
@@ -119,13 +136,17 @@ fn told(specialised: &Specialised) -> String {
     let wide = specialised.threads.iter().filter(|thread| thread.to_wide > 0).count();
     let all = specialised.threads.len() + specialised.threads_summed.saturating_sub(1);
     let mut text = format!(
-        "Specialise: {wide} of {} went to cpu {}, {} times, and came back {} times; they were there for {} in all.\n",
+        "Specialise: {wide} of {} went to {}, {} times, and came back {} times; they were there for {} in all.\n",
         counted(all, "thread"),
-        format_cpu_list(&specialised.cpus),
+        match specialised.cpus.as_slice() {
+            [] => "wide CPUs".to_owned(),
+            cpus => format!("cpu {}", format_cpu_list(cpus)),
+        },
         sum(|thread| thread.to_wide),
         sum(|thread| thread.back),
         time(sum(|thread| thread.wide.ns()) as f64),
     );
+    text += &from(&specialised.times);
     let mut threads: Vec<&SpecialisedThread> = specialised.threads.iter().collect();
     threads.sort_by_key(|thread| std::cmp::Reverse(thread.calls));
     for thread in threads.iter().take(MOST_TOLD) {
@@ -154,6 +175,26 @@ fn told(specialised: &Specialised) -> String {
         let _ = writeln!(text, "  {problem}");
     }
     text
+}
+
+/// Whose CPUs were wide, in a line; nothing if the user has named them.
+fn from(times: &WideTimes) -> String {
+    let lasted = |span: Duration| format!("{:.1}{SPACE}s", span.as_secs_f64());
+    let WideTimes { is_named, server, none, own } = *times;
+    if is_named || (server, none, own) == Default::default() {
+        return String::new();
+    }
+    if server.is_zero() && none.is_zero() {
+        return "  The CPUs were the run's own choice: no policy server gave any.\n".to_owned();
+    }
+    let none =
+        if none.is_zero() { String::new() } else { format!(", and none for {}", lasted(none)) };
+    let own = if own.is_zero() {
+        String::new()
+    } else {
+        format!("; for {} it was not there, and the CPUs were the run's own choice", lasted(own))
+    };
+    format!("  The policy server gave the CPUs for {}{none}{own}.\n", lasted(server))
 }
 
 fn more(text: &mut String, others: usize) {
@@ -200,6 +241,28 @@ mod tests {
         assert_eq!(json["schema"], "dimmer/specialise/1");
         assert_eq!((&json["to_wide"], &json["wide_ns"]), (&2.into(), &3_000_000.into()));
         assert_eq!(json["threads"][0]["stays"][0], "pinned");
+    }
+
+    #[test]
+    fn whose_cpus_were_wide_is_told_unless_the_user_has_named_them() {
+        let [server, none, own] = [2000, 160, 300].map(Duration::from_millis);
+        let all = WideTimes { is_named: false, server, none, own };
+        let line = |times| from(&times).replace('\u{a0}', " ");
+        assert_eq!(
+            line(all),
+            "  The policy server gave the CPUs for 2.0 s, and none for 0.2 s; for 0.3 s it was not \
+             there, and the CPUs were the run's own choice.\n"
+        );
+        let only = WideTimes { server, ..WideTimes::default() };
+        assert_eq!(line(only), "  The policy server gave the CPUs for 2.0 s.\n");
+        let only = WideTimes { own, ..WideTimes::default() };
+        assert!(line(only).contains("no policy server gave any"));
+        assert_eq!(line(WideTimes { is_named: true, ..only }), "");
+        let json = serde_json::to_value(document(&Specialised { times: all, ..two() })).unwrap();
+        assert_eq!(
+            (&json["cpus_from"]["server_s"], &json["cpus_from"]["own_s"]),
+            (&2.0.into(), &0.3.into())
+        );
     }
 
     #[test]

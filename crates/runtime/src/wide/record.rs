@@ -55,6 +55,8 @@ pub(super) struct Data {
 /// A thread that is on wide CPUs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Away {
+    /// The number of the set that it went to.
+    pub(super) set: usize,
     /// The affinity that it was given.
     pub(super) wide: Cpus,
     /// The one that it has of its own.
@@ -188,11 +190,28 @@ impl Record {
         let thread = self.thread();
         let is_its = affinity(thread) == Some(away.wide);
         if is_its && signals::is_there(thread) {
-            let are_kept_off = holds && (of.hooks.are_kept_off)();
-            set_affinity(thread, &of.domain.back(&away.own, are_kept_off));
+            let kept_off = of.kept_off().filter(|_| holds);
+            set_affinity(thread, &of.domain.back(&away.own, kept_off));
         }
         self.set_away(false);
         (of.hooks.note)(data.token, Event::ComesBack);
+    }
+
+    /// Moves the thread on to another set of wide CPUs, if it is away. Returns false if it cannot
+    /// go there: its own affinity may have none of them, and another thread may have changed its
+    /// affinity since.
+    pub(super) fn move_on(&self, data: &mut Data, (set, cpus): (usize, &Cpus)) -> bool {
+        let Some(away) = &mut data.away else { return true };
+        if away.set == set {
+            return true;
+        }
+        let (thread, wide) = (self.thread(), away.own.and(cpus));
+        let is_its = affinity(thread) == Some(away.wide) && signals::is_there(thread);
+        if wide.is_empty() || !is_its || !set_affinity(thread, &wide) {
+            return false;
+        }
+        (away.set, away.wide) = (set, affinity(thread).unwrap_or(wide));
+        true
     }
 
     /// Notes the time since the last note, if the thread is away.

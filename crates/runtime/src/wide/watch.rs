@@ -9,6 +9,7 @@ use std::io::Write as _;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use dimmer_policy::specialise::Cpus;
 use rustix::fs::{Mode, OFlags};
 
 use super::clock::{now, processor_time};
@@ -28,6 +29,9 @@ const EVERY: Duration = Duration::from_millis(1);
 
 /// Likewise, while there are none: threads that had to stay look again.
 const SELDOM: Duration = Duration::from_secs(1);
+
+/// Likewise, while no CPU is wide: as often as `dimmer run` decides which are.
+const SOON: Duration = Duration::from_millis(100);
 
 /// Progress of the start, from [`FIRST`].
 #[cfg(not(all(test, loom)))]
@@ -104,16 +108,21 @@ fn watch(of: &'static Specialising) {
         // If this fails, the thread has the program's name.
         let _ = rustix::thread::set_name(name);
     }
-    // If this fails, it may be in the way of wide code for some microseconds.
-    set_affinity(0, &of.domain.narrow());
+    let mut kept_off = None;
     while REST.load(Ordering::Relaxed) == 0 {
         let went = WENT.load(Ordering::Relaxed);
+        let wide = of.wide();
+        if let Some((set, cpus)) = wide.filter(|(set, _)| kept_off != Some(*set)) {
+            kept_off = Some(set);
+            // If this fails, it may be in the way of wide code for some microseconds.
+            set_affinity(0, &of.domain.all.without(cpus));
+        }
         let is_any_away = look(of);
         (of.hooks.look_again)();
         if is_any_away {
             sleep(EVERY);
         } else {
-            futex(libc::FUTEX_WAIT, went, Some(SELDOM));
+            futex(libc::FUTEX_WAIT, went, Some(if wide.is_some() { SELDOM } else { SOON }));
         }
     }
     REST.store(RESTS, Ordering::Relaxed);
@@ -125,15 +134,16 @@ fn watch(of: &'static Specialising) {
 /// Looks at each thread that is on wide CPUs. Returns whether one stays there.
 fn look(of: &Specialising) -> bool {
     let holds = (of.hooks.holds)().unwrap_or(false);
+    let wide = of.wide().filter(|_| holds);
     let mut is_any_away = false;
     for record in RECORDS.iter().filter(|record| record.is_away()) {
-        is_any_away |= look_at(record, of, holds);
+        is_any_away |= look_at(record, of, wide, holds);
     }
     is_any_away
 }
 
 /// Returns whether the thread stays on wide CPUs.
-fn look_at(record: &Record, of: &Specialising, holds: bool) -> bool {
+fn look_at(record: &Record, of: &Specialising, wide: Option<(usize, &Cpus)>, holds: bool) -> bool {
     let mut data = record.lock();
     let now = now();
     let calls = (of.hooks.calls)(data.token);
@@ -150,7 +160,7 @@ fn look_at(record: &Record, of: &Specialising, holds: bool) -> bool {
         data.thread.uses(WIDE, now - quiet, &of.settings);
     }
     let is_over = data.thread.wakes(false, now, &of.settings);
-    if is_over || !holds {
+    if is_over || !wide.is_some_and(|wide| record.move_on(&mut data, wide)) {
         record.give_back(&mut data, of, holds, now);
     } else {
         record.note_time(&mut data, of, now);

@@ -58,6 +58,22 @@ fn use_all(ledger: &Ledger) {
     ledger.decide(head.sites(), true);
     ledger.decide(usize::MAX, true);
     ledger.use_cores(usize::MAX);
+    ledger.widen(Some(usize::MAX));
+}
+
+#[test]
+fn a_process_reads_which_set_of_cpus_is_wide() {
+    let directory = tempfile();
+    let own = OwnLedger::create(&directory.0).unwrap();
+    let ledger = Ledger::open(own.path()).unwrap();
+    assert_eq!(own.orders().wide_set(), None);
+    for set in [Some(0), Some(7), None] {
+        ledger.widen(set);
+        assert_eq!(own.orders().wide_set(), set);
+    }
+    // There is no such set.
+    ledger.widen(Some(usize::MAX));
+    assert_eq!(own.orders().wide_set(), None);
 }
 
 #[test]
