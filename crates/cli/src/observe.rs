@@ -1,6 +1,7 @@
 //! `dimmer observe`: runs a program with hooks in it, and reports what they observed.
 
 mod known;
+mod marks;
 mod scenario;
 
 use std::path::Path;
@@ -41,17 +42,20 @@ pub(crate) fn run(
 ) -> anyhow::Result<ExitCode> {
     let json = arguments.json.open()?;
     let page = arguments.page.open()?;
+    let to_graph = marks::output(arguments)?;
     let to_scenario = arguments.scenario.as_deref().map(Output::open).transpose()?;
     let begun = SystemTime::now();
     let machine = Machine::read(&Root::live(), &Cpuid::instruction());
     let model = crate::model::choose(arguments.model.name(), &machine)?;
     let classes = classes(arguments, model.as_ref().map(|(model, _)| model), &machine);
-    let wanted: Vec<Wanted> = arguments.function.iter().map(|text| Wanted::parse(text)).collect();
+    let named = arguments.named();
+    let wanted: Vec<Wanted> = named.iter().map(|text| Wanted::parse(text)).collect();
     let requests: Vec<Wanted> = arguments.request.iter().map(|text| Wanted::parse(text)).collect();
     let options = Options {
         command: &arguments.command,
         classes: &classes,
         functions: &wanted,
+        marks: &arguments.marks,
         after: arguments.duration.duration,
         is_traced: arguments.scenario.is_some(),
         requests: &requests,
@@ -100,7 +104,7 @@ pub(crate) fn run(
         known: &known,
         classes: &classes,
         machine: &machine,
-        functions: &arguments.function,
+        functions: named,
         model: model.as_ref().map(|(model, from)| (model, from.as_str())),
     };
     let report = Report::new(&run);
@@ -119,14 +123,17 @@ pub(crate) fn run(
             }
         }
     }
-    // The report is there whether there is a scenario or not.
+    // The report is there whether there is a scenario or a graph, or not.
     scenario.transpose()?;
+    if let Some(to_graph) = to_graph {
+        marks::write(to_graph, root, &seen)?;
+    }
     Ok(seen.status.map_or(ExitCode::SUCCESS, exit::of_program))
 }
 
 /// The classes whose functions are worth a hook.
 fn classes(arguments: &Observe, model: Option<&Model>, machine: &Machine) -> Vec<InstructionClass> {
-    if !arguments.function.is_empty() {
+    if !arguments.named().is_empty() {
         return InstructionClass::ALL.to_vec();
     }
     if !arguments.classes.is_empty() {

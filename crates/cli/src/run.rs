@@ -2,12 +2,14 @@
 
 mod mechanism;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use dimmer_host::root::{Root, parse_cpu_list};
 use dimmer_launch::Request;
 use dimmer_launch::account::{Account, Specialised, Summary};
 use dimmer_launch::named::Wanted;
+use dimmer_launch::phases::Phases;
 use dimmer_processor::units::CpuId;
 use dimmer_report::run as report;
 
@@ -18,8 +20,11 @@ use crate::{bad_input, exit, not_launched};
 pub(crate) fn run(root: &Root, arguments: &Run, to: Option<Output>) -> anyhow::Result<ExitCode> {
     let asked = mechanism::asked(arguments)?;
     let json = arguments.json.open()?;
+    let phases = |file: &PathBuf| Phases::read(file, arguments.threshold.as_deref());
+    let phases = arguments.phases.as_ref().map(phases).transpose().map_err(not_launched)?;
     let request = Request {
         command: arguments.command.clone(),
+        phases,
         functions: mechanism::functions(arguments).map(Wanted::parse).collect(),
         model: arguments.model.model.clone(),
         cpus: arguments.cpus.cpus.as_deref().map(cpu_list).transpose()?,
@@ -40,6 +45,9 @@ pub(crate) fn run(root: &Root, arguments: &Run, to: Option<Output>) -> anyhow::R
         Some(Summary::Threads(threads)) => {
             output::report(to, &report::threads::text(threads, screen))?;
         }
+        Some(Summary::Phases(phases)) => {
+            output::report(to, &report::phases::text(phases, screen))?;
+        }
         None => {}
     }
     if let Some(json) = json {
@@ -54,6 +62,7 @@ pub(crate) fn run(root: &Root, arguments: &Run, to: Option<Output>) -> anyhow::R
         match ended.summary.unwrap_or_else(nothing) {
             Summary::Calls(account) => json.write_json(&report::document(&account))?,
             Summary::Threads(threads) => json.write_json(&report::threads::document(&threads))?,
+            Summary::Phases(_) => unreachable!("refused before"),
         }
     }
     match ended.not_given_back {

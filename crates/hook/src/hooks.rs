@@ -14,12 +14,13 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 
 use crate::arch::entry::{self as stub, Moving, Place, Stub};
 use crate::arch::registers::Form;
-use crate::arch::{self, delegate, migrate, rows, swap, thread_block};
+use crate::arch::{self, delegate, mark, migrate, rows, swap, thread_block};
 use crate::arena::Arena;
 use crate::error::{CannotMove, HookError};
 use crate::file::Mapped;
 use crate::gate;
 use crate::ledger::{LedgerError, Orders, OwnLedger};
+use crate::marks;
 use crate::mover::{self, Mover};
 use crate::objects::Loaded;
 use crate::plan::{Plan, PlannedEntry};
@@ -42,8 +43,11 @@ const MIGRATE_AT: usize = 8;
 /// Offset in the stubs' memory of the address of the code for delegated calls of leaf functions.
 const DELEGATE_AT: usize = 16;
 
+/// Offset in the stubs' memory of the address of the code for marks.
+const MARK_AT: usize = 24;
+
 /// Bytes of these addresses, and of the one before them.
-const ADDRESS_BYTES: usize = 24;
+const ADDRESS_BYTES: usize = 32;
 
 const PAGE: u64 = 4096;
 
@@ -58,6 +62,8 @@ pub struct Hooks {
     plans: Option<PathBuf>,
     /// How calls are moved; `None` if they are not.
     moves: Option<Moves>,
+    /// Whether entries that are marks pass them.
+    pass_marks: bool,
     /// Reason why nothing is to be hooked, if there is one.
     refused: Option<&'static str>,
     /// Whether the overhead of timing was measured, or the attempt failed.
@@ -96,6 +102,7 @@ impl Hooks {
             classes,
             plans,
             moves: None,
+            pass_marks: false,
             refused: None,
             is_calibrated: Cell::new(false),
             is_begun: Cell::new(false),
@@ -122,6 +129,27 @@ impl Hooks {
     /// [`CannotMove`].
     pub fn stop_at_gates(&mut self, mover: Mover) -> Result<(), CannotMove> {
         self.prepare_to_move(mover, |form| Moves { all: false, have_gates: true, form })
+    }
+
+    /// From now on, each call of an entry that is hooked later, and that its plan lists as a mark,
+    /// calls `pass` with the mark's number before its first instruction, on the caller's stack.
+    /// `pass` returns the signals to block from then on, in the kernel's format, or
+    /// [`crate::SIGNALS_ARE_RIGHT`]. It is not called in the middle of another mark, while
+    /// migration is inhibited, while AMX tiles are configured, and in processes whose calls are
+    /// only counted.
+    ///
+    /// # Errors
+    /// [`CannotMove`]: the processor's state cannot be kept meanwhile.
+    pub fn pass_marks(&mut self, pass: extern "C" fn(u32) -> u64) -> Result<(), CannotMove> {
+        Form::find()?.put_in_force();
+        marks::set(pass);
+        self.pass_marks = true;
+        Ok(())
+    }
+
+    /// Whether entries that are marks pass them.
+    pub(crate) const fn are_marks_passed(&self) -> bool {
+        self.pass_marks
     }
 
     fn prepare_to_move(
@@ -273,8 +301,8 @@ impl Hooks {
         self.begin()?;
         let code = base + first.0.address..base + last.0.address;
         let memory = |what| move |source| HookError::Memory { what, source };
-        // The addresses of the code for timed calls and for moved ones of both kinds come first,
-        // then the rarely executed parts, then the stubs.
+        // The addresses of the code for timed calls, for moved ones of both kinds and for marks
+        // come first, then the rarely executed parts, then the stubs.
         let stubs_at = (ADDRESS_BYTES + entries.len() * RARE_BYTES).next_multiple_of(LINE);
         let mut arena = Arena::near(&code, stubs_at + entries.len() * STUB_BYTES)
             .map_err(memory("map memory near the code"))?;
@@ -282,6 +310,7 @@ impl Hooks {
         let mut is_written = arena.write(0, &swap::slow().to_le_bytes());
         is_written &= arena.write(MIGRATE_AT, &migrate::entry().to_le_bytes());
         is_written &= arena.write(DELEGATE_AT, &delegate::entry().to_le_bytes());
+        is_written &= arena.write(MARK_AT, &mark::entry().to_le_bytes());
         let addresses: Vec<u64> = entries.iter().map(|(entry, _)| entry.address).collect();
         let are_moved = self.moves.is_some_and(|moves| moves.all);
         let sites =
@@ -293,6 +322,7 @@ impl Hooks {
         for (((entry, head), record), site) in entries.iter().zip(records).zip(sites) {
             let function = base + entry.address;
             record.number = site;
+            record.mark = entry.mark.unwrap_or_default();
             let passed = entry.leaf.as_ref().zip(self.moves);
             record.passed =
                 passed.map(|(leaf, moves)| Passed::new(leaf, moves.form)).unwrap_or_default();
@@ -302,17 +332,24 @@ impl Hooks {
                 rare: arena.address() + rare_used as u64,
                 site: record.number,
                 record: std::ptr::from_ref(record) as u64,
+                mark_at: entry
+                    .mark
+                    .filter(|_| self.pass_marks)
+                    .map(|_| arena.address() + MARK_AT as u64),
                 slow_at: arena.address(),
-                moving: self.moving(site).map(|(decision, is_gate)| Moving {
-                    decision,
-                    is_gate,
-                    away_at: arena.address()
-                        + if entry.leaf.is_some() { DELEGATE_AT } else { MIGRATE_AT } as u64,
-                }),
+                moving: self.moving(site).filter(|_| entry.mark.is_none()).map(
+                    |(decision, is_gate)| Moving {
+                        decision,
+                        is_gate,
+                        away_at: arena.address()
+                            + if entry.leaf.is_some() { DELEGATE_AT } else { MIGRATE_AT } as u64,
+                    },
+                ),
                 thread,
             };
             let Some(stub) = stub::build(head, &place) else { continue };
             record.body = place.stub + stub.body as u64;
+            record.displaced = place.stub + stub.displaced as u64;
             is_written &= arena.write(used, &stub.code) && arena.write(rare_used, &stub.rare);
             is_written &= stub.rare.len() <= RARE_BYTES;
             used += stub.code.len().next_multiple_of(LINE);

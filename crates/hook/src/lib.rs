@@ -17,6 +17,7 @@ mod file;
 pub mod gate;
 mod hooks;
 mod ledger;
+mod marks;
 mod mover;
 mod objects;
 mod overhead;
@@ -29,13 +30,16 @@ mod trial;
 
 pub use arch::leaf::{LeafCall, LeafEnd};
 pub use arch::rows::is_stub;
-pub use arch::thread_block::{MIGRATED, allow_migration, inhibit_migration, thread_offset};
+pub use arch::thread_block::{
+    MIGRATED, allow_migration, inhibit_migration, is_migrated, note_away, note_home, thread_offset,
+};
 pub use error::{CannotMove, HookError};
 pub use hooks::{Hooks, replace_code};
 pub use ledger::{
     Head, Ledger, LedgerError, Look, Names, NoRoom, Object, Orders, OwnLedger, PhaseCounts,
     SiteEntry, Thread, TimedCall,
 };
+pub use marks::{GRAPH_FILE, MARKS, NAMES_FILE, OWN_MARK, PHASES, PROFILE_FILE};
 pub use mover::{Mover, SIGNALS_ARE_RIGHT, cut_migration_short};
 pub use objects::{Loaded, Objects};
 pub use overhead::Overhead;
@@ -43,9 +47,9 @@ pub use phases::Phases;
 pub use plan::{
     Counts, PlannedEntry, add_to_plan, is_own_ground, keep_plan, kept_counts, needed, prepare_plan,
 };
-pub use process::only_count;
+pub use process::{never_time, only_count};
 pub use slots::{expect_process, expect_thread, forget_thread, is_restricted, restrict};
-pub use trial::{OWN_FILE, Round, Trip};
+pub use trial::{OWN_FILE, Round, Trip, pass_own_mark};
 
 /// The environment variable that names the directory to make the ledger in.
 pub const DIRECTORY: &str = "DIMMER_LEDGERS";

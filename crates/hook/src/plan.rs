@@ -41,6 +41,8 @@ pub struct PlannedEntry {
     /// The registers that go along if its calls are delegated rather than migrated with their
     /// thread.
     pub leaf: Option<Leaf>,
+    /// The number of the mark that it is, if it is one.
+    pub mark: Option<u32>,
 }
 
 impl PlannedEntry {
@@ -48,14 +50,20 @@ impl PlannedEntry {
     /// they are moved.
     #[must_use]
     pub const fn new(address: u64, displaced: u8) -> Self {
-        Self { address, displaced, leaf: None }
+        Self { address, displaced, leaf: None, mark: None }
     }
 
     fn read(line: &str) -> Option<Self> {
+        let (line, mark) = match line.split_once(MARK) {
+            Some((line, mark)) => (line, Some(mark.parse().ok()?)),
+            None => (line, None),
+        };
         let mut words = line.split(' ');
         let address = u64::from_str_radix(words.next()?, 16).ok()?;
         let displaced = words.next()?.parse().ok()?;
-        let Some(reads_general) = words.next() else { return Some(Self::new(address, displaced)) };
+        let Some(reads_general) = words.next() else {
+            return Some(Self { mark, ..Self::new(address, displaced) });
+        };
         let leaf = Leaf {
             reads_general: u16::from_str_radix(reads_general, 16).ok()?,
             reads_vectors: u64::from_str_radix(words.next()?, 16).ok()?,
@@ -65,19 +73,21 @@ impl PlannedEntry {
                 bits => Some(Width::from_bits(bits.parse().ok()?)?),
             },
         };
-        Some(Self { address, displaced, leaf: Some(leaf) })
+        Some(Self { address, displaced, leaf: Some(leaf), mark })
     }
 }
 
 /// The entry's line in a plan.
 impl fmt::Display for PlannedEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { address, displaced, leaf } = self;
+        let Self { address, displaced, leaf, mark } = self;
         write!(f, "{address:x} {displaced}")?;
-        let Some(leaf) = leaf else { return Ok(()) };
-        let Leaf { reads_general, reads_vectors, returns_general, returns_vectors } = leaf;
-        let width = returns_vectors.map_or(0, Width::bits);
-        write!(f, " {reads_general:x} {reads_vectors:x} {returns_general:x} {width}")
+        if let Some(leaf) = leaf {
+            let Leaf { reads_general, reads_vectors, returns_general, returns_vectors } = leaf;
+            let width = returns_vectors.map_or(0, Width::bits);
+            write!(f, " {reads_general:x} {reads_vectors:x} {returns_general:x} {width}")?;
+        }
+        mark.map_or(Ok(()), |mark| write!(f, "{MARK}{mark}"))
     }
 }
 
@@ -261,6 +271,8 @@ impl Plan {
 }
 
 const RUNTIME: &str = "runtime ";
+/// In an entry's line, before the number of its mark.
+const MARK: &str = " mark ";
 const END: &str = "end\n";
 
 /// Sorts entries by address, and keeps one of those at the same address: a function may lead into
@@ -375,7 +387,8 @@ mod tests {
             entries: vec![
                 PlannedEntry::new(0x1000, 5),
                 PlannedEntry { leaf: Some(leaf), ..PlannedEntry::new(0x2000, 6) },
-                PlannedEntry::new(0xffff_ffff_1040, 23),
+                PlannedEntry { leaf: Some(leaf), mark: Some(0), ..PlannedEntry::new(0x3000, 6) },
+                PlannedEntry { mark: Some(12), ..PlannedEntry::new(0xffff_ffff_1040, 23) },
             ],
         };
         assert_eq!(Plan::read(&plan.write()), Some(plan.clone()));

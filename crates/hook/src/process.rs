@@ -4,8 +4,13 @@ use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, Ordering};
 
 use crate::arch::word_of_thread;
 
-/// Whether calls are only counted in this process.
+/// Whether calls are only counted in this process: 0, [`NEVER_TIMES`] or [`RESTRICTED`].
 pub(crate) static ONLY_COUNTS: AtomicU32 = AtomicU32::new(0);
+
+/// Calls are only counted; they still pass marks.
+pub(crate) const NEVER_TIMES: u32 = 1;
+/// Calls are only counted, and pass no marks.
+pub(crate) const RESTRICTED: u32 = 2;
 
 /// The kernel's id of this process.
 pub(crate) static PROCESS: AtomicU32 = AtomicU32::new(0);
@@ -23,7 +28,14 @@ pub(crate) static LEDGER: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
 pub fn only_count() {
     // Ordering: SeqCst, before the system call that restricts the process, which the caller makes
     // next. Calls read it without order: one that has begun returns normally.
-    ONLY_COUNTS.store(1, Ordering::SeqCst);
+    ONLY_COUNTS.store(RESTRICTED, Ordering::SeqCst);
+}
+
+/// From now on, no call is timed or moved in this process, but calls pass marks: return addresses
+/// stay on the stack, where a signal handler's is looked for. Call it before anything is hooked.
+pub fn never_time() {
+    // Relaxed: nothing is hooked yet.
+    ONLY_COUNTS.store(NEVER_TIMES, Ordering::Relaxed);
 }
 
 /// Prepares hooked calls, before anything is hooked. Threads without a slot are counted in the head

@@ -4,15 +4,20 @@ use dimmer_scan::{Leaf, Width};
 
 use crate::arch::registers::Form;
 
-/// The data that the stub passes on: the function's number, and the address to go on at. Assembly
+/// The data that the stub passes on: the function's number, and the addresses to go on at. Assembly
 /// reads it. It lasts until the process ends.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Site {
     /// The function's number in the ledger.
     pub(crate) number: u32,
-    /// Address of the displaced instructions of the entry.
+    /// The number of the mark, if the entry is one.
+    pub(crate) mark: u32,
+    /// Address where a counted call goes on: at the mark, if the entry is one, otherwise at the
+    /// displaced instructions.
     pub(crate) body: u64,
+    /// Address of the displaced instructions of the entry.
+    pub(crate) displaced: u64,
     /// For a leaf function: the registers that go along.
     pub(crate) passed: Passed,
 }

@@ -14,6 +14,7 @@ use crate::error::HookError;
 use crate::gate;
 use crate::hooks::Hooks;
 use crate::ledger::{Ledger, Thread};
+use crate::marks::OWN_MARK;
 use crate::overhead::Overhead;
 use crate::plan::PlannedEntry;
 use crate::slots;
@@ -26,6 +27,7 @@ pub const OWN_FILE: &str = "[dimmer]";
 const OWN: [PlannedEntry; 2] = [
     PlannedEntry::new(0, HEAD_BYTES),
     PlannedEntry {
+        mark: None,
         address: DISTANCE,
         displaced: HEAD_BYTES,
         leaf: Some(Leaf {
@@ -135,7 +137,9 @@ impl Hooks {
     fn hook_own(&self) -> Result<(), HookError> {
         let base = dimmer_hook_hooked as *const () as u64;
         let object = self.ledger().add_objects(&[(base, Path::new(OWN_FILE))])?.start;
-        let entries = OWN.map(|entry| (entry, &HEAD[..]));
+        let mut entries = OWN.map(|entry| (entry, &HEAD[..]));
+        // Timed calls contain what passing a mark takes.
+        entries[0].0.mark = self.are_marks_passed().then_some(OWN_MARK);
         // SAFETY: the functions are on pages of their own, start with a whole instruction of five
         // bytes, and no thread calls them meanwhile.
         unsafe { self.patch(object, base, &entries) }?;
@@ -191,6 +195,12 @@ fn restart(thread: &Thread<'_>) {
     time_next();
     call_hooked(2);
     thread.drain(drop);
+}
+
+/// Calls a function of this crate's own that does nothing and whose entry is [`OWN_MARK`], if
+/// something is hooked and marks are passed ([`Hooks::pass_marks`]).
+pub fn pass_own_mark() {
+    call_hooked(1);
 }
 
 fn call_plain(calls: u32) {

@@ -18,6 +18,38 @@ pub enum Summary {
     Calls(Account),
     /// Threads may have moved.
     Threads(Specialised),
+    /// Threads may have migrated at marks.
+    Phases(Migrating),
+}
+
+/// What became of threads that passed marks.
+#[derive(Clone, Debug, Default)]
+pub struct Migrating {
+    /// The slow CPUs.
+    pub cpus: Vec<CpuId>,
+    /// The threads that passed a mark.
+    pub threads: Vec<MigratingThread>,
+    /// The number of threads that the last of them sums up, if there were too many.
+    pub threads_summed: usize,
+    /// The functions whose entries are marks, each with its calls.
+    pub marks: Vec<(String, u64)>,
+    /// Problems, each with its file.
+    pub problems: Vec<String>,
+}
+
+/// A thread that passed a mark.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MigratingThread {
+    /// Its process, as that knows itself.
+    pub process: u32,
+    /// Its number.
+    pub thread: u32,
+    /// How many marks it passed.
+    pub marks: u64,
+    /// How often it migrated to a slow CPU.
+    pub left: u64,
+    /// How often it came home.
+    pub came_home: u64,
 }
 
 /// What became of threads with wide code.

@@ -104,6 +104,9 @@ pub enum LaunchError {
         /// The reason.
         why: String,
     },
+    /// A function's name is no name of a mark.
+    #[error("{0}")]
+    NoMark(String),
     /// No file has that name.
     #[error(
         "`{library}` is neither a file nor loaded from the start; loaded are {}",
@@ -186,12 +189,14 @@ pub enum LaunchError {
     /// No call was moved in the trial.
     #[error("no call could be moved")]
     NoTrip,
-    /// Threads cannot be wide in two ways.
+    /// Threads cannot be moved in two ways.
     #[error(
-        "--specialise does not go with --{other}: a moved call is over when it comes back, and a \
-         thread that is wide stays wide; choose one of them (--narrow goes with both)"
+        "--{name} does not go with --{other}: one moves threads until something else begins, and \
+         the other decides otherwise; choose one of them (--narrow goes with both)"
     )]
-    SpecialisesAlone {
+    MovesAlone {
+        /// A mechanism that moves threads.
+        name: &'static str,
         /// The other mechanism.
         other: &'static str,
     },
@@ -211,6 +216,49 @@ pub enum LaunchError {
     NoNarrowCpu {
         /// The wide CPUs.
         wide: Vec<CpuId>,
+        /// Those of the program.
+        allowed: Vec<CpuId>,
+    },
+    /// The profile cannot be read, or is none.
+    #[error("{}: {why}", file.display())]
+    Profile {
+        /// Its file.
+        file: PathBuf,
+        /// What is wrong, with the line.
+        why: String,
+    },
+    /// A mark of the profile is no function of the program.
+    #[error(
+        "{}: line {line}: {why}; accepted are functions, named as for `dimmer observe --marks`",
+        file.display()
+    )]
+    ProfileMark {
+        /// The profile's file.
+        file: PathBuf,
+        /// The line of the mark.
+        line: usize,
+        /// Why it is none.
+        why: Box<LaunchError>,
+    },
+    /// The threshold is none.
+    #[error("--threshold: {0}")]
+    Threshold(String),
+    /// No CPU is known to be slow.
+    #[error(
+        "all cores of this machine are of one kind, as far as it reports: --cpus names the slow \
+         CPUs, as in `--cpus 2-3`"
+    )]
+    NoSlowCpu,
+    /// No CPU would be fast.
+    #[error(
+        "cpu {} would be slow, and no other is left, of those that the program may use: {}; \
+         --cpus takes some of them",
+        format_cpu_list(slow),
+        format_cpu_list(allowed)
+    )]
+    NoFastCpu {
+        /// The slow CPUs.
+        slow: Vec<CpuId>,
         /// Those of the program.
         allowed: Vec<CpuId>,
     },
@@ -275,6 +323,7 @@ impl LaunchError {
             | Self::NoPreload(_)
             | Self::NoFunction { .. }
             | Self::CannotHook { .. }
+            | Self::NoMark(_)
             | Self::NoFile { .. }
             | Self::NoEntry { .. }
             | Self::NeedlessModel
@@ -287,9 +336,14 @@ impl LaunchError {
             | Self::ServerCoresForbidden
             | Self::Trips(_)
             | Self::Narrow(_)
-            | Self::SpecialisesAlone { .. }
+            | Self::MovesAlone { .. }
             | Self::SpecialisesUndedicated
             | Self::NoNarrowCpu { .. }
+            | Self::Profile { .. }
+            | Self::ProfileMark { .. }
+            | Self::Threshold(_)
+            | Self::NoSlowCpu
+            | Self::NoFastCpu { .. }
             | Self::Dedicate(_)
             | Self::NoProcess { .. }
             | Self::Counters { .. } => true,

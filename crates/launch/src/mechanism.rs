@@ -8,6 +8,7 @@ mod delegate;
 mod migrate;
 mod moving;
 mod narrow;
+mod phases;
 mod specialise;
 
 use std::fmt;
@@ -38,12 +39,13 @@ pub struct Definition {
 }
 
 /// All mechanisms, in the order in which they are listed.
-pub const ALL: [&Definition; 5] = [
+pub const ALL: [&Definition; 6] = [
     &narrow::DEFINITION,
     &migrate::DEFINITION,
     &delegate::DEFINITION,
     &auto::DEFINITION,
     &specialise::DEFINITION,
+    &phases::DEFINITION,
 ];
 
 /// A mechanism that follows the program; `None` if there is nothing to follow.
@@ -74,9 +76,20 @@ pub struct How {
     pub is_auto: bool,
     /// Threads that make them go to other cores until their phase is over.
     pub specialises: bool,
+    /// Threads migrate when they make them, by a profile.
+    pub follows_phases: bool,
 }
 
 impl How {
+    /// In no way.
+    pub(crate) const NONE: Self = Self {
+        migrates: false,
+        delegates: false,
+        is_auto: false,
+        specialises: false,
+        follows_phases: false,
+    };
+
     /// In both ways.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
@@ -85,7 +98,14 @@ impl How {
             delegates: self.delegates || other.delegates,
             is_auto: self.is_auto || other.is_auto,
             specialises: self.specialises || other.specialises,
+            follows_phases: self.follows_phases || other.follows_phases,
         }
+    }
+
+    /// Whether threads are moved rather than calls.
+    #[must_use]
+    pub const fn moves_threads(self) -> bool {
+        self.specialises || self.follows_phases
     }
 }
 
@@ -117,14 +137,16 @@ pub fn how(asked: &[&Definition]) -> Option<How> {
 
 /// Checks that these mechanisms go together.
 pub(crate) fn check(asked: &[&Definition], request: &Request) -> Result<(), LaunchError> {
-    let (alone, others): (Vec<&Definition>, Vec<&Definition>) =
-        asked.iter().partition(|one| one.moves.is_some_and(|how| how.specialises));
-    let mut others = others.into_iter().filter(|one| one.moves.is_some());
-    match (alone.first(), others.next()) {
-        (Some(_), Some(other)) => Err(LaunchError::SpecialisesAlone { other: other.name }),
-        (Some(_), None) if request.is_dedicated => Err(LaunchError::SpecialisesUndedicated),
-        _ => Ok(()),
+    let moving = || asked.iter().filter_map(|one| Some((one.name, one.moves?)));
+    if let Some((name, how)) = moving().find(|(_, how)| how.moves_threads()) {
+        if let Some((other, _)) = moving().find(|(other, _)| *other != name) {
+            return Err(LaunchError::MovesAlone { name, other });
+        }
+        if how.specialises && request.is_dedicated {
+            return Err(LaunchError::SpecialisesUndedicated);
+        }
     }
+    Ok(())
 }
 
 /// Prepares the program for each of the mechanisms that are asked for.

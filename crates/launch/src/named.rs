@@ -56,6 +56,18 @@ impl Wanted {
         place.unwrap_or_else(|| Self::Name(text.to_owned()))
     }
 
+    /// The functions of these files that are meant.
+    fn found<'a>(
+        &self,
+        files: &'a [(PathBuf, Scan)],
+        program: &Program,
+    ) -> Result<Vec<Found<'a>>, LaunchError> {
+        match self {
+            Self::Name(name) => by_name(name, files, program),
+            Self::Place { library, address } => Ok(vec![by_place(library, *address, files)?]),
+        }
+    }
+
     /// Whether this is a function of this file with this symbol or, given an address, has an entry
     /// there. `entries` are the addresses of its entries, its start first.
     #[must_use]
@@ -82,7 +94,8 @@ fn all_entries(function: &Function) -> impl Iterator<Item = u64> + '_ {
     [start].into_iter().chain(inner)
 }
 
-fn title(function: &Function) -> String {
+/// The name that `dimmer scan` shows.
+pub(crate) fn title(function: &Function) -> String {
     dimmer_scan::title(function.name.as_deref(), function.addresses.start)
 }
 
@@ -115,29 +128,10 @@ pub(crate) fn find(
     program: &Program,
     wanted: &[Wanted],
 ) -> Result<(Vec<Planned>, Vec<PathBuf>), LaunchError> {
-    let mut files: Vec<(PathBuf, Scan)> = Vec::new();
-    let mut add = |file: &Path| {
-        let Ok(file) = file.canonicalize() else { return };
-        if !files.iter().any(|(known, _)| *known == file)
-            && let Ok(named) = names::scan(&Root::live(), &file)
-        {
-            files.push((file, named.scan));
-        }
-    };
-    program.loaded().iter().for_each(|loaded| add(&loaded.file));
-    // A library that is loaded later can be named by its file.
-    for one in wanted {
-        if let Wanted::Place { library, .. } = one {
-            add(Path::new(library));
-        }
-    }
+    let files = scans(program, wanted);
     let mut chosen: BTreeMap<&Path, BTreeMap<u64, &Function>> = BTreeMap::new();
     for one in wanted {
-        let found = match one {
-            Wanted::Name(name) => by_name(name, &files, program)?,
-            Wanted::Place { library, address } => vec![by_place(library, *address, &files)?],
-        };
-        for (file, function) in found {
+        for (file, function) in one.found(&files, program)? {
             chosen.entry(file).or_default().insert(function.addresses.start, function);
         }
     }
@@ -156,8 +150,58 @@ pub(crate) fn find(
         functions.values().map(&mut planned).collect()
     };
     let functions = chosen.iter().flat_map(planned).collect();
-    let hookable = files.into_iter().filter(|(_, scan)| !is_own(scan));
-    Ok((functions, hookable.map(|(file, _)| file).collect()))
+    Ok((functions, hookable(files)))
+}
+
+/// Likewise, each by itself: `planned` gets the number of what was wanted, and a function that it
+/// is. A function that is wanted twice is planned once.
+///
+/// # Errors
+/// The number of what was wanted, and why it is not planned.
+pub(crate) fn find_each(
+    program: &Program,
+    wanted: &[Wanted],
+    planned: impl Fn(usize, Found<'_>) -> Result<Planned, LaunchError>,
+) -> Result<(Vec<Planned>, Vec<PathBuf>), (usize, LaunchError)> {
+    let files = scans(program, wanted);
+    let (mut functions, mut taken) = (Vec::new(), BTreeSet::new());
+    for (number, one) in wanted.iter().enumerate() {
+        let found = one.found(&files, program).map_err(|error| (number, error))?;
+        for (file, function) in found {
+            if taken.insert((file, function.addresses.start)) {
+                let planned = planned(number, (file, function));
+                functions.push(planned.map_err(|error| (number, error))?);
+            }
+        }
+    }
+    drop(taken);
+    Ok((functions, hookable(files)))
+}
+
+/// The files that the program loads from its start, and those that are named, with their functions.
+fn scans(program: &Program, wanted: &[Wanted]) -> Vec<(PathBuf, Scan)> {
+    let mut files: Vec<(PathBuf, Scan)> = Vec::new();
+    let mut add = |file: &Path| {
+        let Ok(file) = file.canonicalize() else { return };
+        if !files.iter().any(|(known, _)| *known == file)
+            && let Ok(named) = names::scan(&Root::live(), &file)
+        {
+            files.push((file, named.scan));
+        }
+    };
+    program.loaded().iter().for_each(|loaded| add(&loaded.file));
+    // A library that is loaded later can be named by its file.
+    for one in wanted {
+        if let Wanted::Place { library, .. } = one {
+            add(Path::new(library));
+        }
+    }
+    files
+}
+
+/// The files in which something can be hooked.
+fn hookable(files: Vec<(PathBuf, Scan)>) -> Vec<PathBuf> {
+    files.into_iter().filter(|(_, scan)| !is_own(scan)).map(|(file, _)| file).collect()
 }
 
 impl Plans {
@@ -177,7 +221,7 @@ impl Plans {
 }
 
 /// A function in its file.
-type Found<'a> = (&'a Path, &'a Function);
+pub(crate) type Found<'a> = (&'a Path, &'a Function);
 
 fn is_own(scan: &Scan) -> bool {
     is_own_ground(scan.soname.as_deref().unwrap_or_default())

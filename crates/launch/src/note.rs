@@ -50,6 +50,19 @@ pub enum Note {
         /// The policy server's, or the run's own, and why.
         from: WideFrom,
     },
+    /// Threads may migrate at marks.
+    FollowsPhases {
+        /// The number of marks.
+        marks: usize,
+        /// The number of those that are slow.
+        slow: usize,
+        /// The value above which they are.
+        threshold: f64,
+        /// The slow CPUs.
+        cpus: Vec<CpuId>,
+        /// What migrating there and back takes (ns).
+        takes_ns: f64,
+    },
     /// The policy server decides, or there is none.
     Server {
         /// Whether there is one.

@@ -12,12 +12,13 @@ use std::time::{Duration, Instant};
 use dimmer_host::relay::Relay;
 use dimmer_host::usage;
 use dimmer_observe::{FunctionPlace, INTERVAL, Observed, Observer, TRACE_INTERVAL};
+use dimmer_policy::phases::Graph;
 use dimmer_processor::class::InstructionClass;
 
 use crate::follow::follow;
 use crate::named::{self, Plans, Wanted};
 use crate::program::{self, Program};
-use crate::{LaunchError, cache, preload};
+use crate::{LaunchError, cache, marks, preload};
 
 pub use uprobes::{attach, start as start_counted};
 
@@ -30,6 +31,8 @@ pub struct Options<'a> {
     pub classes: &'a [InstructionClass],
     /// Functions to hook instead.
     pub functions: &'a [Wanted],
+    /// Functions whose entries are marks, and that are hooked instead.
+    pub marks: &'a [String],
     /// After this time the program is ended.
     pub after: Option<Duration>,
     /// Whether all threads are traced, by timing all their calls.
@@ -58,6 +61,8 @@ pub struct Seen {
     pub in_kernel: Duration,
     /// What its hooks or counters have counted.
     pub observed: Observed,
+    /// What ran between marks, or why that is not known. Empty without marks.
+    pub graph: Result<Graph, String>,
     /// Where plans for its files are that contain the number of functions of the classes.
     pub plans: Option<PathBuf>,
 }
@@ -67,7 +72,7 @@ pub struct Seen {
 /// # Errors
 /// [`LaunchError`]: there is no such program, it takes no hooks, or it has no such functions.
 pub fn start(options: &Options<'_>) -> Result<Seen, LaunchError> {
-    let Options { command: words, classes, functions, .. } = *options;
+    let Options { command: words, classes, .. } = *options;
     let program = Program::find(words)?;
     program.check_preload()?;
     let mut observer = Observer::new();
@@ -76,7 +81,7 @@ pub fn start(options: &Options<'_>) -> Result<Seen, LaunchError> {
     let requests = requests(&program, options.requests)?;
     // Named functions have their own plans. For files that are loaded later there is no class to
     // make a plan for.
-    let named = (!functions.is_empty()).then(|| named::plans(&program, functions)).transpose()?;
+    let named = named_plans(&program, options)?;
     // Plans for classes are kept for the next run, unless functions that start requests are added.
     let plans = if named.is_none() && requests.is_none() { cache::plans(classes) } else { None };
     if let Ok(observer) = &mut observer {
@@ -100,6 +105,9 @@ pub fn start(options: &Options<'_>) -> Result<Seen, LaunchError> {
         }
         command.envs(environment);
         preload::preload(&mut command)?;
+        if let Some(plans) = named.as_ref().filter(|_| !options.marks.is_empty()) {
+            marks::set_environment(&mut command, plans);
+        }
     }
     let begun = Instant::now();
     let before = (usage::time_of_ended_children(), usage::kernel_time_of_ended_children());
@@ -117,8 +125,19 @@ pub fn start(options: &Options<'_>) -> Result<Seen, LaunchError> {
             Observed::nothing(begun.elapsed(), format!("The program ran unobserved: {why}."))
         }
     };
+    let graph = named.map(|plans| marks::graph(plans.directory.path()));
+    let graph = graph.unwrap_or_else(|| Ok(Graph::default()));
     let command = program::shown(words);
-    Ok(Seen { command, status: Some(status), on_cpu, in_kernel, observed, plans })
+    Ok(Seen { command, status: Some(status), on_cpu, in_kernel, observed, graph, plans })
+}
+
+/// The plans for functions that are named, if any are.
+fn named_plans(program: &Program, options: &Options<'_>) -> Result<Option<Plans>, LaunchError> {
+    if !options.marks.is_empty() {
+        return marks::plans(program, options.marks).map(Some).map_err(|(_, error)| error);
+    }
+    let functions = options.functions;
+    (!functions.is_empty()).then(|| named::plans(program, functions)).transpose()
 }
 
 /// Where these functions of a program are, in a place for plans that has no plan yet. `None` if

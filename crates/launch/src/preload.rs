@@ -16,11 +16,14 @@ const PRELOAD: &str = "LD_PRELOAD";
 /// Directories that may contain the library, relative to the command's own directory.
 const PLACES: [&str; 3] = ["", "deps", "../lib/dimmer"];
 
-/// Makes the loader load Dimmer's library into the program that `command` starts.
+/// Makes the loader load Dimmer's library into the program that `command` starts. No marks are
+/// hooked; [`crate::marks::set_environment`] comes after this.
 ///
 /// # Errors
 /// [`LaunchError::NoLibrary`].
 pub(crate) fn preload(command: &mut Command) -> Result<(), LaunchError> {
+    // Those of a run around this one.
+    command.env_remove(dimmer_hook::MARKS).env_remove(dimmer_hook::PHASES);
     command.env(PRELOAD, with_first(&library()?, std::env::var_os(PRELOAD)));
     Ok(())
 }

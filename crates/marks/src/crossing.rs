@@ -29,9 +29,9 @@ pub const SLOW: &str = "SLOW_CPU";
 const LIBRARY: &str = "libultmigration";
 
 /// `ULT_FAST` of `ultmigration.h`.
-const FAST_CODE: c_uint = 0;
+pub const FAST_CODE: c_uint = 0;
 /// `ULT_SLOW` of `ultmigration.h`.
-const SLOW_CODE: c_uint = 1;
+pub const SLOW_CODE: c_uint = 1;
 
 /// The process's CPUs.
 #[derive(Debug)]

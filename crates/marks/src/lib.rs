@@ -29,6 +29,7 @@ mod source;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+pub use message::silence;
 pub use names::{Place, function_of};
 pub use output::{FILE, Output};
 

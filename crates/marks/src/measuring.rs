@@ -29,6 +29,8 @@ type Record = Shared<Machine>;
 struct Session {
     /// The library's name in messages.
     library: &'static str,
+    /// The process that writes the graph.
+    process: u32,
     output: Output,
     /// What a mark costs.
     overhead: Counters,
@@ -53,6 +55,8 @@ struct OfThread {
     /// Whether the thread is in [`pass_started`]'s start of a session. A signal handler's mark must
     /// not wait for what it has interrupted.
     is_starting: Cell<bool>,
+    /// The session in which the thread measures what a mark costs, before all others have one.
+    tried: Cell<*const Session>,
 }
 
 of_thread! {
@@ -83,6 +87,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 ///
 /// * `library`: the library's name in messages.
 pub fn start(library: &'static str, output: Output) {
+    let place = Place::Rust("overhead", "");
+    start_with(library, output, || _ = pass(&place));
+}
+
+/// Likewise, for a program whose marks are passed in another way than by [`pass`] alone.
+///
+/// * `pass`: passes a mark in that way, always the same, to measure what it costs.
+pub fn start_with(library: &'static str, output: Output, pass: impl FnMut()) {
     static PREPARED: Once = Once::new();
     static NO_COUNTERS: message::Once = message::Once::new();
     let _errno = KeepErrno::new();
@@ -105,19 +117,20 @@ pub fn start(library: &'static str, output: Output) {
         });
     }
     let tried = Session::new(library, output.clone(), Counters::default());
-    Session::new(library, output, overhead(&tried)).begin();
+    Session::new(library, output, overhead(&tried, pass)).begin();
 }
 
 /// What a mark costs: measured in a session that other threads do not see, as their marks in it
 /// would be lost.
-fn overhead(session: &Session) -> Counters {
-    let place = Place::Rust("overhead", "");
+fn overhead(tried: &Session, pass: impl FnMut()) -> Counters {
+    of_thread().tried.set(tried);
     let spent = || {
         // SAFETY: null, or valid until the thread leaves the session.
         let record = unsafe { of_thread().record.get().as_ref() }?;
         record.with(Recorder::spent)?
     };
-    let overhead = recorder::overhead(|| session.pass(&place), spent);
+    let overhead = recorder::overhead(pass, spent);
+    of_thread().tried.set(null());
     forget();
     overhead
 }
@@ -135,6 +148,20 @@ fn session() -> Option<&'static Session> {
     unsafe { SESSION.load(Ordering::Acquire).as_ref() }
 }
 
+/// The session in which the calling thread's marks count.
+#[inline]
+fn current<'a>() -> Option<&'a Session> {
+    // SAFETY: null, or valid until `overhead` has measured: the caller is in a mark of that thread.
+    session().or_else(|| unsafe { of_thread().tried.get().as_ref() })
+}
+
+/// Whether the calling thread has passed a mark in the session that is under way: then [`pass`]
+/// starts nothing that the end of a thread undoes.
+#[must_use]
+pub fn has_joined() -> bool {
+    current().is_some_and(|session| std::ptr::eq(of_thread().session.get(), session))
+}
+
 /// Passes a mark. Returns false if no session is under way. A mark in a signal handler that has
 /// interrupted another mark of its thread does not count.
 ///
@@ -142,7 +169,7 @@ fn session() -> Option<&'static Session> {
 /// Some 20 ns; the first time in a thread, some microseconds, and it allocates.
 #[inline]
 pub fn pass(place: &Place) -> bool {
-    let Some(session) = session() else { return false };
+    let Some(session) = current() else { return false };
     session.pass(place);
     true
 }
@@ -239,8 +266,28 @@ pub fn end(last: &Place) -> bool {
     pass(last) && finish().is_some()
 }
 
+/// Ends the session and writes its graph, as far as the program has come. Nothing is written by a
+/// process that shares the memory of the one that started the session (vfork(2)), or is a copy of
+/// it that was made without the C library.
+pub fn stop() {
+    let _errno = KeepErrno::new();
+    let _ = finish();
+}
+
+/// Writes the graph so far, and starts again with no counts.
+pub fn write_so_far() {
+    let _errno = KeepErrno::new();
+    if let Some(session) = session().filter(|session| session.is_own()) {
+        let (library, output, overhead) =
+            (session.library, session.output.clone(), session.overhead);
+        let _ = finish();
+        Session::new(library, output, overhead).begin();
+    }
+}
+
 /// Ends the session and writes its graph.
 fn finish() -> Option<()> {
+    session().filter(|session| session.is_own())?;
     // Ordering: Acquire as in `session`. A thread that is in a mark now may still complete it.
     // SAFETY: null, or never freed.
     let session = unsafe { SESSION.swap(null_mut(), Ordering::Acquire).as_ref() }?;
@@ -254,7 +301,8 @@ fn finish() -> Option<()> {
 impl Session {
     fn new(library: &'static str, output: Output, overhead: Counters) -> Self {
         let (names, records, ended) = Default::default();
-        Self { library, output, overhead, names, records, ended }
+        let process = std::process::id();
+        Self { library, process, output, overhead, names, records, ended }
     }
 
     /// From now on it is the session of all threads.
@@ -272,6 +320,11 @@ impl Session {
         } else {
             join(self, place);
         }
+    }
+
+    /// Whether this process started it.
+    fn is_own(&self) -> bool {
+        self.process == std::process::id()
     }
 
     /// The sum of all threads.

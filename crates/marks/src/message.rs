@@ -43,7 +43,17 @@ pub(crate) fn keep_silent() {
     OUTSIDE.0.store(true, Ordering::Relaxed);
 }
 
+/// Whether nothing is printed.
+static SILENT: AtomicBool = AtomicBool::new(false);
+
+/// Prints nothing from now on: the program does not know of its marks.
+pub fn silence() {
+    SILENT.store(true, Ordering::Relaxed);
+}
+
 /// Prints a line. If standard error is closed, the message is lost.
 pub(crate) fn print(library: &str, what: impl Display) {
-    let _ = writeln!(io::stderr(), "{library}: {what}");
+    if !SILENT.load(Ordering::Relaxed) {
+        let _ = writeln!(io::stderr(), "{library}: {what}");
+    }
 }

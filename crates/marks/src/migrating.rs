@@ -90,7 +90,17 @@ pub fn start() {
     let read = read(path.as_deref(), threshold.as_deref()).inspect_err(|problem| {
         message::print(LIBRARY, format_args!("{problem}; threads stay where they are"));
     });
-    begin(mover, read.ok());
+    let (wanted, passing) = read.ok().map(|read| prepare(mover, read)).unzip();
+    begin(mover, wanted, passing);
+}
+
+/// Starts a session with a profile for code that is no library of the program's. `mover` registers
+/// no thread before its first mark, and `settings` have what a migration costs. A session that is
+/// under way ends first.
+pub fn start_with(mover: Mover, profile: Profile, settings: Settings) {
+    let _errno = KeepErrno::new();
+    end();
+    begin(mover, Some(Wanted { profile, settings }), None);
 }
 
 /// Reads the profile and the threshold.
@@ -108,7 +118,18 @@ fn read(path: Option<&str>, threshold: Option<&str>) -> Result<(Profile, Thresho
     Ok((profile, threshold))
 }
 
-fn begin(mover: Mover, read: Option<(Profile, Threshold)>) {
+/// Registers the calling thread, and measures what a migration costs.
+fn prepare(mover: Mover, (profile, threshold): (Profile, Threshold)) -> (Wanted, Passing) {
+    // As in the paper, what the right core is worth is not weighed: only that a thread does not
+    // spend more time in migrations than in its code.
+    let settings = Settings { threshold, band: 0.0, cost: Nanos::ZERO, worth: 1.0 };
+    let mut passing = Passing::new(mover, settings, now());
+    passing.register();
+    let settings = Settings { cost: cost(&mover), ..settings };
+    (Wanted { profile, settings }, passing)
+}
+
+fn begin(mover: Mover, wanted: Option<Wanted>, passing: Option<Passing>) {
     static PREPARED: Once = Once::new();
     PREPARED.call_once(|| {
         // SAFETY: the handler takes no arguments, and the library stays loaded.
@@ -116,16 +137,6 @@ fn begin(mover: Mover, read: Option<(Profile, Threshold)>) {
         // SAFETY: likewise.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     });
-    let wanted = read.map(|(profile, threshold)| {
-        // As in the paper, what the right core is worth is not weighed: only that a thread does
-        // not spend more time in migrations than in its code.
-        let settings = Settings { threshold, band: 0.0, cost: Nanos::ZERO, worth: 1.0 };
-        let mut passing = Passing::new(mover, settings, now());
-        passing.register();
-        let settings = Settings { cost: cost(&mover), ..settings };
-        (Wanted { profile, settings }, passing)
-    });
-    let (wanted, passing) = wanted.unzip();
     let session = Session { mover, wanted, names: Mutex::default() };
     let session = Box::leak(Box::new(session));
     if let Some(passing) = passing {
@@ -181,6 +192,16 @@ fn session() -> Option<&'static Session> {
     // Ordering: pairs with the store in `begin`.
     // SAFETY: null, or never freed.
     unsafe { SESSION.load(Ordering::Acquire).as_ref() }
+}
+
+/// Whether the calling thread has passed a mark in the session that is under way: then [`pass`]
+/// starts nothing that the end of a thread undoes.
+#[must_use]
+pub fn has_joined() -> bool {
+    let own = of_thread().own.get();
+    // SAFETY: null, or valid until the thread leaves. The field does not change.
+    let joined = (!own.is_null()).then(|| unsafe { (*own).session });
+    session().is_some_and(|session| joined.is_some_and(|joined| std::ptr::eq(joined, session)))
 }
 
 /// Passes a mark. Returns false if no session is under way. A mark in a signal handler that has

@@ -13,6 +13,8 @@ pub enum Place {
     C(*const c_char, *const c_char),
     /// Texts of Rust.
     Rust(&'static str, &'static str),
+    /// The entry of a function.
+    Entry(&'static str),
 }
 
 /// The addresses of the texts. Equal keys are the same mark, as far as the texts are constant.
@@ -24,6 +26,7 @@ impl Place {
         match self {
             Self::C(function, position) => [function.addr(), position.addr()],
             Self::Rust(function, position) => [function.as_ptr().addr(), position.as_ptr().addr()],
+            Self::Entry(function) => [function.as_ptr().addr(), 0],
         }
     }
 
@@ -36,6 +39,7 @@ impl Place {
         let (function, position) = match self {
             Self::C(function, position) => (text(*function).unwrap_or_default(), text(*position)),
             Self::Rust(function, position) => ((*function).into(), Some((*position).into())),
+            Self::Entry(function) => ((*function).into(), None),
         };
         let name = match position {
             Some(position) => format!("{function} [{position}]"),
@@ -48,7 +52,7 @@ impl Place {
     pub(crate) fn is_constant(&self) -> bool {
         match self {
             Self::C(function, position) => is_constant(*function) && is_constant(*position),
-            Self::Rust(..) => true,
+            Self::Rust(..) | Self::Entry(_) => true,
         }
     }
 }
@@ -151,6 +155,7 @@ mod tests {
         assert_eq!(name(c"say \"x\" -> y\n", None), "say ?x? => y?");
         assert_eq!(name(c" ", None), "?");
         assert_eq!(Place::C(std::ptr::null(), std::ptr::null()).mark().name(), "?");
+        assert_eq!(Place::Entry("ns::f(int)").mark().name(), "ns::f(int)");
     }
 
     #[test]

@@ -93,9 +93,20 @@ fn merge(path: &PathBuf, graph: &Graph) -> Result<(), String> {
         format!("{error}; the file stays as it is, without this process's graph")
     })?;
     sum.merge(graph);
+    let sum = sum.to_text();
+    may_write(sum.len()).map_err(text)?;
     file.rewind().map_err(text)?;
     file.set_len(0).map_err(text)?;
-    file.write_all(sum.to_text().as_bytes()).map_err(text)
+    file.write_all(sum.as_bytes()).map_err(text)
+}
+
+/// Fails if the process may not write files of this length: the kernel would send it a signal.
+fn may_write(bytes: usize) -> io::Result<()> {
+    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: it writes to `limit`.
+    unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) };
+    let fits = u64::try_from(bytes).is_ok_and(|bytes| bytes <= limit.rlim_cur);
+    if fits { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EFBIG)) }
 }
 
 /// Waits for the file's lock, which its closing releases.

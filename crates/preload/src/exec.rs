@@ -27,6 +27,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use crate::affinity;
 use crate::arch::{forward, gather};
 use crate::home::come_home_before;
+use crate::marks;
 use crate::next::Next;
 use crate::parts::Parts;
 
@@ -357,6 +358,13 @@ fn go_on(next: &Next, what: What<'_>, environment: Strings) -> *mut c_void {
     if must_go(what, environment) { std::ptr::null_mut() } else { next }
 }
 
+/// Likewise, where the program takes the place of this one.
+fn replace(next: &Next, what: What<'_>, environment: Strings) -> *mut c_void {
+    let _errno = KeepErrno::new();
+    marks::write_so_far();
+    go_on(next, what, environment)
+}
+
 fn own_environment() -> Strings {
     // SAFETY: the program's variable, read as the C library does.
     unsafe { environ }
@@ -375,31 +383,31 @@ forward!(posix_spawn, before_spawn, spawn_without);
 forward!(posix_spawnp, before_spawnp, spawnp_without);
 
 extern "C" fn before_execve(path: *const c_char, _: Strings, environment: Strings) -> *mut c_void {
-    go_on(&EXECVE, What::Path(string(path)), environment)
+    replace(&EXECVE, What::Path(string(path)), environment)
 }
 
 extern "C" fn before_execv(path: *const c_char) -> *mut c_void {
-    go_on(&EXECV, What::Path(string(path)), own_environment())
+    replace(&EXECV, What::Path(string(path)), own_environment())
 }
 
 extern "C" fn before_execvp(name: *const c_char) -> *mut c_void {
-    go_on(&EXECVP, What::InPath(string(name)), own_environment())
+    replace(&EXECVP, What::InPath(string(name)), own_environment())
 }
 
 extern "C" fn before_execvpe(name: *const c_char, _: Strings, environment: Strings) -> *mut c_void {
-    go_on(&EXECVPE, What::InPath(string(name)), environment)
+    replace(&EXECVPE, What::InPath(string(name)), environment)
 }
 
 extern "C" fn before_execl(path: *const c_char) -> *mut c_void {
-    go_on(&EXECL, What::Path(string(path)), own_environment())
+    replace(&EXECL, What::Path(string(path)), own_environment())
 }
 
 extern "C" fn before_execlp(name: *const c_char) -> *mut c_void {
-    go_on(&EXECLP, What::InPath(string(name)), own_environment())
+    replace(&EXECLP, What::InPath(string(name)), own_environment())
 }
 
 extern "C" fn before_fexecve(number: c_int, _: Strings, environment: Strings) -> *mut c_void {
-    go_on(&FEXECVE, What::Open(file(number)), environment)
+    replace(&FEXECVE, What::Open(file(number)), environment)
 }
 
 extern "C" fn before_execveat(
@@ -412,7 +420,7 @@ extern "C" fn before_execveat(
     let path = string(path);
     let is_file = path.is_empty() && flags & AtFlags::EMPTY_PATH.bits().cast_signed() != 0;
     let what = if is_file { What::Open(file(directory)) } else { What::At(file(directory), path) };
-    go_on(&EXECVEAT, what, environment)
+    replace(&EXECVEAT, what, environment)
 }
 
 extern "C" fn before_spawn(
@@ -536,7 +544,7 @@ extern "C" fn execle_gathered(path: *const c_char, words: Strings) -> c_int {
     // SAFETY: the program passes the environment there.
     let environment = unsafe { *behind }.cast::<*const c_char>();
     let what = What::Path(string(path));
-    if go_on(&EXECLE, what, environment).is_null() {
+    if replace(&EXECLE, what, environment).is_null() {
         execve_without(path, words, environment)
     } else {
         call!(&EXECVE, Execute, path, words, environment)

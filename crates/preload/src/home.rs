@@ -15,6 +15,7 @@ use dimmer_runtime::calls::KeepErrno;
 
 use crate::affinity;
 use crate::arch::{self, forward};
+use crate::marks;
 use crate::mutexes;
 use crate::next::Next;
 
@@ -141,6 +142,10 @@ fn come_home_for(next: &Next, number: c_int) -> *mut c_void {
         let _errno = KeepErrno::new();
         dimmer_runtime::calls::leave_delegated();
     }
+    if ENDING.contains(&name) {
+        let _errno = KeepErrno::new();
+        marks::stop();
+    }
     if name == b"prctl" {
         before_prctl(number);
     }
@@ -165,12 +170,16 @@ fn come_home_for(next: &Next, number: c_int) -> *mut c_void {
 /// mode of seccomp takes that away as well). From then on hooked calls use neither.
 fn before_prctl(option: c_int) {
     if option == libc::PR_SET_SECCOMP {
+        marks::stop();
         dimmer_hook::restrict();
     }
     if option == libc::PR_SET_SECCOMP || option == libc::PR_SET_TSC {
         dimmer_hook::only_count();
     }
 }
+
+/// Functions that end the process at once.
+const ENDING: [&[u8]; 2] = [b"_exit", b"_Exit"];
 
 /// Functions that start threads.
 const STARTING: [&[u8]; 2] = [b"pthread_create", b"thrd_create"];
@@ -257,6 +266,8 @@ at_home! {
     longjmp _longjmp siglongjmp __longjmp_chk setcontext swapcontext
     // They start threads and programs, which inherit affinity and blocked signals.
     pthread_create thrd_create clone fork _Fork system popen
+    // They end the process.
+    _exit _Exit
     // They concern the thread.
     gettid getcpu sched_getcpu sched_setscheduler sched_getscheduler sched_setparam sched_getparam
     sched_setattr sched_getattr setpriority getpriority nice prctl unshare setns ptrace pthread_setname_np pthread_getname_np

@@ -17,7 +17,9 @@ mod backtrace;
 mod cancel;
 mod cpuid;
 mod exec;
+mod heap;
 mod home;
+mod marks;
 mod mutexes;
 mod next;
 mod parts;
@@ -78,6 +80,7 @@ extern "C" fn begin(
     unsafe { environ = environment };
     // A panic must not leave this library, nor print anything. The standard library here is this
     // library's own.
+    heap::begin();
     std::panic::set_hook(Box::new(|_| {}));
     let _ = std::panic::catch_unwind(home::find_next);
     let _ = std::panic::catch_unwind(affinity::find_next);
@@ -99,6 +102,7 @@ fn start() -> Option<()> {
     let ledger = OwnLedger::create(Path::new(&directory)).ok()?;
     let plans = std::env::var_os(dimmer_hook::PLANS).map(PathBuf::from);
     let mut hooks = Hooks::new(ledger, classes, plans);
+    let _ = marks::prepare(&mut hooks);
     if matches!(dimmer_runtime::check_migration(), Err(CannotMigrate::Valgrind)) {
         // Valgrind does not support the segment registers that timed calls write either.
         hooks.refuse("Valgrind runs the process, which does not know all that hooks do");
@@ -144,6 +148,9 @@ impl Session {
             // loader has just mapped them. Errors are noted in the ledger.
             unsafe { self.hooks.take(&new) };
             self.start = self.start.filter(|start| self.starts_when_needed(*start));
+            if !self.hooks.hooked().is_empty() {
+                marks::start();
+            }
         }
         self.known = loaded.into_iter().collect();
     }

@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use libc::{SIGSEGV, sighandler_t, siginfo_t, sigset_t};
 
 use crate::cpuid;
-use crate::home;
 use crate::next::Next;
+use crate::{home, marks};
 
 type Action = libc::sigaction;
 type Handler = extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
@@ -222,6 +222,7 @@ unsafe fn real_signal(next: &Next, signal: c_int, handler: sighandler_t) -> sigh
 
 /// Runs before a handler is installed. Calls whose faults it must not see are no longer delegated.
 fn note_handler(signal: c_int, handler: sighandler_t) {
+    marks::note_handler();
     if !matches!(handler, libc::SIG_DFL | libc::SIG_IGN) {
         home::handles(signal);
     }

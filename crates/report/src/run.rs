@@ -3,6 +3,7 @@
 
 mod narrow;
 mod notes;
+pub mod phases;
 pub mod threads;
 
 use std::fmt::Write as _;

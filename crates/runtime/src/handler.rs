@@ -15,7 +15,7 @@ const DEEPEST: usize = 1 << 20;
 /// Whether the calling thread may be in the middle of anything: in a signal handler, or in an
 /// allocator of the program's that calls what moves.
 pub(crate) fn may_be_amid_anything() -> bool {
-    allocator::may_be_in_it() || may_be_in_one()
+    allocator::may_be_in_it() || may_be_in_handler()
 }
 
 /// Whether the calling thread may be in a signal handler.
@@ -30,10 +30,20 @@ pub(crate) fn may_be_amid_anything() -> bool {
 /// # Cost
 /// A system call for each kind of signal, some microseconds in all. For threads that block signals,
 /// in a process with handlers, another one for each page of stack in use.
-fn may_be_in_one() -> bool {
+#[must_use]
+pub fn may_be_in_handler() -> bool {
     // Starts above the frames of the called functions: they contain the same words, since they
     // search for them.
     call_with_frames!(may_be_above)
+}
+
+/// Whether each handler of the process runs with its own signal blocked: then a thread that is
+/// found to be in none ([`may_be_in_handler`]) is in none as long as it blocks the same signals and
+/// no other handler is installed.
+#[must_use]
+pub fn handlers_block_their_signals() -> bool {
+    let mut handlers = signals::ALL.filter_map(Action::of).filter(Action::is_handler);
+    handlers.all(|action| !action.lets_itself_through())
 }
 
 extern "C" fn may_be_above(frames: usize) -> bool {
@@ -131,7 +141,7 @@ mod tests {
     #[inline(never)]
     fn deeper(frames: u32) -> bool {
         let page = std::hint::black_box([frames; 1024]);
-        let found = if frames == 0 { may_be_in_one() } else { deeper(frames - 1) };
+        let found = if frames == 0 { may_be_in_handler() } else { deeper(frames - 1) };
         found && std::hint::black_box(page)[0] == frames
     }
 
@@ -162,13 +172,13 @@ mod tests {
 
     #[test]
     fn a_handler_is_found_wherever_it_runs_and_nowhere_else() {
-        assert!(!may_be_in_one());
+        assert!(!may_be_in_handler());
         assert_eq!(found_in_handler(libc::SIGUSR2, 0), Some(true));
         for flags in [0, libc::SA_NODEFER, libc::SA_SIGINFO, libc::SA_RESETHAND] {
             for deep in [0, 40] {
                 DEEP.set(deep);
                 assert_eq!(found_in_handler(libc::SIGUSR1, flags), Some(true), "{flags}, {deep}");
-                assert!(!may_be_in_one(), "{flags}");
+                assert!(!may_be_in_handler(), "{flags}");
             }
         }
         // A signal stack.
@@ -186,13 +196,13 @@ mod tests {
         // Copies of the return address lie on the stack, as in code that searches for it.
         let end = Action::of(libc::SIGUSR2).unwrap().end();
         let mut about = std::hint::black_box([end.unwrap(); 64]);
-        assert!(!may_be_in_one());
+        assert!(!may_be_in_handler());
         std::hint::black_box(&mut about);
         // Another thread that blocks a signal with a handler is not in a handler for that reason
         // alone.
         let blocks = std::thread::spawn(|| {
             block(libc::SIGUSR1, libc::SIG_BLOCK);
-            may_be_in_one()
+            may_be_in_handler()
         });
         assert!(!blocks.join().unwrap());
     }

@@ -79,6 +79,7 @@ const EDGES: [(&str, &[&str]); 28] = [
         "dimmer-preload",
         &[
             "dimmer-hook",
+            "dimmer-marks",
             "dimmer-narrow",
             "dimmer-policy",
             "dimmer-processor",

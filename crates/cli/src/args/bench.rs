@@ -132,6 +132,10 @@ pub(crate) struct Moves {
     #[arg(long, value_name = "FN", num_args = 0.., require_equals = true, value_delimiter = ',')]
     pub(crate) specialise: Option<Vec<String>>,
 
+    /// Also runs each round with threads that migrate at marks, as `dimmer run --phases` does.
+    #[arg(long, value_name = "PROFILE", num_args = 1, require_equals = true)]
+    pub(crate) phases: Option<Vec<String>>,
+
     /// Also runs each round as `dimmer run --auto` does, under a policy daemon of this command's
     /// own.
     #[arg(long, value_name = "FN", num_args = 0.., require_equals = true, value_delimiter = ',')]
@@ -146,6 +150,7 @@ impl Moves {
             "delegate" => self.delegate.as_deref(),
             "auto" => self.auto.as_deref(),
             "specialise" => self.specialise.as_deref(),
+            "phases" => self.phases.as_deref(),
             _ => None,
         }
     }

@@ -211,6 +211,7 @@ error, or to the file of -o.
 Examples:
   dimmer observe -- openssl speed -seconds 2 -evp chacha20-poly1305
   dimmer observe --duration 10s --json=served.json -- nginx -g 'daemon off;'
+  dimmer observe --marks do_command,mysql_execute_command --graph graph -- mariadbd
   dimmer observe --scenario x264.toml -- x264 --threads 1 -o out.264 clip.y4m
   sudo dimmer observe -p 1234 --duration 10s
   sudo dimmer observe --via uprobes -- ./static-server")]
@@ -238,6 +239,16 @@ pub(crate) struct Observe {
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', conflicts_with_all = ["pid", "via", "classes"])]
     pub(crate) function: Vec<String>,
 
+    /// Hooks these functions instead, and measures what runs from the entry of one to the entry of
+    /// the next, in each thread: the graph goes to standard output after the program, or to the
+    /// file of --graph. Named as for `--function`.
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', conflicts_with_all = ["pid", "via", "classes", "function", "scenario"])]
+    pub(crate) marks: Vec<String>,
+
+    /// Writes the graph of --marks to FILE.
+    #[arg(long, value_name = "FILE", requires = "marks")]
+    pub(crate) graph: Option<PathBuf>,
+
     #[command(flatten)]
     pub(crate) page: Page,
 
@@ -257,6 +268,13 @@ pub(crate) struct Observe {
     /// The program and its arguments.
     #[arg(value_name = "COMMAND", required_unless_present = "pid", last = true)]
     pub(crate) command: Vec<OsString>,
+}
+
+impl Observe {
+    /// The functions that are named, as marks or otherwise.
+    pub(crate) fn named(&self) -> &[String] {
+        if self.marks.is_empty() { &self.function } else { &self.marks }
+    }
 }
 
 /// How `dimmer observe` sees calls.

@@ -1,6 +1,7 @@
 //! The arguments of `dimmer run`.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use clap::Args;
 use dimmer_narrow::Width;
@@ -22,6 +23,10 @@ the functions with that code) whose calls cost the code after them more than mov
 until it has made no such call for a while. They are those of --cpus, or else those that the policy daemon (dimmerd) gives all such \
 programs, or else those of one core.
 
+--phases migrates threads at the entries of the functions in the profile: to the CPUs of --cpus, which are slow (default: the \
+efficiency cores of a hybrid processor), for functions above the threshold, and home for the others. `dimmer observe --marks` \
+measures what a profile is made from.
+
 With FN, calls of these functions move, whichever of the flags names them. FN is a symbol, as `dimmer scan` shows it, or a library and the address of an entry in it, as in `libcrypto.so.3:0x1a2b0`.
 
 Examples:
@@ -31,6 +36,7 @@ Examples:
   dimmer run --delegate=ChaCha20_avx512 -- ./server
   dimmer run --delegate --cpus 3 --dedicate -- ./server     # no other program on CPU 3
   dimmer run --specialise=EVP_EncryptUpdate --cpus 6-7 -- ./server
+  dimmer run --phases=profile --threshold 0.01 --cpus 6-7 -- ./server
   dimmer run --auto -- ./server                             # as dimmerd and earlier runs decide
   dimmer observe -- dimmer run --narrow -- python3 job.py   # is any wide code left?")]
 pub(crate) struct Run {
@@ -85,6 +91,22 @@ pub(crate) struct Run {
     )]
     pub(crate) specialise: Option<Vec<String>>,
 
+    /// Threads migrate to slow cores (--cpus) and back at the entries of functions, as the profile
+    /// in PROFILE has it (experimental): a line `"FUNCTION" VALUE` for each.
+    #[arg(
+        long,
+        value_name = "PROFILE",
+        num_args = 1,
+        require_equals = true,
+        help_heading = "Mechanisms"
+    )]
+    pub(crate) phases: Option<PathBuf>,
+
+    /// With --phases, functions with a larger value are slow [default: the middle of the largest
+    /// gap between the values].
+    #[arg(long, value_name = "VALUE", requires = "phases", allow_negative_numbers = true)]
+    pub(crate) threshold: Option<String>,
+
     #[command(flatten)]
     pub(crate) model: ModelName,
 
@@ -124,6 +146,7 @@ impl Run {
             "delegate" => self.delegate.as_deref(),
             "auto" => self.auto.as_deref(),
             "specialise" => self.specialise.as_deref(),
+            "phases" => self.phases.as_ref().map(|_| &[][..]),
             _ => None,
         }
     }

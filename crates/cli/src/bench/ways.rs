@@ -78,7 +78,7 @@ impl Ways {
                 prefix.extend(["--cpus".into(), to.to_string().into()]);
             }
             // Where threads move, no calls are counted that moved.
-            let moves_calls = definition.moves.is_some_and(|how| !how.specialises);
+            let moves_calls = definition.moves.is_some_and(|how| !how.moves_threads());
             let account = moves_calls.then(|| directory.join(name).with_extension("json"));
             prefix.extend(account.as_deref().map(json));
             prefix.push("--".into());

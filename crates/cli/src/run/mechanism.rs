@@ -1,7 +1,7 @@
 //! The mechanisms of `dimmer run`: what the command line asks for, and which options belong to
 //! which. [`dimmer_launch::mechanism::ALL`] is the table of them.
 
-use dimmer_launch::mechanism::{ALL, Definition};
+use dimmer_launch::mechanism::{ALL, Definition, How};
 
 use crate::args::Run;
 use crate::bad_input;
@@ -34,6 +34,16 @@ pub(super) fn asked(arguments: &Run) -> anyhow::Result<Vec<&'static Definition>>
         let flags: Vec<String> = moving.map(|one| flag(one)).collect();
         return Err(bad_input(format!("{option} is for {}", flags.join(", "))));
     }
+    let one = |has: fn(How) -> bool| asked.iter().any(|one| one.moves.is_some_and(has));
+    if one(|how| how.follows_phases) {
+        let options = [
+            ("--model", arguments.model.model.is_some()),
+            ("--json", arguments.json.json.is_some()),
+        ];
+        if let Some((option, _)) = options.iter().find(|(_, is_set)| *is_set) {
+            return Err(bad_input(format!("{option} is not for --phases")));
+        }
+    }
     Ok(asked)
 }
 
@@ -45,7 +55,11 @@ pub(super) fn functions(arguments: &Run) -> impl Iterator<Item = &str> {
 
 /// A mechanism's flag, with what it takes.
 fn flag(definition: &Definition) -> String {
-    let functions = if definition.moves.is_some() { "[=FN,...]" } else { "" };
+    let functions = match definition.moves {
+        Some(how) if how.follows_phases => "=PROFILE",
+        Some(_) => "[=FN,...]",
+        None => "",
+    };
     format!("--{}{functions}", definition.name)
 }
 
@@ -67,11 +81,12 @@ mod tests {
     #[test]
     fn each_mechanism_is_asked_for_by_its_flag_alone() {
         for one in ALL {
-            let run = parsed(&format!("--{}", one.name));
+            let value = if one.name == "phases" { "=profile" } else { "" };
+            let run = parsed(&format!("--{}{value}", one.name));
             let names: Vec<&str> = asked(&run).unwrap().iter().map(|asked| asked.name).collect();
             assert_eq!(names, [one.name]);
             assert_eq!(functions(&run).count(), 0);
-            let with_cpus = asked(&parsed(&format!("--{} --cpus 1", one.name)));
+            let with_cpus = asked(&parsed(&format!("--{}{value} --cpus 1", one.name)));
             assert_eq!(with_cpus.is_ok(), one.moves.is_some());
         }
     }

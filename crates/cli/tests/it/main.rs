@@ -11,6 +11,7 @@ mod interrupt;
 mod kernel;
 mod ledgers;
 mod loaders;
+mod marks;
 mod migrate;
 mod model;
 mod observe;

@@ -78,7 +78,7 @@ fn threads_go_and_come_back_and_the_program_does_the_same() {
 }
 
 /// The functions of a program that a thread can become wide at, by name.
-fn functions(program: &str) -> String {
+pub(crate) fn functions(program: &str) -> String {
     let scan = dimmer_scan::scan(&std::fs::read(program).unwrap()).unwrap();
     let can = |function: &&dimmer_scan::Function| {
         function.name.as_deref() != Some("main") && function.hook.is_ok()

@@ -5,6 +5,7 @@ pub(crate) mod empty;
 pub(crate) mod entry;
 pub(crate) mod frame;
 pub(crate) mod leaf;
+pub(crate) mod mark;
 pub(crate) mod migrate;
 pub(crate) mod registers;
 pub(crate) mod rows;

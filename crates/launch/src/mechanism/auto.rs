@@ -18,7 +18,7 @@ use crate::served::Served;
 pub(super) const DEFINITION: Definition = Definition {
     name: "auto",
     summary: "any of these, as the policy daemon and earlier runs show that the program gains",
-    moves: Some(How { migrates: true, delegates: true, is_auto: true, specialises: false }),
+    moves: Some(How { migrates: true, delegates: true, is_auto: true, ..How::NONE }),
     prepare: moving::prepare,
 };
 

@@ -11,5 +11,4 @@ pub(super) const DEFINITION: Definition = Definition {
     prepare: moving::prepare,
 };
 
-pub(super) const HOW: How =
-    How { migrates: false, delegates: true, is_auto: false, specialises: false };
+pub(super) const HOW: How = How { delegates: true, ..How::NONE };

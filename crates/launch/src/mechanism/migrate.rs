@@ -10,5 +10,4 @@ pub(super) const DEFINITION: Definition = Definition {
     prepare: moving::prepare,
 };
 
-pub(super) const HOW: How =
-    How { migrates: true, delegates: false, is_auto: false, specialises: false };
+pub(super) const HOW: How = How { migrates: true, ..How::NONE };

@@ -12,7 +12,7 @@ use dimmer_policy::narrowing::Shown;
 use dimmer_processor::units::CpuId;
 
 use super::auto::Auto;
-use super::{End, How, Mechanism, Prepared, Setup, delegate, migrate, narrow};
+use super::{End, How, Mechanism, Prepared, Setup, delegate, migrate, narrow, specialise};
 use crate::account::{Account, Function, Kept, Summary};
 use crate::chosen::{self, Chosen};
 use crate::forms;
@@ -47,8 +47,8 @@ struct Moving {
 
 /// Time that an empty call takes, there and back (ns).
 #[derive(Clone, Copy, Debug)]
-struct Takes {
-    migrated_ns: f64,
+pub(super) struct Takes {
+    pub(super) migrated_ns: f64,
     delegated_ns: f64,
 }
 
@@ -121,7 +121,10 @@ pub(super) fn prepare(setup: &mut Setup<'_>) -> Result<Prepared, LaunchError> {
 
 impl Takes {
     /// Tries to move calls to these CPUs. `None` if that is not possible, which is noted.
-    fn measure(setup: &mut Setup<'_>, cpus: &[CpuId]) -> Result<Option<Self>, LaunchError> {
+    pub(super) fn measure(
+        setup: &mut Setup<'_>,
+        cpus: &[CpuId],
+    ) -> Result<Option<Self>, LaunchError> {
         let trips = match trips::round_trips(setup.root, cpus) {
             Ok(trips) => trips,
             Err(why @ (TripError::Ledger(_) | TripError::Directory(_))) => {
@@ -143,7 +146,7 @@ impl Takes {
 
 /// Sets the variables by which Dimmer's library in the program knows what to hook and where calls
 /// go. None move yet.
-fn set_environment(
+pub(super) fn set_environment(
     setup: &mut Setup<'_>,
     observer: &Observer,
     plans: &Plans,
@@ -331,10 +334,7 @@ impl Mechanism for Moving {
         account.moving_ratio = all_ns.filter(|_| on_cpu_ns > 0.0).map(|ns| ns / on_cpu_ns);
         account.is_served = is_served;
         account.others = std::mem::take(&mut self.others);
-        let problems = observed.files.iter().filter(|(_, problem)| !problem.is_empty());
-        account.problems =
-            problems.map(|(file, problem)| format!("{}: {problem}", file.display())).collect();
-        account.problems.extend(observed.unreadable.iter().cloned());
+        account.problems = specialise::problems(&observed);
         Summary::Calls(account)
     }
 }

@@ -27,7 +27,7 @@ use crate::{LaunchError, cores, preload, wide_trips};
 pub(super) const DEFINITION: Definition = Definition {
     name: "specialise",
     summary: "threads go to wide cores when they begin such code, and stay until it is over",
-    moves: Some(How { migrates: false, delegates: false, is_auto: false, specialises: true }),
+    moves: Some(How { specialises: true, ..How::NONE }),
     prepare,
 };
 
@@ -149,7 +149,8 @@ impl Specialising {
     }
 }
 
-fn functions(plans: &Plans, observed: &Observed) -> Vec<(String, u64)> {
+/// The functions of plans, each with the number of its calls.
+pub(super) fn functions(plans: &Plans, observed: &Observed) -> Vec<(String, u64)> {
     let calls = observed.functions();
     let of = |place: &FunctionPlace| calls.get(place).map_or(0, |tally| tally.calls);
     let all = plans.functions.iter().map(|planned| {
@@ -159,7 +160,8 @@ fn functions(plans: &Plans, observed: &Observed) -> Vec<(String, u64)> {
     all.collect()
 }
 
-fn problems(observed: &Observed) -> Vec<String> {
+/// What was not hooked or not seen, and why.
+pub(super) fn problems(observed: &Observed) -> Vec<String> {
     let files = observed.files.iter().filter(|(_, problem)| !problem.is_empty());
     let files = files.map(|(file, problem)| format!("{}: {problem}", file.display()));
     files.chain(observed.unreadable.iter().cloned()).collect()

@@ -13,6 +13,7 @@ use dimmer_host::relay::Relay;
 use dimmer_host::root::Root;
 use dimmer_host::{libraries, program as files, usage};
 use dimmer_observe::{Attached, FunctionPlace, INTERVAL, MOST_COUNTERS, ProbePoint};
+use dimmer_policy::phases::Graph;
 use dimmer_processor::class::InstructionClass;
 use dimmer_scan::Code;
 
@@ -60,7 +61,15 @@ pub fn attach(
     let on_cpu = on_cpu.iter().map(since).sum();
     let command = vec![format!("process {process}")];
     let observed = attached.finish();
-    Ok(Seen { command, status: None, on_cpu, in_kernel: Duration::ZERO, observed, plans: None })
+    Ok(Seen {
+        command,
+        status: None,
+        on_cpu,
+        in_kernel: Duration::ZERO,
+        observed,
+        graph: Ok(Graph::default()),
+        plans: None,
+    })
 }
 
 /// Starts a program and counts calls in it and its children until it ends.
@@ -91,7 +100,8 @@ pub fn start(root: &Root, options: &Options<'_>) -> Result<Seen, LaunchError> {
     let observed = attached.finish();
     let command = program::shown(words);
     let in_kernel = usage::kernel_time_of_ended_children().saturating_sub(in_kernel);
-    Ok(Seen { command, status: Some(status), on_cpu, in_kernel, observed, plans: None })
+    let graph = Ok(Graph::default());
+    Ok(Seen { command, status: Some(status), on_cpu, in_kernel, observed, graph, plans: None })
 }
 
 /// Checks that this number of counters is possible.

@@ -26,7 +26,7 @@ fn text(note: &Note) -> Option<String> {
             )
         }
         Note::NoCallMoves { how, why } => {
-            let what = if how.specialises { "thread" } else { "call" };
+            let what = if how.moves_threads() { "thread" } else { "call" };
             format!("{}: no {what} moves: {why}.", name(*how))
         }
         Note::MayMove { how, functions, cpus, takes_ns } => format!(
@@ -43,6 +43,13 @@ fn text(note: &Note) -> Option<String> {
             time(*takes_ns),
         ),
         Note::WideCpus { from } => return Some(wide_cpus(from) + "\n"),
+        Note::FollowsPhases { marks, slow, threshold, cpus, takes_ns } => format!(
+            "Phases: at {slow} of {} (above {}) threads migrate to cpu {}, and come home at the others; there and back takes {}.",
+            counted(*marks, "function"),
+            significant(*threshold),
+            format_cpu_list(cpus),
+            time(*takes_ns),
+        ),
         Note::Server { is_there: true } => "The policy server decides which of them do.".to_owned(),
         Note::Server { is_there: false } => {
             "There is no policy server (dimmerd): calls move where a processor model says that it pays, and else stay."
@@ -72,10 +79,19 @@ fn text(note: &Note) -> Option<String> {
     Some(line + "\n")
 }
 
+/// A number with up to six significant digits.
+fn significant(value: f64) -> String {
+    let rounded = format!("{value:.5e}").parse().unwrap_or(value);
+    rounded.to_string()
+}
+
 /// The name in messages of how calls are moved.
 pub(super) const fn name(how: How) -> &'static str {
     if how.specialises {
         return "Specialise";
+    }
+    if how.follows_phases {
+        return "Phases";
     }
     match (how.delegates, how.migrates) {
         (true, true) => "Delegate, migrate",

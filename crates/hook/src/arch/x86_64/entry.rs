@@ -1,8 +1,9 @@
 //! The stub that the jump over a function's entry leads to.
 //!
 //! The stub counts down to the next timed call, counts the call, executes the displaced
-//! instructions and goes on in the function. All registers stay. Flags may change: no caller passes
-//! flags to a function that can be hooked (`dimmer_scan` checks that).
+//! instructions and goes on in the function. Before the displaced instructions, the stub of a mark
+//! hands the call over to the code that passes marks, and gets it back. All registers stay. Flags
+//! may change: no caller passes flags to a function that can be hooked (`dimmer_scan` checks that).
 
 use iced_x86::{
     Code, Decoder, DecoderOptions, Encoder, IcedError, Instruction, MemoryOperand, Register,
@@ -36,6 +37,8 @@ pub(crate) struct Place {
     pub(crate) site: u32,
     /// Address of its [`crate::site::Site`].
     pub(crate) record: u64,
+    /// Place, near the stub, of the address of the code for marks, if the entry is one.
+    pub(crate) mark_at: Option<u64>,
     /// Place, near the stub, of the address of the code for timed calls.
     pub(crate) slow_at: u64,
     /// How its calls are moved; `None` if they cannot be.
@@ -63,8 +66,10 @@ pub(crate) struct Stub {
     pub(crate) code: Vec<u8>,
     /// Its code for timed calls, and that for moved ones.
     pub(crate) rare: Vec<u8>,
-    /// Offset in `code` of the displaced instructions (bytes).
+    /// Offset in `code` of what follows the counting (bytes).
     pub(crate) body: usize,
+    /// Offset in `code` of the displaced instructions (bytes).
+    pub(crate) displaced: usize,
     /// Where in the function to write (bytes from its start).
     pub(crate) patch_at: usize,
     /// The bytes to write there.
@@ -91,8 +96,11 @@ pub(crate) fn build(head: &[u8], place: &Place) -> Option<Stub> {
     }
     let count = count(place).ok()?;
     let body = count.len();
+    let mark = place.mark_at.map(|kept_at| hand_over(place, kept_at, place.stub + body as u64));
+    let mark = mark.transpose().ok()?.unwrap_or_default();
+    let own = body + mark.len();
     displaced.push(Instruction::with_branch(Code::Jmp_rel32_64, start + length as u64).ok()?);
-    let moved = encode(&mut displaced, place.stub + body as u64).ok()?;
+    let moved = encode(&mut displaced, place.stub + own as u64).ok()?;
     let distance = place.stub.wrapping_sub(start + JUMP_BYTES as u64).cast_signed();
     let mut patch = vec![JUMP];
     patch.extend(i32::try_from(distance).ok()?.to_le_bytes());
@@ -103,7 +111,8 @@ pub(crate) fn build(head: &[u8], place: &Place) -> Option<Stub> {
         let part = hand_over(place, moving.away_at, place.rare + MIGRATE_PART as u64).ok()?;
         rare.extend(part);
     }
-    Some(Stub { code: [count, moved].concat(), rare, body, patch_at, patch })
+    let code = [count, mark, moved].concat();
+    Some(Stub { code, rare, body, displaced: own, patch_at, patch })
 }
 
 /// Encodes the instructions for another place. Their operands still refer to the original

@@ -54,6 +54,8 @@ pub(crate) struct Migrating {
 }
 
 pub(crate) const MIGRATING_KEPT: usize = offset_of!(Migrating, kept);
+/// Of rbx, the fourth register that was pushed.
+pub(crate) const MIGRATING_RBX: usize = offset_of!(Migrating, registers) + 5 * size_of::<u64>();
 pub(crate) const MIGRATING_BYTES: usize = size_of::<Migrating>();
 
 /// What [`super::swap`] has on the stack when a call returns: C - 80 and up.

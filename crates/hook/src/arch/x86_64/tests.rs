@@ -129,6 +129,7 @@ functions!(jumped);
 functions!(migrated);
 functions!(delegated);
 functions!(gated);
+functions!(marked);
 
 /// The processor's numbers of registers.
 const RAX: u16 = 0;
@@ -151,6 +152,8 @@ enum How {
     Moved,
     /// They stop at gates.
     Gated,
+    /// They pass a mark, the number of the function.
+    Marked,
 }
 
 /// Hooked functions, and the ledger that counts their calls.
@@ -183,14 +186,19 @@ impl Hooked {
         let directory = tempfile::tempdir().unwrap();
         let ledger = OwnLedger::create(directory.path()).unwrap();
         let mut hooks = Hooks::new(ledger, BTreeSet::new(), None);
-        match how {
+        match &how {
             Some(How::Moved) => hooks.move_by(COUNTING, true).unwrap(),
             Some(How::Gated) => hooks.stop_at_gates(COUNTING).unwrap(),
+            Some(How::Marked) => hooks.pass_marks(pass).unwrap(),
             None => {}
         }
         let object = hooks.ledger().add_objects(&[(base, Path::new("tests"))]).unwrap().start;
-        let entries: Vec<(PlannedEntry, &[u8])> =
-            entries.iter().map(|entry| (*entry, &HEAD[..])).collect();
+        let number =
+            |at: usize| u32::try_from(at).ok().filter(|_| matches!(how, Some(How::Marked)));
+        let entries = entries.iter().enumerate();
+        let entries: Vec<(PlannedEntry, &[u8])> = entries
+            .map(|(at, entry)| (PlannedEntry { mark: number(at), ..*entry }, &HEAD[..]))
+            .collect();
         // SAFETY: the functions are on pages of their own, start with an instruction of five bytes,
         // and no other thread calls them.
         assert_eq!(unsafe { hooks.patch(object, base, &entries) }.unwrap(), 0);
@@ -311,6 +319,44 @@ fn a_call_that_goes_on_by_a_jump_ends_there() {
     let gone_on = timed.iter().filter(|call| (call.site, call.ended_in) == (JUMP, SUM));
     assert!(gone_on.count() > 20, "{timed:?}");
     assert_eq!(hooked.counted()[..2], [50, 50]);
+}
+
+/// Marks in the order in which they were passed, in decimal digits.
+static PASSED: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn pass(mark: u32) -> u64 {
+    let digits = PASSED.load(Ordering::Relaxed);
+    PASSED.store(digits * 10 + mark + 1, Ordering::Relaxed);
+    // Not a mark: in the middle of one.
+    // SAFETY: the function needs nothing.
+    unsafe { marked::same() };
+    SIGNALS_ARE_RIGHT
+}
+
+#[test]
+fn each_call_passes_its_mark_counted_timed_or_reached_by_a_jump() {
+    if !can_move() {
+        return;
+    }
+    let hooked = marked::hook(Some(How::Marked));
+    let passed = || PASSED.swap(0, Ordering::Relaxed);
+    for period in [1, 1 << 20] {
+        for turn in 0..50 {
+            // SAFETY: the function needs nothing.
+            assert_eq!(unsafe { marked::sum(turn, 10, 0, 0, 0, 0, 1000) }, turn + 1020);
+            assert_eq!(passed(), 1);
+            // SAFETY: the function needs nothing.
+            assert_eq!(unsafe { marked::jump(turn, 1, 0, 0, 0, 0, 5) }, turn + 8);
+            assert_eq!(passed(), 21);
+            leaves_all_registers(marked::same);
+            assert_eq!(passed(), 3);
+        }
+        hooked.seen(|thread| thread.set_period(period));
+    }
+    inhibit_migration();
+    leaves_all_registers(marked::same);
+    allow_migration();
+    assert_eq!(passed(), 0);
 }
 
 static BEGUN: AtomicU32 = AtomicU32::new(0);

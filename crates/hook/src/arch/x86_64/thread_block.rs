@@ -154,8 +154,9 @@ pub(crate) fn forget() {
     }
 }
 
-/// Whether the calling thread has migrated for a call.
-pub(crate) fn is_migrated() -> bool {
+/// Whether the calling thread has migrated for a call, or is away by [`note_away`].
+#[must_use]
+pub fn is_migrated() -> bool {
     let is_migrated: u32;
     // SAFETY: the thread's own memory.
     unsafe {
@@ -170,8 +171,23 @@ pub(crate) fn is_migrated() -> bool {
     is_migrated != 0
 }
 
+/// Notes that the calling thread has migrated, other than for a call: it runs on this kernel thread
+/// until [`crate::cut_migration_short`] or [`note_home`].
+pub fn note_away(kernel_thread: u32) {
+    // SAFETY: the thread's own memory.
+    unsafe {
+        asm!(
+            "mov dword ptr fs:[{offset} + {migrated}], {kernel_thread:e}",
+            offset = in(reg) thread_offset(),
+            migrated = const MIGRATED,
+            kernel_thread = in(reg) kernel_thread,
+            options(nostack, preserves_flags)
+        );
+    }
+}
+
 /// Notes that the calling thread is at home.
-pub(crate) fn note_home() {
+pub fn note_home() {
     // SAFETY: the thread's own memory.
     unsafe {
         asm!(

@@ -1,0 +1,182 @@
+//! `--phases`: threads migrate at marks, which are entries of functions, by a profile (paper 004).
+//!
+//! Dimmer's library in the program passes the marks. From outside, the program's threads are kept
+//! off the slow CPUs but for those that have migrated, and what happened is read from ledgers.
+
+use std::time::{Duration, Instant};
+
+use dimmer_host::root::Root;
+use dimmer_host::{affinity, topology};
+use dimmer_observe::{Observed, Observer, ThreadSeen};
+use dimmer_processor::topology::CoreKind;
+use dimmer_processor::units::{CpuId, whole};
+
+use super::moving::{self, Takes};
+use super::{Definition, End, How, Mechanism, Prepared, Setup, specialise};
+use crate::account::{Migrating, MigratingThread, Summary};
+use crate::named::Plans;
+use crate::note::{Note, Notes};
+use crate::phases::Phases;
+use crate::used_cores::UsedCores;
+use crate::{LaunchError, cores, marks};
+
+/// Threads migrate at marks.
+pub(super) const DEFINITION: Definition = Definition {
+    name: "phases",
+    summary: "threads migrate to slow cores and back where a profile of functions says so",
+    moves: Some(How { follows_phases: true, ..How::NONE }),
+    prepare,
+};
+
+/// Interval at which the program's threads are kept off the slow CPUs.
+const STEP: Duration = Duration::from_millis(100);
+
+/// A program whose threads migrate.
+#[derive(Debug)]
+struct Following {
+    observer: Observer,
+    used_cores: UsedCores,
+    plans: Plans,
+    looked: Option<Instant>,
+}
+
+fn prepare(setup: &mut Setup<'_>) -> Result<Prepared, LaunchError> {
+    let Some(phases) = &setup.request.phases else { return Ok(None) };
+    let slow = slow_cpus(setup)?;
+    let allowed = affinity::allowed().map_err(LaunchError::Affinity)?;
+    if allowed.iter().all(|cpu| slow.contains(cpu)) {
+        return Err(LaunchError::NoFastCpu { slow, allowed });
+    }
+    let names = phases.names();
+    let wrong = |(at, why): (usize, LaunchError)| phases.wrong(&names[at], why);
+    let plans = marks::plans(setup.program, &names).map_err(wrong)?;
+    let Some(takes) = Takes::measure(setup, &slow)? else { return Ok(None) };
+    let observer = match Observer::new() {
+        Ok(observer) => observer,
+        Err(why) => {
+            (setup.notes)(Note::NoCallMoves { how: setup.how, why: why.to_string() });
+            return Ok(None);
+        }
+    };
+    moving::set_environment(setup, &observer, &plans, &slow)?;
+    set_environment(setup, &plans, phases, takes.migrated_ns)?;
+    (setup.notes)(Note::FollowsPhases {
+        marks: names.len(),
+        slow: phases.slow(),
+        threshold: phases.threshold(),
+        cpus: slow.clone(),
+        takes_ns: takes.migrated_ns,
+    });
+    let used_cores = UsedCores::new(setup.root, &slow, observer.directory());
+    Ok(Some(Box::new(Following { observer, used_cores, plans, looked: None })))
+}
+
+/// The slow CPUs: those that are asked for, or the efficiency cores of a hybrid processor.
+fn slow_cpus(setup: &Setup<'_>) -> Result<Vec<CpuId>, LaunchError> {
+    match &setup.request.cpus {
+        Some(asked) => cores(setup.root, Some(asked)),
+        None => {
+            let allowed = affinity::allowed().map_err(LaunchError::Affinity)?;
+            cores(setup.root, Some(&efficient(setup.root, &allowed)?))
+        }
+    }
+}
+
+/// The efficiency cores among these CPUs, if there are performance cores as well.
+fn efficient(root: &Root, allowed: &[CpuId]) -> Result<Vec<CpuId>, LaunchError> {
+    let topology = topology::read(root).map_err(LaunchError::Topology)?;
+    let of = |kind: CoreKind| -> Vec<CpuId> {
+        let cpus = topology.cpus.iter().filter(|cpu| cpu.online && cpu.kind == kind);
+        cpus.map(|cpu| cpu.id).filter(|cpu| allowed.contains(cpu)).collect()
+    };
+    let slow = of(CoreKind::Efficiency);
+    if slow.is_empty() || of(CoreKind::Performance).is_empty() {
+        return Err(LaunchError::NoSlowCpu);
+    }
+    Ok(slow)
+}
+
+/// Sets the variables by which Dimmer's library in the program finds the profile.
+fn set_environment(
+    setup: &mut Setup<'_>,
+    plans: &Plans,
+    phases: &Phases,
+    there_and_back_ns: f64,
+) -> Result<(), LaunchError> {
+    let profile = plans.directory.path().join(dimmer_hook::PROFILE_FILE);
+    std::fs::write(profile, &phases.text).map_err(LaunchError::Plan)?;
+    marks::set_environment(setup.command, plans);
+    let one_way = whole(there_and_back_ns / 2.0);
+    setup.command.env(dimmer_hook::PHASES, format!("{} {one_way}", phases.threshold()));
+    Ok(())
+}
+
+impl Mechanism for Following {
+    fn cpus(&self) -> Option<&[CpuId]> {
+        Some(self.used_cores.cpus())
+    }
+
+    fn look(&mut self, _: &mut Notes<'_>) {
+        self.observer.look();
+        if self.looked.is_some_and(|looked| looked.elapsed() < STEP) {
+            return;
+        }
+        let mut is_there = false;
+        for (process, ledger) in self.observer.processes() {
+            self.used_cores.know(process, ledger);
+            is_there = true;
+        }
+        // The program's threads leave these CPUs before any migrates there.
+        self.observer.use_cores(self.used_cores.step(None, is_there));
+        self.looked = is_there.then(Instant::now);
+    }
+
+    fn finish(mut self: Box<Self>, _: &End) -> Summary {
+        self.used_cores.end();
+        let cpus = self.used_cores.cpus().to_vec();
+        let observed = self.observer.finish();
+        Summary::Phases(Migrating {
+            cpus,
+            threads: threads(&observed),
+            threads_summed: observed.threads_summed,
+            marks: specialise::functions(&self.plans, &observed),
+            problems: specialise::problems(&observed),
+        })
+    }
+}
+
+fn threads(observed: &Observed) -> Vec<MigratingThread> {
+    let thread = |seen: &ThreadSeen| MigratingThread {
+        process: seen.process,
+        thread: seen.thread,
+        marks: seen.functions.values().map(|tally| tally.calls).fold(0, u64::saturating_add),
+        left: seen.phases.to_wide.into(),
+        came_home: seen.phases.back.into(),
+    };
+    observed.threads.iter().map(thread).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn efficiency_cores_are_slow_where_there_are_others() {
+        let directory = tempfile::tempdir().unwrap();
+        let write = |file: &str, text: &str| {
+            let path = directory.path().join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        write("sys/devices/system/cpu/present", "0-3\n");
+        write("sys/devices/system/cpu/online", "0-3\n");
+        let root = Root::new(directory.path());
+        let [all, fast] = [vec![0, 1, 2, 3], vec![0, 1]]
+            .map(|cpus| cpus.into_iter().map(CpuId::new).collect::<Vec<_>>());
+        assert!(matches!(efficient(&root, &all), Err(LaunchError::NoSlowCpu)));
+        write("sys/devices/cpu_core/cpus", "0-1\n");
+        write("sys/devices/cpu_atom/cpus", "2-3\n");
+        assert_eq!(efficient(&root, &all).unwrap(), [CpuId::new(2), CpuId::new(3)]);
+        assert!(matches!(efficient(&root, &fast), Err(LaunchError::NoSlowCpu)));
+    }
+}

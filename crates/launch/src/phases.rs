@@ -1,0 +1,106 @@
+//! The profile and the threshold by which threads of a program migrate (paper 004).
+
+use std::path::{Path, PathBuf};
+
+use dimmer_host::bounded_file;
+use dimmer_policy::phases::{Profile, Threshold};
+
+use crate::LaunchError;
+
+/// Longer profiles are refused (bytes).
+const LONGEST: u64 = 1 << 20;
+
+/// A profile from a file, and the threshold above which its marks are slow.
+#[derive(Clone, Debug)]
+pub struct Phases {
+    file: PathBuf,
+    pub(crate) text: String,
+    profile: Profile,
+    threshold: Threshold,
+}
+
+impl Phases {
+    /// Reads a profile. Without a threshold, it is the middle of the largest gap between the
+    /// values.
+    ///
+    /// # Errors
+    /// [`LaunchError::Profile`], [`LaunchError::Threshold`].
+    pub fn read(file: &Path, threshold: Option<&str>) -> Result<Self, LaunchError> {
+        let wrong = |why: String| LaunchError::Profile { file: file.to_owned(), why };
+        let text = bounded_file::read_to_string(file, LONGEST);
+        let text = text.map_err(|why| wrong(why.to_string()))?;
+        let profile = Profile::from_text(&text).map_err(|why| wrong(why.to_string()))?;
+        if profile.values().next().is_none() {
+            return Err(wrong("no mark: expected lines as `\"MARK\" VALUE`".to_owned()));
+        }
+        let threshold = match threshold {
+            Some(text) => Threshold::parse(text).map_err(|why| why.to_string()),
+            None => Threshold::largest_gap(&profile).ok_or_else(|| {
+                "all values of the profile are equal: expected a finite number, such as 0.01"
+                    .to_owned()
+            }),
+        };
+        let threshold = threshold.map_err(LaunchError::Threshold)?;
+        Ok(Self { file: file.to_owned(), text, profile, threshold })
+    }
+
+    /// The value above which a mark is slow.
+    #[must_use]
+    pub fn threshold(&self) -> f64 {
+        self.threshold.value()
+    }
+
+    /// The names of the marks.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.profile.values().map(|(mark, _)| mark.name().to_owned()).collect()
+    }
+
+    /// The number of marks that are slow.
+    #[must_use]
+    pub fn slow(&self) -> usize {
+        self.profile.values().filter(|(_, value)| *value > self.threshold.value()).count()
+    }
+
+    /// The error about the mark of this name.
+    pub(crate) fn wrong(&self, name: &str, why: LaunchError) -> LaunchError {
+        let quoted = format!("\"{name}\"");
+        let line = self.text.lines().position(|line| line.trim_start().starts_with(&quoted));
+        let line = line.map_or(1, |line| line + 1);
+        LaunchError::ProfileMark { file: self.file.clone(), line, why: Box::new(why) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_is_named_with_file_line_and_what_is_accepted() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("profile");
+        let read = |text: &str, threshold| {
+            std::fs::write(&file, text).unwrap();
+            Phases::read(&file, threshold)
+        };
+        let said = |text: &str, threshold| read(text, threshold).unwrap_err().to_string();
+        let at = |line| format!("{}: line {line}: ", file.display());
+        let number = "expected a finite number that is not negative";
+        for value in ["-1", "much", "inf", "nan"] {
+            let said = said(&format!("\"a\" 1\n\"b\" {value}\n"), None);
+            assert!(said.starts_with(&at(2)) && said.contains(number), "{said}");
+        }
+        assert!(said("\"a\"\n", None).starts_with(&at(1)));
+        assert!(said("", None).contains("no mark: expected lines"));
+        for threshold in ["nan", "inf", "", "0,1"] {
+            let said = said("\"a\" 1\n", Some(threshold));
+            assert!(said.starts_with("--threshold: ") && said.contains("finite number"), "{said}");
+        }
+        assert!(said("\"a\" 1\n\"b\" 1\n", None).contains("all values of the profile are equal"));
+        let phases = read("\"a\" 1\n \"b\"\t3\n", None).unwrap();
+        assert_eq!((phases.threshold(), phases.slow()), (2.0, 1));
+        let said = phases.wrong("b", LaunchError::NoCommand).to_string();
+        assert!(said.starts_with(&at(2)), "{said}");
+        let missing = Phases::read(Path::new("/no/such"), None).unwrap_err().to_string();
+        assert!(missing.contains("/no/such"), "{missing}");
+    }
+}

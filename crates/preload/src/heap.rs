@@ -1,0 +1,233 @@
+//! The memory of this library. The program's allocator may be in the middle of anything, or call
+//! what is hooked, so nothing here calls it.
+//!
+//! Pieces of up to 64 KiB have a power of two of bytes, and come from chunks that are never given
+//! back; a list for each size has those that are free. Longer ones are mapped one by one.
+
+use std::alloc::{GlobalAlloc, Layout};
+use std::cell::UnsafeCell;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use dimmer_hook::{allow_migration, inhibit_migration};
+use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap_anonymous, mremap, munmap};
+
+/// The shortest and the longest pieces of chunks, as powers of two.
+const SHORTEST: u32 = 4;
+const LONGEST: u32 = 16;
+const SIZES: usize = (LONGEST - SHORTEST + 1) as usize;
+
+/// Bytes of a chunk.
+const CHUNK: usize = 1 << 18;
+
+const PAGE: usize = 4096;
+
+/// Attempts to get the lock before a fork. The thread that holds it may be the one that forks, in a
+/// signal handler.
+const TRIES: u32 = 1 << 16;
+
+#[cfg_attr(not(test), global_allocator)]
+static HEAP: Heap = Heap {
+    is_locked: AtomicBool::new(false),
+    pieces: UnsafeCell::new(Pieces { free: [null_mut(); SIZES], next: 0, end: 0 }),
+};
+
+struct Heap {
+    is_locked: AtomicBool,
+    pieces: UnsafeCell<Pieces>,
+}
+
+// SAFETY: only the thread that has set `is_locked` uses `pieces`.
+unsafe impl Sync for Heap {}
+
+struct Pieces {
+    /// The first free piece of each size. The first word of a free piece has the address of the
+    /// next.
+    free: [*mut u8; SIZES],
+    /// The unused part of the last chunk.
+    next: usize,
+    end: usize,
+}
+
+/// The size of the pieces for this layout, as its place in the lists; `None` if it is mapped.
+fn size_of_piece(layout: Layout) -> Option<usize> {
+    let bytes = layout.size().max(layout.align()).max(1 << SHORTEST).checked_next_power_of_two()?;
+    let size = (bytes.trailing_zeros() - SHORTEST) as usize;
+    (size < SIZES).then_some(size)
+}
+
+impl Heap {
+    /// Marks that a signal handler passes meanwhile do nothing: they would wait for the lock.
+    fn with<T>(&self, work: impl FnOnce(&mut Pieces) -> T) -> T {
+        inhibit_migration();
+        // Ordering: pairs with the store in `unlock`.
+        while self.is_locked.swap(true, Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        // SAFETY: this thread has set `is_locked`.
+        let result = work(unsafe { &mut *self.pieces.get() });
+        self.unlock();
+        allow_migration();
+        result
+    }
+
+    fn unlock(&self) {
+        // Ordering: pairs with the swaps: the pieces are as they were left.
+        self.is_locked.store(false, Ordering::Release);
+    }
+}
+
+impl Pieces {
+    fn take(&mut self, size: usize) -> *mut u8 {
+        let free = self.free[size];
+        if !free.is_null() {
+            // SAFETY: a free piece, which has the address of the next one.
+            self.free[size] = unsafe { *free.cast::<*mut u8>() };
+            return free;
+        }
+        let bytes = 1 << (size + SHORTEST as usize);
+        if self.next.next_multiple_of(bytes) + bytes > self.end {
+            let chunk = map(CHUNK);
+            if chunk.is_null() {
+                return chunk;
+            }
+            self.next = chunk.expose_provenance();
+            self.end = self.next + CHUNK;
+        }
+        let piece = self.next.next_multiple_of(bytes);
+        self.next = piece + bytes;
+        std::ptr::with_exposed_provenance_mut(piece)
+    }
+
+    fn give_back(&mut self, piece: *mut u8, size: usize) {
+        // SAFETY: a piece of at least a word that nothing uses any more.
+        unsafe { *piece.cast::<*mut u8>() = self.free[size] };
+        self.free[size] = piece;
+    }
+}
+
+/// Maps memory; null if there is none.
+fn map(bytes: usize) -> *mut u8 {
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new mapping, at an address that the kernel chooses.
+    let mapped = unsafe { mmap_anonymous(null_mut(), bytes, access, MapFlags::PRIVATE) };
+    mapped.map_or(null_mut(), <*mut _>::cast)
+}
+
+// SAFETY: pieces are as long as asked for, aligned to their length or to a page, and in use once.
+unsafe impl GlobalAlloc for Heap {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        match size_of_piece(layout) {
+            Some(size) => self.with(|pieces| pieces.take(size)),
+            None if layout.align() > PAGE => null_mut(),
+            None => map(layout.size()),
+        }
+    }
+
+    unsafe fn dealloc(&self, piece: *mut u8, layout: Layout) {
+        match size_of_piece(layout) {
+            Some(size) => self.with(|pieces| pieces.give_back(piece, size)),
+            // If this fails, the memory stays mapped.
+            // SAFETY: a mapping of this length, which nothing uses any more.
+            None => _ = unsafe { munmap(piece.cast(), layout.size()) },
+        }
+    }
+
+    unsafe fn realloc(&self, piece: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        let Ok(new) = Layout::from_size_align(bytes, layout.align()) else { return null_mut() };
+        let (old_size, new_size) = (size_of_piece(layout), size_of_piece(new));
+        if old_size.is_none() && new_size.is_none() {
+            // SAFETY: a mapping of this length, which its owner gives up for the new one.
+            let moved = unsafe { mremap(piece.cast(), layout.size(), bytes, MremapFlags::MAYMOVE) };
+            return moved.map_or(null_mut(), <*mut _>::cast);
+        }
+        if old_size == new_size {
+            return piece;
+        }
+        // SAFETY: the layout is not empty, as the caller guarantees.
+        let to = unsafe { self.alloc(new) };
+        if !to.is_null() {
+            // SAFETY: both are as long, and different.
+            unsafe { std::ptr::copy_nonoverlapping(piece, to, layout.size().min(bytes)) };
+            // SAFETY: the piece is no longer in use.
+            unsafe { self.dealloc(piece, layout) };
+        }
+        to
+    }
+}
+
+/// Prepares for forks, before any other part of this library does: in a child no thread is left
+/// that would unlock the heap.
+pub(crate) fn begin() {
+    // SAFETY: the handlers wait for no lock of the program's.
+    unsafe { libc::pthread_atfork(Some(lock), Some(unlock), Some(unlock)) };
+}
+
+extern "C" fn lock() {
+    for _ in 0..TRIES {
+        // Ordering: pairs with the store in `unlock`.
+        if !HEAP.is_locked.swap(true, Ordering::Acquire) {
+            return;
+        }
+        std::hint::spin_loop();
+    }
+}
+
+extern "C" fn unlock() {
+    HEAP.unlock();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_keep_what_is_in_them_and_are_used_again() {
+        let sizes = [1, 16, 17, 100, 4096, 40_000, 65_536, 65_537, 1_000_000];
+        let layout = |bytes| Layout::from_size_align(bytes, 16).unwrap();
+        for bytes in sizes {
+            // SAFETY: not empty.
+            let mut piece = unsafe { HEAP.alloc(layout(bytes)) };
+            assert!(!piece.is_null() && piece.addr().is_multiple_of(16), "{bytes}");
+            // SAFETY: the piece has that many bytes.
+            unsafe { piece.write_bytes(7, bytes) };
+            let mut length = bytes;
+            for other in sizes {
+                // SAFETY: the piece is of this length.
+                piece = unsafe { HEAP.realloc(piece, layout(length), other) };
+                let kept = length.min(other).min(bytes);
+                // SAFETY: the piece has that many bytes, all written.
+                let content = unsafe { std::slice::from_raw_parts(piece, 1) };
+                assert!(kept > 0 && content[0] == 7, "{bytes} {other}");
+                length = other;
+            }
+            // SAFETY: the piece is of this length, and not used any more.
+            unsafe { HEAP.dealloc(piece, layout(length)) };
+            // SAFETY: not empty.
+            let next = unsafe { HEAP.alloc(layout(length)) };
+            assert!(!next.is_null());
+            // SAFETY: just taken.
+            unsafe { HEAP.dealloc(next, layout(length)) };
+        }
+    }
+
+    #[test]
+    fn threads_get_pieces_of_their_own() {
+        let layout = Layout::from_size_align(48, 8).unwrap();
+        let work = |number: u8| {
+            for _ in 0..2000 {
+                // SAFETY: not empty.
+                let piece = unsafe { HEAP.alloc(layout) };
+                // SAFETY: the piece has that many bytes.
+                unsafe { piece.write_bytes(number, 48) };
+                std::hint::spin_loop();
+                // SAFETY: as just written.
+                let content = unsafe { std::slice::from_raw_parts(piece, 48) };
+                assert!(content.iter().all(|byte| *byte == number));
+                // SAFETY: not used any more.
+                unsafe { HEAP.dealloc(piece, layout) };
+            }
+        };
+        std::thread::scope(|scope| (1..5).for_each(|number| _ = scope.spawn(move || work(number))));
+    }
+}
