@@ -11,6 +11,7 @@ pub mod moves;
 pub mod neighbours;
 pub mod nginx;
 pub mod pairs;
+pub mod phases;
 pub mod primesieve;
 pub mod process;
 pub mod program;

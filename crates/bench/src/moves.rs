@@ -161,17 +161,7 @@ fn trips(
     away: CpuId,
 ) -> Result<Vec<f64>, MovesError> {
     match way {
-        Way::PingPong => with_responder(root, home, away, Line::answer, |line| {
-            let mut asked = 0;
-            timed(way, || {
-                asked += 1;
-                line.number.store(asked, Ordering::Release);
-                while line.number.load(Ordering::Acquire) == asked {
-                    spin_loop();
-                }
-                asked += 1;
-            })
-        }),
+        Way::PingPong => trips_of_a_line(root, home, away),
         Way::Futex => with_responder(root, home, away, Line::answer_sleeping, |line| {
             timed(way, || {
                 line.there.store(1, Ordering::Release);
@@ -230,6 +220,25 @@ fn trips(
             }))
         }
     }
+}
+
+/// Times single round trips of a cache line (ns).
+pub(crate) fn trips_of_a_line(
+    root: &Root,
+    home: CpuId,
+    away: CpuId,
+) -> Result<Vec<f64>, MovesError> {
+    with_responder(root, home, away, Line::answer, |line| {
+        let mut asked = 0;
+        timed(Way::PingPong, || {
+            asked += 1;
+            line.number.store(asked, Ordering::Release);
+            while line.number.load(Ordering::Acquire) == asked {
+                spin_loop();
+            }
+            asked += 1;
+        })
+    })
 }
 
 /// A separate function, so that what the compiler keeps on the stack meanwhile is not what the loop

@@ -5,6 +5,7 @@ mod hook;
 mod hooked_moves;
 mod moves;
 mod nginx;
+mod phases;
 mod primesieve;
 mod program;
 mod server;
@@ -24,6 +25,7 @@ pub(crate) fn run(root: &Root, arguments: &Bench) -> anyhow::Result<ExitCode> {
         Bench::Nginx(arguments) => nginx::run(root, arguments),
         Bench::Server(arguments) => server::run(root, arguments),
         Bench::Primesieve(arguments) => primesieve::run(root, arguments),
+        Bench::Phases(arguments) => phases::run(root, arguments),
         Bench::Dev(BenchDev::Hook(arguments)) => hook::run(arguments),
         Bench::Dev(BenchDev::Delegate(arguments)) => moves::run(root, arguments, Way::Delegate),
         Bench::Dev(BenchDev::MigrateCall(arguments)) => moves::run(root, arguments, Way::Migrate),

@@ -265,8 +265,35 @@ fn let_back() {
     }
 }
 
-/// The process's CPUs. The first call starts the workers on the slow ones.
+/// Names the process's CPUs, before the first registration and instead of the environment, and
+/// starts the workers on the slow ones. Where they are known already, they stay.
+///
+/// # Errors
+/// Why threads cannot migrate between these CPUs.
+pub fn use_cpus(fast: &[CpuId], slow: &[CpuId]) -> Result<(), String> {
+    let mut started = Ok(());
+    cpus_or(|| start(fast, slow).map_err(|problem| started = Err(problem)).ok());
+    started
+}
+
+/// The process's CPUs. The first call starts the workers on the slow ones that the environment
+/// names.
 fn cpus() -> Option<&'static Cpus> {
+    let of_variable = |name| {
+        let text = dimmer_protocol::variable(name).unwrap_or_default();
+        list(name, &text.to_string_lossy())
+    };
+    cpus_or(|| {
+        let cpus = of_variable(FAST).and_then(|fast| start(&fast, &of_variable(SLOW)?));
+        let print = |problem: &String| {
+            message::print(LIBRARY, format_args!("{problem}; threads stay where they are"));
+        };
+        cpus.inspect_err(print).ok()
+    })
+}
+
+/// The process's CPUs, from `start` in the first call.
+fn cpus_or(start: impl FnOnce() -> Option<Cpus>) -> Option<&'static Cpus> {
     static STARTING: Mutex<()> = Mutex::new(());
     static PREPARED: Once = Once::new();
     // Ordering: pairs with the store below.
@@ -279,29 +306,22 @@ fn cpus() -> Option<&'static Cpus> {
     if let Some(cpus) = known() {
         return cpus.as_ref();
     }
-    let variable = |name| {
-        let text = dimmer_protocol::variable(name).unwrap_or_default();
-        text.to_string_lossy().into_owned()
-    };
-    let cpus = start(&variable(FAST), &variable(SLOW)).inspect_err(|problem| {
-        message::print(LIBRARY, format_args!("{problem}; threads stay where they are"));
-    });
+    let cpus = start();
     // After the workers' own handlers, which put a child on its parent's CPUs.
     PREPARED.call_once(|| {
         // SAFETY: the handler changes data of this module, and the calling thread's affinity.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     });
-    let cpus = Box::leak(Box::new(cpus.ok()));
+    let cpus = Box::leak(Box::new(cpus));
     // Ordering: Release pairs with the load above.
     CPUS.store(cpus, Ordering::Release);
     cpus.as_ref()
 }
 
 /// Starts a worker on each slow CPU.
-fn start(fast: &str, slow: &str) -> Result<Cpus, String> {
-    let (fast, slow) = (list(FAST, fast)?, list(SLOW, slow)?);
+fn start(fast: &[CpuId], slow: &[CpuId]) -> Result<Cpus, String> {
     let root = Root::live();
-    for (name, cpus) in [(FAST, &fast), (SLOW, &slow)] {
+    for (name, cpus) in [(FAST, fast), (SLOW, slow)] {
         for cpu in cpus {
             affinity::check(&root, *cpu).map_err(|error| format!("{name}: {error}"))?;
         }
@@ -310,8 +330,8 @@ fn start(fast: &str, slow: &str) -> Result<Cpus, String> {
         return Err(format!("{FAST} and {SLOW} both name cpu {both}: expected different CPUs"));
     }
     check_migration().map_err(|error| format!("threads cannot migrate: {error}"))?;
-    let slow = Cores::start(&root, &slow).map_err(|error| format!("{SLOW}: {error}"))?;
-    Ok(Cpus { fast, slow })
+    let slow = Cores::start(&root, slow).map_err(|error| format!("{SLOW}: {error}"))?;
+    Ok(Cpus { fast: fast.to_vec(), slow })
 }
 
 /// The CPUs in a variable, each once.

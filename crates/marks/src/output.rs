@@ -20,6 +20,8 @@ pub enum Output {
     Stdout,
     /// A file, as [`FILE`] names it.
     File(PathBuf),
+    /// Nowhere: what marks cost is measured.
+    Nowhere,
 }
 
 unsafe extern "C" {
@@ -46,6 +48,7 @@ impl Output {
             return Ok(());
         }
         match self {
+            Self::Nowhere => Ok(()),
             Self::Stdout => {
                 print(&graph.to_text());
                 Ok(())

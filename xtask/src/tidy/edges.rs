@@ -15,7 +15,15 @@ use crate::tree::Problem;
 const EDGES: [(&str, &[&str]); 28] = [
     (
         "dimmer-bench",
-        &["dimmer-host", "dimmer-probe", "dimmer-processor", "dimmer-protocol", "dimmer-runtime"],
+        &[
+            "dimmer-host",
+            "dimmer-marks",
+            "dimmer-policy",
+            "dimmer-probe",
+            "dimmer-processor",
+            "dimmer-protocol",
+            "dimmer-runtime",
+        ],
     ),
     ("dimmer-c", &["dimmer-marks", "dimmer-runtime"]),
     (

@@ -18,6 +18,8 @@ pub(crate) enum Bench {
     /// What bursts of wide SIMD code cost the scalar work between them, and what moving the
     /// bursts gives back.
     Primesieve(BenchMoves),
+    /// What marks and migrations at them cost here, and from which length of phases on they gain.
+    Phases(BenchMoves),
     /// What the parts of Dimmer itself cost.
     #[command(subcommand)]
     Dev(BenchDev),
