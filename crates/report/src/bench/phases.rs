@@ -1,5 +1,5 @@
-//! `dimmer bench phases`: what marks and migrations at them cost, and from which length of phases on
-//! they gain. `docs/bench-json.md` describes the keys.
+//! `dimmer bench phases`: what marks and migrations at them cost, and from which length of phases
+//! on they gain. `docs/bench-json.md` describes the keys.
 
 use dimmer_bench::phases::{LENGTHS, Phases, Round};
 use dimmer_probe::stats::Samples;
