@@ -279,12 +279,12 @@ pub fn use_cpus(fast: &[CpuId], slow: &[CpuId]) -> Result<(), String> {
 /// The process's CPUs. The first call starts the workers on the slow ones that the environment
 /// names.
 fn cpus() -> Option<&'static Cpus> {
-    let of_variable = |name| {
+    let variable = |name| {
         let text = dimmer_protocol::variable(name).unwrap_or_default();
-        list(name, &text.to_string_lossy())
+        text.to_string_lossy().into_owned()
     };
     cpus_or(|| {
-        let cpus = of_variable(FAST).and_then(|fast| start(&fast, &of_variable(SLOW)?));
+        let cpus = start_named(&variable(FAST), &variable(SLOW));
         let print = |problem: &String| {
             message::print(LIBRARY, format_args!("{problem}; threads stay where they are"));
         };
@@ -316,6 +316,11 @@ fn cpus_or(start: impl FnOnce() -> Option<Cpus>) -> Option<&'static Cpus> {
     // Ordering: Release pairs with the load above.
     CPUS.store(cpus, Ordering::Release);
     cpus.as_ref()
+}
+
+/// Starts a worker on each slow CPU of lists.
+fn start_named(fast: &str, slow: &str) -> Result<Cpus, String> {
+    start(&list(FAST, fast)?, &list(SLOW, slow)?)
 }
 
 /// Starts a worker on each slow CPU.
@@ -361,7 +366,7 @@ mod tests {
 
     #[track_caller]
     fn refused(fast: &str, slow: &str) -> String {
-        start(fast, slow).unwrap_err()
+        start_named(fast, slow).unwrap_err()
     }
 
     #[test]

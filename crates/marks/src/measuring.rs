@@ -135,10 +135,10 @@ fn overhead(tried: &Session, pass: impl FnMut()) -> Counters {
     overhead
 }
 
-/// Whether a session is under way.
+/// Whether a session is under way, for the calling thread at least.
 #[must_use]
 pub fn is_started() -> bool {
-    session().is_some()
+    current().is_some()
 }
 
 #[inline]

@@ -5,11 +5,12 @@
 //! back; a list for each size has those that are free. Longer ones are mapped one by one.
 
 use std::alloc::{GlobalAlloc, Layout};
-use std::cell::UnsafeCell;
+use std::cell::{Cell, UnsafeCell};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use dimmer_hook::{allow_migration, inhibit_migration};
+use dimmer_runtime::of_thread;
 use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap_anonymous, mremap, munmap};
 
 /// The shortest and the longest pieces of chunks, as powers of two.
@@ -22,9 +23,18 @@ const CHUNK: usize = 1 << 18;
 
 const PAGE: usize = 4096;
 
-/// Attempts to get the lock before a fork. The thread that holds it may be the one that forks, in a
-/// signal handler.
-const TRIES: u32 = 1 << 16;
+/// What a thread keeps.
+struct OfThread {
+    /// Whether it has the lock, or waits for it: a signal handler that interrupts it would wait for
+    /// ever.
+    is_inside: Cell<bool>,
+    /// Whether it has the lock for a fork.
+    forks: Cell<bool>,
+}
+
+of_thread! {
+    fn of_thread() -> OfThread, "dimmer_preload_heap";
+}
 
 #[cfg_attr(not(test), global_allocator)]
 static HEAP: Heap = Heap {
@@ -57,22 +67,32 @@ fn size_of_piece(layout: Layout) -> Option<usize> {
 }
 
 impl Heap {
-    /// Marks that a signal handler passes meanwhile do nothing: they would wait for the lock.
-    fn with<T>(&self, work: impl FnOnce(&mut Pieces) -> T) -> T {
-        inhibit_migration();
-        // Ordering: pairs with the store in `unlock`.
-        while self.is_locked.swap(true, Ordering::Acquire) {
-            std::thread::yield_now();
+    /// Returns `None` in a signal handler that has interrupted this. Marks that it passes meanwhile
+    /// do nothing.
+    fn with<T>(&self, work: impl FnOnce(&mut Pieces) -> T) -> Option<T> {
+        let own = of_thread();
+        if own.is_inside.replace(true) {
+            return None;
         }
+        inhibit_migration();
+        self.lock();
         // SAFETY: this thread has set `is_locked`.
         let result = work(unsafe { &mut *self.pieces.get() });
         self.unlock();
         allow_migration();
-        result
+        own.is_inside.set(false);
+        Some(result)
+    }
+
+    fn lock(&self) {
+        // Ordering: pairs with the store in `unlock`.
+        while self.is_locked.swap(true, Ordering::Acquire) {
+            std::thread::yield_now();
+        }
     }
 
     fn unlock(&self) {
-        // Ordering: pairs with the swaps: the pieces are as they were left.
+        // Ordering: pairs with the swap in `lock`: the pieces are as they were left.
         self.is_locked.store(false, Ordering::Release);
     }
 }
@@ -118,7 +138,10 @@ fn map(bytes: usize) -> *mut u8 {
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match size_of_piece(layout) {
-            Some(size) => self.with(|pieces| pieces.take(size)),
+            // A mapping is as good as a piece of a chunk.
+            Some(size) => self
+                .with(|pieces| pieces.take(size))
+                .unwrap_or_else(|| map(1 << (size + SHORTEST as usize))),
             None if layout.align() > PAGE => null_mut(),
             None => map(layout.size()),
         }
@@ -126,7 +149,8 @@ unsafe impl GlobalAlloc for Heap {
 
     unsafe fn dealloc(&self, piece: *mut u8, layout: Layout) {
         match size_of_piece(layout) {
-            Some(size) => self.with(|pieces| pieces.give_back(piece, size)),
+            // A piece that a signal handler could not give back is lost.
+            Some(size) => _ = self.with(|pieces| pieces.give_back(piece, size)),
             // If this fails, the memory stays mapped.
             // SAFETY: a mapping of this length, which nothing uses any more.
             None => _ = unsafe { munmap(piece.cast(), layout.size()) },
@@ -163,18 +187,19 @@ pub(crate) fn begin() {
     unsafe { libc::pthread_atfork(Some(lock), Some(unlock), Some(unlock)) };
 }
 
+/// If a signal handler forks, what it has interrupted goes on with the lock in the child, too.
 extern "C" fn lock() {
-    for _ in 0..TRIES {
-        // Ordering: pairs with the store in `unlock`.
-        if !HEAP.is_locked.swap(true, Ordering::Acquire) {
-            return;
-        }
-        std::hint::spin_loop();
+    let own = of_thread();
+    if !own.is_inside.get() {
+        HEAP.lock();
+        own.forks.set(true);
     }
 }
 
 extern "C" fn unlock() {
-    HEAP.unlock();
+    if of_thread().forks.take() {
+        HEAP.unlock();
+    }
 }
 
 #[cfg(test)]
@@ -209,6 +234,23 @@ mod tests {
             // SAFETY: just taken.
             unsafe { HEAP.dealloc(next, layout(length)) };
         }
+    }
+
+    #[test]
+    fn a_handler_that_interrupts_it_gets_memory_and_may_fork() {
+        let layout = Layout::from_size_align(48, 8).unwrap();
+        let inside = HEAP.with(|_| {
+            // SAFETY: not empty.
+            let piece = unsafe { HEAP.alloc(layout) };
+            // SAFETY: just taken.
+            unsafe { piece.write_bytes(1, 48) };
+            lock();
+            unlock();
+            // SAFETY: not used any more.
+            unsafe { HEAP.dealloc(piece, layout) };
+            HEAP.is_locked.load(Ordering::Relaxed)
+        });
+        assert_eq!(inside, Some(true));
     }
 
     #[test]
