@@ -17,7 +17,7 @@
 
 #define MARK __attribute__((noinline, noclone, used))
 
-enum { ROUNDS = 400, THREADS = 2 };
+enum { TURNS = 400, THREADS = 2 };
 
 static volatile sig_atomic_t handled;
 static unsigned long ran_on[64];
@@ -55,7 +55,7 @@ MARK double slow(double value) {
 
 static double work(int number) {
     double value = number + 1;
-    for (int i = 0; i < ROUNDS; i++) {
+    for (int i = 0; i < TURNS; i++) {
         errno = 2000 + i;
         value = slow(fast(value)) * 0.9;
         if (errno != 2000 + i) {
