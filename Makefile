@@ -25,7 +25,8 @@ PARTS := $(subst ., ,$(VERSION))
 SERIES := $(firstword $(PARTS))$(if $(filter 0,$(firstword $(PARTS))),.$(word 2,$(PARTS)))
 SONAME := libdimmer.so.$(SERIES)
 FACE := crates/libdimmer
-# The libraries for marks between phases: the packages, and the files. The loader finds libswp.so in the folders of the other two.
+# The libraries for marks between phases: the packages, and the files. The loader finds libswp.so in
+# the folders of the other two.
 MARKS := swp swp-migrate swp-dummy ultmigration ultmigration-dummy
 MARK_FILES := $(patsubst %,lib%.so,$(subst -,_,$(MARKS)))
 MARK_HEADERS := swp.h ultmigration.h

@@ -9,7 +9,7 @@ failed=0
 # What hangs is given up (s). The slowest take 130 s on a busy machine.
 limit=900
 
-# Where each thread of each process is: in the kernel, and its program counter beside what is mapped there.
+# Where each thread of each process is: in the kernel, and its program counter beside the maps.
 threads() {
     for process in /proc/[0-9]*; do
         [ -n "$(tr -d '\0' <"$process/cmdline" 2>/dev/null)" ] || continue

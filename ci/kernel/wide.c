@@ -124,8 +124,8 @@ static int rounds(int number, unsigned wide, int by_call) {
     return 0;
 }
 
-// Waits until the affinity is this one again. It comes back at a call or after the module's timeout,
-// however late a busy machine gets to that: only an affinity that is lost takes the whole minute.
+// Waits until the affinity is this one again. It comes back at a call or after the module's
+// timeout, late on a busy machine: only an affinity that is lost takes the whole minute.
 static int comes_back(unsigned long mask) {
     for (uint64_t end = now_ns() + 60000000000ull; may_run() != mask && now_ns() < end;)
         usleep(20000);

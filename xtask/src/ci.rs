@@ -187,8 +187,8 @@ fn test(command: &mut Command, log: &mut dyn Write) -> Result<(Result<Outcome>, 
     Ok((outcome, reader.finish()))
 }
 
-/// So many of the last lines of a script that failed are shown once more: enough to see in which
-/// part it was.
+/// The number of last lines that are shown once more of a script that failed: enough to see in
+/// which part it was.
 const LAST_LINES: usize = 20;
 
 /// Runs a script that needs a machine of its own, if one is available. Passes on what it prints,

@@ -19,7 +19,7 @@ enum ult_thread_type {
     ULT_TYPE_MAX
 };
 
-/* Registers the calling thread, which is on a fast core from then on. Each thread does so itself. */
+/* Registers the calling thread, which is on a fast core from then on. Each registers itself. */
 void ult_register_klt(void);
 
 /* Lets the calling thread run where it might before. */

@@ -64,7 +64,7 @@ impl<S: Source> Recorder<S> {
     }
 }
 
-/// A recorder that other threads may read: whoever gets it first has it, and others do not wait.
+/// A recorder that other threads may read. One thread at a time has it; others do not wait.
 #[derive(Debug)]
 pub(crate) struct Shared<S> {
     is_taken: AtomicBool,

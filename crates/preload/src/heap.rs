@@ -28,7 +28,7 @@ struct OfThread {
     /// Whether it has the lock, or waits for it: a signal handler that interrupts it would wait for
     /// ever.
     is_inside: Cell<bool>,
-    /// Whether it has the lock for a fork.
+    /// Whether that is for a fork.
     forks: Cell<bool>,
 }
 
@@ -190,15 +190,17 @@ pub(crate) fn begin() {
 /// If a signal handler forks, what it has interrupted goes on with the lock in the child, too.
 extern "C" fn lock() {
     let own = of_thread();
-    if !own.is_inside.get() {
+    if !own.is_inside.replace(true) {
         HEAP.lock();
         own.forks.set(true);
     }
 }
 
 extern "C" fn unlock() {
-    if of_thread().forks.take() {
+    let own = of_thread();
+    if own.forks.take() {
         HEAP.unlock();
+        own.is_inside.set(false);
     }
 }
 

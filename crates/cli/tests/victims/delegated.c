@@ -90,8 +90,8 @@ static volatile long sink, handled;
 static sigjmp_buf out;
 static volatile sig_atomic_t jumps, forks;
 
-// Sends one signal. Only the code that it interrupts asks for the next: with a repeating timer, a slow
-// machine would do nothing but handle signals.
+// Sends one signal. Only the code that it interrupts asks for the next: with a repeating timer, a
+// slow machine would do nothing but handle signals.
 static void ask_for_signal(void) {
     struct itimerval soon = {{0, 0}, {0, 300}};
     setitimer(ITIMER_REAL, &soon, NULL);

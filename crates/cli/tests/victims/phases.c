@@ -1,6 +1,6 @@
 // Threads with a fast and a slow phase in turn, and what must not change in either: errno, the
-// signal mask, a thread's own number, a handler's runs. One thread ends in its slow phase, one leaves
-// by pthread_exit there, one is cancelled there, and a child is forked there. Prints what it
+// signal mask, a thread's own number, a handler's runs. One thread ends in its slow phase, one
+// leaves by pthread_exit there, one is cancelled there, and a child is forked there. Prints what it
 // computes; with a file as argument, writes there on which CPUs slow phases ran.
 
 #include <errno.h>

@@ -20,8 +20,8 @@ __attribute__((noinline)) long busy(long n) {
     return sum;
 }
 
-// Sends one signal. Only the code that it interrupts asks for the next: with a repeating timer, a slow
-// machine would do nothing but handle signals.
+// Sends one signal. Only the code that it interrupts asks for the next: with a repeating timer, a
+// slow machine would do nothing but handle signals.
 static void ask_for_signal(void) {
     struct itimerval soon = {{0, 0}, {0, 300}};
     setitimer(ITIMER_REAL, &soon, 0);

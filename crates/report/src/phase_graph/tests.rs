@@ -35,7 +35,7 @@ fn machine() -> MachineDescription {
     }
 }
 
-/// The texts of an SVG document, which has to be well-formed.
+/// The texts of an SVG document. Fails if it is not well-formed.
 #[track_caller]
 fn texts(svg: &str) -> Vec<String> {
     use quick_xml::events::Event;
