@@ -8,7 +8,7 @@ use dimmer_host::cpuid::Cpuid;
 use dimmer_host::machine::Machine;
 use dimmer_host::root::Root;
 use dimmer_launch::trips;
-use dimmer_policy::phases::{self, Assessment, Graph, Metric, Profile, Threshold};
+use dimmer_policy::phases::{self, Assessment, Graph, Profile, Threshold};
 use dimmer_processor::units::Nanos;
 use dimmer_report::phase_graph::{Found, PhaseGraph};
 
@@ -36,7 +36,7 @@ pub(crate) fn run(root: &Root, arguments: &args::PhaseGraph) -> anyhow::Result<E
     let findings = Assessment { metric, threshold, shortest }.of(&graph, &profile);
     let is_by_hand = arguments.threshold != Chosen::Gap;
     let found = Found { graph, metric, profile, threshold, is_by_hand, migration, findings };
-    outputs.write(found, metric, begin)?;
+    outputs.write(found, begin)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -115,12 +115,12 @@ impl Outputs {
         })
     }
 
-    fn write(self, found: Found, metric: Metric, begin: SystemTime) -> anyhow::Result<()> {
+    fn write(self, found: Found, begin: SystemTime) -> anyhow::Result<()> {
         let Self { profile, dot, svg, json, page } = self;
         let has_text =
             ![&profile, &dot, &svg, &json, &page].into_iter().flatten().any(Output::is_standard);
         profile.map_or(Ok(()), |to| to.write(&found.profile.to_text()))?;
-        dot.map_or(Ok(()), |to| to.write(&phases::dot(&found.graph, metric)))?;
+        dot.map_or(Ok(()), |to| to.write(&phases::dot(&found.graph, found.metric)))?;
         let graph = PhaseGraph::new(found);
         if has_text {
             output::print(&graph.text(output::screen()))?;

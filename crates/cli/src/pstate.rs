@@ -51,7 +51,7 @@ fn set(root: &Root, arguments: &PstateSet) -> anyhow::Result<ExitCode> {
     let interrupt = Interrupt::install().context("cannot handle signals")?;
     pstate::set(&mut journal, &pstates, &plan)?;
     eprint!("{}", dimmer_report::pstate::begin(&pstates.part, &plan, arguments.keep));
-    if arguments.keep {
+    if arguments.keep && !interrupt.is_set() {
         journal.keep().context("cannot keep the P-states, which are undone")?;
         return Ok(ExitCode::SUCCESS);
     }

@@ -396,7 +396,12 @@ fn create(root: &Root) -> Result<(String, File), RootError> {
     loop {
         // Relaxed: the number only has to be unique.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = format!("{DIRECTORY}/{PREFIX}{process}.{number}");
+        let name = format!("{process}.{number}");
+        // A kept journal of an earlier process with this process id: this one could not be kept.
+        if root.exists(&format!("{DIRECTORY}/{KEPT}{name}")) {
+            continue;
+        }
+        let path = format!("{DIRECTORY}/{PREFIX}{name}");
         match root.create_new(&path) {
             Ok(file) => {
                 flock(&file, FlockOperation::LockExclusive)

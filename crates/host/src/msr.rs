@@ -112,6 +112,6 @@ pub fn refused(error: &RootError) -> Option<Unavailable> {
 }
 
 /// The cause of an error in one line, without the file.
-fn cause(error: &RootError) -> String {
+pub(crate) fn cause(error: &RootError) -> String {
     std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }

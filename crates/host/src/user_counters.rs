@@ -92,8 +92,8 @@ impl fmt::Debug for UserCounters {
 }
 
 impl UserCounters {
-    /// Opens and starts the counters that this machine has. Takes some system calls, and a page of
-    /// locked memory for each.
+    /// Opens and starts the counters that this machine has. Takes some system calls, and two pages
+    /// of locked memory for each.
     ///
     /// * `root`: read only to explain a refusal.
     ///
@@ -132,7 +132,7 @@ impl UserCounters {
 
 /// Starts a counter of the calling thread.
 fn start(builder: Builder<'_>, scale: u64) -> io::Result<Open> {
-    // The kernel shares the page with the count only with a ring buffer, which stays empty.
+    // The crate maps the page with the count only together with a ring buffer, which stays empty.
     let mut sampler = builder.build()?.sampled(PAGE_BYTES)?;
     sampler.enable()?;
     Ok(Open { sampler, scale })

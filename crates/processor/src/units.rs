@@ -132,10 +132,10 @@ impl MicroVolts {
         Self(mv * 1000)
     }
 
-    /// The value in V, for people.
+    /// The value in mV, for people.
     #[must_use]
-    pub fn volts(self) -> f64 {
-        self.0 as f64 / 1e6
+    pub fn mv(self) -> f64 {
+        self.0 as f64 / 1e3
     }
 }
 

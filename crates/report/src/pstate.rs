@@ -112,7 +112,10 @@ fn definitions(states: &States, screen: Screen) -> String {
     for (number, definition) in states.all() {
         let in_use = if definition.is_enabled { "yes" } else { "no" };
         let mhz = definition.frequency.filter(|_| definition.is_enabled).map(mhz);
-        let mv = definition.voltage.filter(|_| definition.is_enabled).map(millivolts);
+        let mv = definition
+            .voltage
+            .filter(|_| definition.is_enabled)
+            .map(|voltage| voltage.mv().to_string());
         let is_boosted = number < states.base();
         table.row([
             Cell::from(format!("P{number}")),
@@ -191,14 +194,10 @@ fn state(part: &Part, plan: &Plan, number: u8) -> String {
 
 fn described(definition: Definition) -> String {
     let frequency = definition.frequency.map(|frequency| format!("{} MHz", mhz(frequency)));
-    let voltage = definition.voltage.map(|voltage| format!("{} mV", millivolts(voltage)));
+    let voltage = definition.voltage.map(|voltage| format!("{} mV", voltage.mv()));
     frequency.into_iter().chain(voltage).collect::<Vec<_>>().join(", ")
 }
 
 fn mhz(frequency: KiloHertz) -> String {
     (frequency.khz() / 1000).to_string()
-}
-
-fn millivolts(voltage: MicroVolts) -> String {
-    (voltage.uv() as f64 / 1e3).to_string()
 }

@@ -36,7 +36,8 @@ fn site(name: &str, calls: u64, moved: u64, (action, reason): (&str, &str)) -> S
 }
 
 fn client(pid: i32, name: &str, metric: Option<f64>, sites: Vec<Site>) -> Client {
-    let client = u64::from(pid.unsigned_abs());
+    // Not the number of the process.
+    let client = 1000 + u64::from(pid.unsigned_abs());
     Client {
         client,
         pid,
@@ -417,7 +418,7 @@ fn no_terminal_is_too_small() {
 }
 
 #[test]
-fn names_obey_nobody() {
+fn names_are_no_commands_to_the_terminal() {
     let mut state = state(3);
     state.clients[0].name = "\u{1b}]0;x\u{7}名前".to_owned();
     state.clients[0].sites[1].name = "wide 漢字\u{202e}\u{9b}31m".into();
@@ -434,7 +435,7 @@ fn names_obey_nobody() {
 }
 
 #[test]
-fn a_table_has_so_many_regions_of_one_program() {
+fn a_table_has_a_limit_of_regions_of_one_program() {
     let mut state = state(3);
     let one = state.clients[0].sites[0].clone();
     state.clients[0].sites = vec![one; plain::MOST_REGIONS + 2];
@@ -505,7 +506,7 @@ fn core_specialisation_has_a_line_if_its_module_is_loaded() {
     let plain = plain::render(&at(11), Some(&at(10)), "socket", &[], &[], columns(200));
     assert!(plain.replace(SPACE, " ").contains(&format!("specialise {line}\n")), "{plain}");
 
-    // The module was loaded anew in between, and nothing has happened yet.
+    // The module was loaded again in between, and nothing has happened yet.
     let new = State { specialise: Some(Specialise::default()), ..state(12) };
     let told = words::specialise(&new, Some(&at(11))).unwrap();
     assert_eq!(told, "no cpu is narrow; wide code met one 0 times, moved 0 times, stayed 0 times");

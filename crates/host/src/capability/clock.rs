@@ -7,7 +7,7 @@ use crate::cpufreq::{self, POLICIES, Policy};
 use crate::cpuid::Feature;
 use crate::msr;
 use crate::pstate::Pstates;
-use crate::root::{RootError, format_cpu_list};
+use crate::root::format_cpu_list;
 use crate::turbo::Turbo;
 
 const MSR: Subject = Subject {
@@ -250,7 +250,7 @@ fn turbo(context: &Context) -> Capability {
             TURBO.available(format!("{file}, turbo is {}", if on { "on" } else { "off" }))
         }
         Ok(_) => TURBO.unavailable(format!("no permission to write {file}"), "run as root"),
-        Err(error) => TURBO.unavailable(reason(&error), "run as root"),
+        Err(error) => TURBO.unavailable(msr::cause(&error), "run as root"),
     }
 }
 
@@ -281,12 +281,4 @@ fn rapl(context: &Context) -> Capability {
     };
     let labels: Vec<String> = zones.iter().map(label).collect();
     RAPL.available(labels.join(", "))
-}
-
-/// The cause of an error in one line. It omits the file, which the caller names itself.
-fn reason(error: &RootError) -> String {
-    match std::error::Error::source(error) {
-        Some(source) => source.to_string(),
-        None => error.to_string(),
-    }
 }

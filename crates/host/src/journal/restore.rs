@@ -198,7 +198,7 @@ fn undo_place(root: &Root, records: &[&Record], report: &mut Report) {
         Change::Controller { name } => undo_controller(root, path, name, report),
         Change::ByOther { rest } => undo_by_other(root, path, rest, report),
         Change::Register { register, before, .. } => {
-            let undone = undo_register(root, path, *register, *before, records, report);
+            let undone = undo_register(root, first, *register, *before, records, report);
             if let Err(error) = undone {
                 let (path, wanted) = (first.place(), format!("{before:#x}"));
                 report.failed.push(Failed { path, wanted, why: explain(&error) });
@@ -210,20 +210,20 @@ fn undo_place(root: &Root, records: &[&Record], report: &mut Report) {
 /// Gives a register its value before, if it holds one that was written.
 fn undo_register(
     root: &Root,
-    path: &str,
+    first: &Record,
     register: u32,
     before: u64,
     records: &[&Record],
     report: &mut Report,
 ) -> Result<(), RootError> {
-    let found = msr::read(root, path, register)?;
+    let found = msr::read(root, &first.path, register)?;
     let is_ours = |record: &&Record| matches!(record.change, Change::Register { written, .. } if written == found);
-    let place = format!("{path} {register:#x}");
+    let place = first.place();
     if found != before && !records.iter().any(is_ours) {
         let (before, found) = (format!("{before:#x}"), format!("{found:#x}"));
         report.left.push(Left { path: place, before, found });
     } else if found != before {
-        msr::write(root, path, register, before)?;
+        msr::write(root, &first.path, register, before)?;
         let (from, to) = (format!("{found:#x}"), format!("{before:#x}"));
         report.restored.push(Restored { path: place, from, to });
     }

@@ -139,12 +139,9 @@ impl Plan {
         Ok(Self { definitions, requests, turbo_off: wanted.turbo_off })
     }
 
-    /// The CPUs that request a P-state, ascending, with its number.
+    /// The CPUs that request a P-state, with its number.
     pub fn cpus(&self) -> impl Iterator<Item = (CpuId, u8)> + '_ {
-        let of = |(number, cpus): &(u8, Vec<CpuId>)| {
-            cpus.iter().map(|&cpu| (cpu, *number)).collect::<Vec<_>>()
-        };
-        self.requests.iter().flat_map(of)
+        self.requests.iter().flat_map(|(number, cpus)| cpus.iter().map(|&cpu| (cpu, *number)))
     }
 }
 

@@ -238,7 +238,8 @@ mod tests {
         assert_eq!((found.frequency, found.voltage), (Some(frequency), Some(voltage)), "{raw:#x}");
         // What is decoded is encoded to the same bits.
         let most = layout.multiplier(raw);
-        let blank = layout.fid.set(layout.vid[0].set(raw, 0), 0);
+        let [low, high] = layout.vid;
+        let blank = layout.fid.set(high.set(low.set(raw, 0), 0), 0);
         let again = layout.with_frequency(blank, frequency, frequency, most);
         assert_eq!(layout.with_voltage(again, voltage), raw);
     }

@@ -94,7 +94,7 @@ impl States {
     }
 
     /// The P-states in use, fastest first, with their numbers.
-    pub fn enabled(&self) -> impl Iterator<Item = (u8, Definition)> + '_ {
+    fn enabled(&self) -> impl Iterator<Item = (u8, Definition)> + '_ {
         self.all().filter(|(_, definition)| definition.is_enabled)
     }
 
@@ -112,7 +112,7 @@ impl States {
 
     /// The numbers of the P-states in use, for messages.
     #[must_use]
-    pub fn numbers(&self) -> String {
+    fn numbers(&self) -> String {
         self.enabled().map(|(number, _)| format!("P{number}")).collect::<Vec<_>>().join(", ")
     }
 
@@ -173,7 +173,7 @@ impl States {
         if becomes.is_some_and(is_enough) {
             return Ok(raw);
         }
-        let (asked, least, highest) = (volts(wanted), volts(least), volts(highest));
+        let (asked, least, highest) = (millivolts(wanted), millivolts(least), millivolts(highest));
         Err(BoundsError::Voltage { asked, least, highest, frequency: mhz(frequency) })
     }
 }
@@ -184,8 +184,8 @@ fn mhz(frequency: KiloHertz) -> String {
 }
 
 /// A voltage in the unit of the command line.
-fn volts(voltage: MicroVolts) -> String {
-    format!("{} mV", voltage.uv() as f64 / 1e3)
+fn millivolts(voltage: MicroVolts) -> String {
+    format!("{} mV", voltage.mv())
 }
 
 #[cfg(test)]

@@ -72,8 +72,7 @@ struct Vertex {
 /// Places boxes and edges; parts that no edge connects are side by side.
 ///
 /// # Cost
-/// O(n log n) in the boxes and in the layers that edges pass, and O(m²) for m edges between two
-/// layers.
+/// O(n²) in the boxes, O(n m) with m edges, and O(m²) for m edges between two layers.
 pub(super) fn place(boxes: &[Extent], edges: &[Edge]) -> Layout {
     let parts = parts(boxes.len(), edges);
     let unplaced = Route { stretches: Vec::new(), is_upwards: false, label: (0.0, 0.0) };

@@ -28,7 +28,7 @@ pub(super) fn render(shown: &PhaseGraph, machine: &MachineDescription) -> String
                     li { (prose(&words::sentence(finding, shown))) }
                 }
             }
-            (left_out(shown.found.findings.len(), "finding"))
+            (left_out(shown.found.findings.len().saturating_sub(svg::MOST_EDGES), "finding"))
         }
         section {
             h2 { "Profile, by " (words::meaning(shown.found.metric)) }
@@ -49,9 +49,8 @@ pub(super) fn render(shown: &PhaseGraph, machine: &MachineDescription) -> String
     page(("Dimmer phases", "control-flow graph"), &title, &sentences, &main, machine).into_string()
 }
 
-/// How many of a list are not on the page.
-fn left_out(all: usize, noun: &str) -> Markup {
-    let more = all.saturating_sub(svg::MOST_EDGES);
+/// How many of a list are not on the page, if any.
+fn left_out(more: usize, noun: &str) -> Markup {
     html! {
         @if more > 0 {
             p.label { "Not on this page: " (counted(more, noun)) "; the JSON has all." }
@@ -80,12 +79,7 @@ fn profile(shown: &PhaseGraph, marks: &[&Mark]) -> Markup {
                 }
             }
         }
-        @if marks.len() > rows.len() {
-            p.label {
-                "Not on this page: " (counted(marks.len() - rows.len(), "mark"))
-                "; the JSON has all."
-            }
-        }
+        (left_out(marks.len() - rows.len(), "mark"))
     }
 }
 
@@ -111,6 +105,6 @@ fn edges(shown: &PhaseGraph, link: &dyn Fn(&Mark) -> String) -> Markup {
                 }
             }
         }
-        (left_out(shown.found.graph.edges().count(), "edge"))
+        (left_out(shown.found.graph.edges().count().saturating_sub(svg::MOST_EDGES), "edge"))
     }
 }

@@ -119,10 +119,9 @@ impl<'a> Drawing<'a> {
             .iter()
             .map(|mark| {
                 let lines = lines(shown, mark);
-                let half = widest(&lines, OF_NAME) / 2.0 + 10.0;
+                let (half, height) = size(&lines);
                 let aside = has_loop(mark)
                     .map_or(0.0, |edge| LOOP + 8.0 + widest(&label(shown, edge.2), OF_TEXT));
-                let height = LINE * lines.len() as f64 + 12.0;
                 Extent { left: half, right: half + aside, height }
             })
             .collect();
@@ -156,8 +155,8 @@ impl<'a> Drawing<'a> {
         };
         let lines = lines(self.shown, mark);
         let (x, top) = self.layout.boxes[index];
-        let x = x + widest(&lines, OF_NAME) / 2.0 + 10.0;
-        let middle = top + (LINE * lines.len() as f64 + 12.0) / 2.0;
+        let (half, height) = size(&lines);
+        let (x, middle) = (x + half, top + height / 2.0);
         let (above, below) = (number(middle - 12.0), number(middle + 8.0));
         let (side, tip) = (number(x + LOOP), number(x + ARROW - 1.0));
         let path = format!("M{} {above}C{side} {above} {side} {below} {tip} {below}", number(x));
@@ -195,13 +194,13 @@ impl<'a> Drawing<'a> {
         let mark = self.marks[index];
         let (x, top) = self.layout.boxes[index];
         let lines = lines(self.shown, mark);
-        let width = widest(&lines, OF_NAME) + 20.0;
+        let (half, height) = size(&lines);
         let is_slow = self.shown.core(mark) == Some(Core::Slow);
         html! {
             g {
                 title { (legal(mark.name())) }
-                rect.mark.slow[is_slow] x=(number(x - width / 2.0)) y=(number(top)) rx="4"
-                    width=(number(width)) height=(number(LINE * lines.len() as f64 + 12.0))
+                rect.mark.slow[is_slow] x=(number(x - half)) y=(number(top)) rx="4"
+                    width=(number(2.0 * half)) height=(number(height))
                     fill="#eef0f1" {}
                 @for (place, line) in lines.iter().enumerate() {
                     text.middle.name.function[place == 0] x=(number(x))
@@ -282,6 +281,11 @@ fn label(shown: &PhaseGraph, counts: &Counts) -> Vec<String> {
     let second: Vec<String> = [value, share].into_iter().flatten().collect();
     let second = Some(second.join(", ")).filter(|second| !second.is_empty());
     std::iter::once(words::calls(counts)).chain(second).collect()
+}
+
+/// Half the width, and the height, of a box with these lines.
+fn size(lines: &[String]) -> (f64, f64) {
+    (widest(lines, OF_NAME) / 2.0 + 10.0, LINE * lines.len() as f64 + 12.0)
 }
 
 /// The width of lines whose characters have at most this one, on average; letters beyond ASCII may

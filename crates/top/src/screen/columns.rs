@@ -116,7 +116,7 @@ impl Column {
     /// The cell of a row; `None` if it is empty.
     fn text(self, row: &Row) -> Option<String> {
         if self == Self::Program {
-            return Some(format!("{} {}", row.program, row.key.0));
+            return Some(format!("{} {}", row.program, row.pid));
         }
         let metric = row.metric.map(words::short);
         let Some(region) = &row.region else {
