@@ -17,7 +17,7 @@ use dimmer_runtime::{CannotMigrate, Cores, Migration, StartError};
 use rustix::thread::futex;
 
 /// A worker sleeps after this long without work, so that it does not disturb the next way.
-const REST: Duration = Duration::from_millis(3);
+pub(crate) const REST: Duration = Duration::from_millis(3);
 
 /// Why nothing can be measured.
 #[derive(Debug, thiserror::Error)]
@@ -135,13 +135,9 @@ pub fn measure(root: &Root, rounds: usize, mut done: impl FnMut()) -> Result<Mov
         }
         done();
     }
-    // The mean of the middle half: rare values move it as little as a median, and it is finer than
-    // the counter's steps, which may be 10 ns.
-    let mean =
-        |times: &Vec<f64>| Samples::new(times.clone()).trimmed_mean(0.25).unwrap_or(f64::NAN);
     let ratio = |at: usize| -> Option<Estimate> {
         let pairs = took[at].iter().zip(&took[0]);
-        pairs.map(|(own, least)| mean(own) / mean(least)).collect::<Samples>().estimate()
+        pairs.map(|(own, least)| middle(own) / middle(least)).collect::<Samples>().estimate()
     };
     let trips = ways.iter().enumerate().map(|(at, way)| Trips {
         way: *way,
@@ -150,6 +146,12 @@ pub fn measure(root: &Root, rounds: usize, mut done: impl FnMut()) -> Result<Mov
     });
     let (trips, cycles_per_ns) = (trips.collect(), dimmer_runtime::ticks_per_ns());
     Ok(Moves { home, away, trips, cycles_per_ns, cannot_migrate })
+}
+
+/// The mean of the middle half: rare values move it as little as a median, and it is finer than the
+/// counter's steps, which may be 10 ns.
+pub(crate) fn middle(times: &[f64]) -> f64 {
+    Samples::new(times.to_vec()).trimmed_mean(0.25).unwrap_or(f64::NAN)
 }
 
 /// Times single round trips of one way (ns), from the home CPU to the other and back.

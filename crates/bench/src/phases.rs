@@ -11,10 +11,9 @@ use dimmer_marks::migrating::{self, Mover};
 use dimmer_marks::{Output, Place, crossing, measuring};
 use dimmer_policy::phases::{Profile, Settings, Threshold};
 use dimmer_probe::handoff;
-use dimmer_probe::stats::Samples;
 use dimmer_processor::units::{CpuId, Nanos};
 
-use crate::moves::{self, MovesError};
+use crate::moves::{self, MovesError, REST};
 
 /// Marks per turn: some milliseconds.
 const MARKS: u32 = 100_000;
@@ -22,7 +21,7 @@ const MARKS: u32 = 100_000;
 /// Migrations there and back per turn.
 const TRIPS: usize = 1000;
 
-/// How long each phase of a pair is, in [`Round::gains`].
+/// How long each phase of a pair is, in [`Round::ratios`].
 pub const LENGTHS: [Duration; 3] =
     [Duration::from_micros(10), Duration::from_micros(100), Duration::from_millis(1)];
 
@@ -33,11 +32,8 @@ const TURN: Duration = Duration::from_millis(20);
 /// cache.
 const LINES: usize = 1 << 20;
 
-/// A worker sleeps after this long without work, so that it does not disturb the next turn.
-const REST: Duration = Duration::from_millis(3);
-
-const COMPUTES: Place = Place::Rust("compute", "");
-const LOADS: Place = Place::Rust("load", "");
+const COMPUTES: Place = Place::Entry("compute");
+const LOADS: Place = Place::Entry("load");
 
 /// Why nothing can be measured.
 #[derive(Debug, thiserror::Error)]
@@ -64,7 +60,7 @@ pub struct Round {
     pub trip_ns: f64,
     /// Time of phases that migrate, divided by that of the same phases that stay, for each of
     /// [`LENGTHS`].
-    pub gains: [f64; LENGTHS.len()],
+    pub ratios: [f64; LENGTHS.len()],
 }
 
 /// The results.
@@ -78,8 +74,8 @@ pub struct Phases {
     pub rounds: Vec<Round>,
 }
 
-/// Measures `rounds` rounds. Calls `done` after each. From then on, the calling thread's affinity
-/// is what it was; the process keeps a worker, which sleeps.
+/// Measures `rounds` rounds. Calls `done` after each. Afterwards, the calling thread's affinity is
+/// what it was; the process keeps a worker, which sleeps.
 ///
 /// # Errors
 /// [`PhasesError`].
@@ -108,21 +104,21 @@ pub fn measure(root: &Root, rounds: usize, mut done: impl FnMut()) -> Result<Pha
         let staying_ns = marks(|place| _ = migrating::pass(place)) - loop_ns;
         migrating::end();
         drop(pinned);
-        let line_ns = middle(moves::trips_of_a_line(root, fast, slow)?);
-        let trip_ns = middle(trips());
+        let line_ns = moves::middle(&moves::trips_of_a_line(root, fast, slow)?);
+        let trip_ns = moves::middle(&trips());
         std::thread::sleep(REST);
-        let mut gains = [0.0; LENGTHS.len()];
-        for (gain, pair) in gains.iter_mut().zip(pairs) {
+        let mut ratios = [0.0; LENGTHS.len()];
+        for (ratio, pair) in ratios.iter_mut().zip(pairs) {
             // Each goes first in half of the rounds.
             let (moved, stays) = if round % 2 == 0 {
-                (work.migrated(pair, migrate), work.stayed(root, fast, pair)?)
+                (work.migrated(pair, migrate)?, work.stayed(root, fast, pair)?)
             } else {
                 let stays = work.stayed(root, fast, pair)?;
-                (work.migrated(pair, migrate), stays)
+                (work.migrated(pair, migrate)?, stays)
             };
-            *gain = moved / stays;
+            *ratio = moved / stays;
         }
-        measured.push(Round { measuring_ns, staying_ns, line_ns, trip_ns, gains });
+        measured.push(Round { measuring_ns, staying_ns, line_ns, trip_ns, ratios });
         done();
     }
     Ok(Phases { fast, slow, rounds: measured })
@@ -134,7 +130,7 @@ type Wanted = (&'static str, &'static str);
 fn start((profile, threshold): Wanted) {
     if let (Ok(profile), Ok(threshold)) = (Profile::from_text(profile), Threshold::parse(threshold))
     {
-        let settings = Settings { threshold, band: 0.0, cost: Nanos::ZERO, worth: 1.0 };
+        let settings = Settings::by_threshold(threshold, Nanos::ZERO);
         migrating::start_with(Mover::own(), profile, settings);
     }
 }
@@ -172,12 +168,6 @@ fn trips() -> Vec<f64> {
     took
 }
 
-/// The mean of the middle half: rare values move it as little as a median, and it is finer than the
-/// clock's steps.
-fn middle(times: Vec<f64>) -> f64 {
-    Samples::new(times).trimmed_mean(0.25).unwrap_or(f64::NAN)
-}
-
 /// A pair of phases: rounds of computing, then loads that depend on each other.
 #[derive(Clone, Copy, Debug)]
 struct Pair {
@@ -185,11 +175,6 @@ struct Pair {
     loads: u64,
     /// How often the pair runs in a turn.
     times: u128,
-}
-
-/// How many pairs of phases of this length fit into a turn.
-const fn fit_in_turn(length: Duration) -> u128 {
-    TURN.as_nanos() / (2 * length.as_nanos())
 }
 
 /// What the phases do.
@@ -242,7 +227,7 @@ impl Work {
         let begin = Instant::now();
         self.load(TRIED);
         let loads = fit(begin.elapsed());
-        Pair { rounds, loads, times: fit_in_turn(length) }
+        Pair { rounds, loads, times: TURN.as_nanos() / (2 * length.as_nanos()) }
     }
 
     /// The time of a turn whose thread stays on the fast core (ns).
@@ -252,14 +237,18 @@ impl Work {
     }
 
     /// The time of a turn whose thread migrates at its marks (ns).
-    fn migrated(&mut self, pair: Pair, migrate: Wanted) -> f64 {
+    fn migrated(&mut self, pair: Pair, migrate: Wanted) -> Result<f64, PhasesError> {
         start(migrate);
-        // Registers the thread.
         migrating::pass(&COMPUTES);
+        let is_registered = crossing::registered() == 1;
         let took = self.turn(pair);
         migrating::end();
         std::thread::sleep(REST);
-        took
+        if is_registered {
+            Ok(took)
+        } else {
+            Err(PhasesError::CannotMigrate("the thread is not registered at its marks".to_owned()))
+        }
     }
 
     /// Passes marks that do something if there is a session.

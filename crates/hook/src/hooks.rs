@@ -27,8 +27,9 @@ use crate::plan::{Plan, PlannedEntry};
 use crate::site::{Passed, Site};
 use crate::{process, slots};
 
-/// The most bytes of a stub: some 50 to count, and the displaced instructions, of 19 bytes at most,
-/// some of which become longer elsewhere. Most stubs have less than the 64 bytes of a cache line.
+/// The most bytes of a stub: some 50 to count, some 20 to hand a mark over, and the displaced
+/// instructions, of 19 bytes at most, some of which become longer elsewhere. Most stubs have less
+/// than the 64 bytes of a cache line.
 const STUB_BYTES: usize = 128;
 
 /// Stubs start at a cache line.

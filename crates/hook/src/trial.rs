@@ -138,7 +138,7 @@ impl Hooks {
         let base = dimmer_hook_hooked as *const () as u64;
         let object = self.ledger().add_objects(&[(base, Path::new(OWN_FILE))])?.start;
         let mut entries = OWN.map(|entry| (entry, &HEAD[..]));
-        // Timed calls contain what passing a mark takes.
+        // For [`pass_own_mark`]. What counting takes then contains what passing a mark takes.
         entries[0].0.mark = self.are_marks_passed().then_some(OWN_MARK);
         // SAFETY: the functions are on pages of their own, start with a whole instruction of five
         // bytes, and no thread calls them meanwhile.

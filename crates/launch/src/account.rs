@@ -40,8 +40,6 @@ pub struct Migrating {
 /// A thread that passed a mark.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MigratingThread {
-    /// Its process, as that knows itself.
-    pub process: u32,
     /// Its number.
     pub thread: u32,
     /// How many marks it passed.

@@ -191,8 +191,8 @@ pub enum LaunchError {
     NoTrip,
     /// Threads cannot be moved in two ways.
     #[error(
-        "--{name} does not go with --{other}: one moves threads until something else begins, and \
-         the other decides otherwise; choose one of them (--narrow goes with both)"
+        "--{name} does not go with --{other}: both decide where the same threads run; choose one \
+         of them (--narrow goes with both)"
     )]
     MovesAlone {
         /// A mechanism that moves threads.

@@ -22,9 +22,8 @@ const LONGEST_GRAPH: u64 = 1 << 26;
 /// cannot be written.
 pub(crate) fn plans(program: &Program, names: &[String]) -> Result<Plans, (usize, LaunchError)> {
     let wanted: Vec<Wanted> = names.iter().map(|name| Wanted::parse(name)).collect();
-    if let Some(at) = names.iter().position(|name| Mark::new(name).is_err()) {
-        let why = Mark::new(&names[at]).map_or_else(|error| error.to_string(), |_| String::new());
-        return Err((at, LaunchError::NoMark(why)));
+    for (at, name) in names.iter().enumerate() {
+        Mark::new(name).map_err(|error| (at, LaunchError::NoMark(error.to_string())))?;
     }
     let (functions, files) = named::find_each(program, &wanted, planned)?;
     let write = || {

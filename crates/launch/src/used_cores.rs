@@ -29,15 +29,15 @@ pub(crate) struct UsedCores {
     root: Root,
     /// The CPUs that may be used, in the order of use.
     cpus: Vec<CpuId>,
-    /// All CPUs that might ever be used.
-    ever: BTreeSet<CpuId>,
+    /// All sets of CPUs that might be used at some time.
+    ever: BTreeSet<Vec<CpuId>>,
     used: usize,
     /// Whether threads are still kept off other CPUs than these.
     is_outdated: bool,
     /// Whether they are used, if no server decides.
     unserved: Cores,
     begun: Instant,
-    exclusion: Box<dyn Exclusion>,
+    exclusion: ByAffinity,
     /// Whether the last scan has changed an affinity.
     is_changed: bool,
     looked: Instant,
@@ -58,12 +58,12 @@ impl UsedCores {
         Self {
             root: root.clone(),
             cpus: cpus.to_vec(),
-            ever: cpus.iter().copied().collect(),
+            ever: BTreeSet::from([cpus.to_vec()]),
             used: 0,
             is_outdated: false,
             unserved: Cores::new(Settings::of(2), Time::START),
             begun: now,
-            exclusion: Box::new(by_affinity(root, directory)),
+            exclusion: by_affinity(root, directory),
             is_changed: false,
             looked: now,
             own: std::process::id(),
@@ -80,7 +80,7 @@ impl UsedCores {
     pub(crate) fn change(&mut self, cpus: &[CpuId]) {
         if self.cpus != cpus {
             self.cpus = cpus.to_vec();
-            self.ever.extend(cpus);
+            self.ever.insert(cpus.to_vec());
             self.is_outdated = true;
         }
     }
@@ -135,11 +135,15 @@ impl UsedCores {
     fn look(&mut self, used: usize) {
         (self.used, self.looked, self.is_outdated) = (used, Instant::now(), false);
         let threads = self.threads();
-        // Those that may run there alone stay: they have chosen that, or are wide for the time
-        // being. What they had before is known by what they will have then.
+        // Those that may run on one of the sets alone stay, unless they were kept off the others:
+        // they have chosen that, or are wide for the time being. What they had before is known by
+        // what they will have then.
         let is_there = |thread: &u32| {
             let may = affinity::allowed_to(*thread).unwrap_or_default();
-            !may.is_empty() && may.iter().all(|cpu| self.ever.contains(cpu))
+            let is_in = |set: &Vec<CpuId>| may.iter().all(|cpu| set.contains(cpu));
+            !may.is_empty()
+                && !self.exclusion.is_as_left(*thread, &may)
+                && self.ever.iter().any(is_in)
         };
         let threads = threads.into_iter().map(|(_, thread)| thread);
         let threads: Vec<u32> = threads.filter(|thread| !is_there(thread)).collect();

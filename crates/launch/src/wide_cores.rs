@@ -120,7 +120,7 @@ impl WideCores {
         notes(Note::WideCpus { from });
     }
 
-    /// Tells the server of a function's calls.
+    /// Reports a function's calls to the server.
     pub(crate) fn tell(&self, function: usize, calls: &Tally) {
         if let Some(served) = &self.served {
             served.tell_calls(function, calls);

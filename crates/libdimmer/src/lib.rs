@@ -172,7 +172,7 @@ pub extern "C" fn dimmer_metric(amount: u64) {
 /// If the environment variable DIMMER_MARKS names a file, what runs from each mark to the next one
 /// of its thread is measured, and added to the file when the process ends (docs/phases.md).
 /// Otherwise it does nothing. Any thread may call this; in a signal handler that has interrupted a
-/// mark, it does not count. A mark that is measured costs some 20 ns. The first one of a thread
+/// mark, it does not count. A mark that is measured costs some 25 ns. The first one of a thread
 /// allocates, and so does each new one, and one whose texts are no constants.
 ///
 /// # Safety

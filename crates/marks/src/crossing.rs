@@ -118,9 +118,13 @@ pub extern "C" fn register() {
     }
 }
 
-/// Brings the calling thread home, and lets it run where it might before it was registered.
+/// Brings the calling thread home, and lets it run where it might before it was registered. Does
+/// nothing in a signal handler that has interrupted a migration.
 pub extern "C" fn unregister() {
     let _errno = KeepErrno::new();
+    if place().get() == Place::Moving {
+        return;
+    }
     if place().get() == Place::Away {
         come_home();
     }

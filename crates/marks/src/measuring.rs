@@ -9,7 +9,8 @@
 use std::cell::Cell;
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
 
 use dimmer_policy::phases::{Counters, Graph, Mark};
 use dimmer_runtime::calls::KeepErrno;
@@ -77,6 +78,23 @@ impl Drop for EndOfThread {
     }
 }
 
+/// How long the end of a session waits for another thread that is in a mark. No mark takes as
+/// long: the thread has left it by siglongjmp(3), or is the one that waits, in a signal handler.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Locks within [`PATIENCE`].
+fn lock_soon<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    let since = Instant::now();
+    loop {
+        match mutex.try_lock() {
+            Ok(guard) => return Some(guard),
+            Err(TryLockError::Poisoned(error)) => return Some(error.into_inner()),
+            Err(TryLockError::WouldBlock) if since.elapsed() < PATIENCE => std::thread::yield_now(),
+            Err(TryLockError::WouldBlock) => return None,
+        }
+    }
+}
+
 /// Locks, also if a thread has panicked with the lock.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -87,7 +105,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 ///
 /// * `library`: the library's name in messages.
 pub fn start(library: &'static str, output: Output) {
-    let place = Place::Rust("overhead", "");
+    let place = Place::Entry("overhead");
     start_with(library, output, || _ = pass(&place));
 }
 
@@ -98,9 +116,7 @@ pub fn start_with(library: &'static str, output: Output, pass: impl FnMut()) {
     static PREPARED: Once = Once::new();
     static NO_COUNTERS: message::Once = message::Once::new();
     let _errno = KeepErrno::new();
-    if is_started() {
-        finish();
-    }
+    finish();
     PREPARED.call_once(|| {
         // SAFETY: the handler takes no arguments, and the library stays loaded.
         unsafe { libc::atexit(at_exit) };
@@ -166,7 +182,7 @@ pub fn has_joined() -> bool {
 /// interrupted another mark of its thread does not count.
 ///
 /// # Cost
-/// Some 20 ns; the first time in a thread, some microseconds, and it allocates.
+/// Some 25 ns, more with counters; the first time in a thread, some microseconds, and it allocates.
 #[inline]
 pub fn pass(place: &Place) -> bool {
     let Some(session) = current() else { return false };
@@ -260,10 +276,11 @@ fn leave() {
 }
 
 /// Ends the session: passes the mark `last` and writes the graph of all threads. Marks that other
-/// threads pass later are not measured. Returns false if there is no session.
-pub fn end(last: &Place) -> bool {
+/// threads pass later are not measured.
+pub fn end(last: &Place) {
     let _errno = KeepErrno::new();
-    pass(last) && finish().is_some()
+    pass(last);
+    finish();
 }
 
 /// Ends the session and writes its graph, as far as the program has come. Nothing is written by a
@@ -271,7 +288,7 @@ pub fn end(last: &Place) -> bool {
 /// it that was made without the C library.
 pub fn stop() {
     let _errno = KeepErrno::new();
-    let _ = finish();
+    finish();
 }
 
 /// Writes the graph so far, and starts again with no counts.
@@ -280,22 +297,25 @@ pub fn write_so_far() {
     if let Some(session) = session().filter(|session| session.is_own()) {
         let (library, output, overhead) =
             (session.library, session.output.clone(), session.overhead);
-        let _ = finish();
+        finish();
         Session::new(library, output, overhead).begin();
     }
 }
 
-/// Ends the session and writes its graph.
-fn finish() -> Option<()> {
-    session().filter(|session| session.is_own())?;
+/// Ends the session, if there is one, and writes its graph.
+fn finish() {
+    if !session().is_some_and(Session::is_own) {
+        return;
+    }
     // Ordering: Acquire as in `session`. A thread that is in a mark now may still complete it.
     // SAFETY: null, or never freed.
-    let session = unsafe { SESSION.swap(null_mut(), Ordering::Acquire).as_ref() }?;
-    let graph = session.graph();
-    if let Err(error) = session.output.write(&graph) {
+    let ended = unsafe { SESSION.swap(null_mut(), Ordering::Acquire).as_ref() };
+    let graph = ended.and_then(|session| Some((session, session.graph()?)));
+    if let Some((session, graph)) = graph
+        && let Err(error) = session.output.write(&graph)
+    {
         message::print(session.library, error);
     }
-    Some(())
 }
 
 impl Session {
@@ -327,11 +347,13 @@ impl Session {
         self.process == std::process::id()
     }
 
-    /// The sum of all threads.
-    fn graph(&self) -> Graph {
-        let records = std::mem::take(&mut *lock(&self.records));
-        let marks: Vec<Mark> = lock(&self.names).marks().to_vec();
-        let mut graph = lock(&self.ended).clone();
+    /// The sum of all threads, but for those that have left a mark by a jump. `None` if what this
+    /// code has interrupted keeps it from being summed up.
+    fn graph(&self) -> Option<Graph> {
+        let records = std::mem::take(&mut *lock_soon(&self.records)?);
+        let marks: Vec<Mark> = lock_soon(&self.names)?.marks().to_vec();
+        let mut graph = lock_soon(&self.ended)?.clone();
+        let since = Instant::now();
         let own = of_thread().record.get();
         for record in records {
             // The calling thread does not wait for itself: a handler may have interrupted a mark.
@@ -341,13 +363,13 @@ impl Session {
                     graph.merge(&one);
                     break;
                 }
-                if is_own {
+                if is_own || since.elapsed() > PATIENCE {
                     break;
                 }
                 std::thread::yield_now();
             }
         }
-        graph
+        Some(graph)
     }
 }
 

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, Once, PoisonError};
 use std::time::Instant;
 
+use dimmer_host::bounded_file::{self, BoundedFileError};
 use dimmer_policy::phases::{Core, Profile, Settings, Threshold};
 use dimmer_processor::units::Nanos;
 use dimmer_runtime::calls::KeepErrno;
@@ -30,6 +31,9 @@ pub const THRESHOLD: &str = "SWP_THRESHOLD";
 
 /// The library's name in messages.
 const LIBRARY: &str = "libswp_migrate";
+
+/// The longest profile that is read (bytes).
+const LONGEST: u64 = 1 << 24;
 
 /// Round trips that are measured.
 const TRIPS: usize = 9;
@@ -111,8 +115,11 @@ fn read(path: Option<&str>, threshold: Option<&str>) -> Result<(Profile, Thresho
     let threshold = threshold
         .ok_or_else(|| format!("{THRESHOLD} is not set: expected a number, such as 0.01"))?;
     let threshold = Threshold::parse(threshold).map_err(|error| format!("{THRESHOLD}: {error}"))?;
-    let text = std::fs::read_to_string(Path::new(path));
-    let text = text.map_err(|error| format!("{PROFILE}: {path}: {error}"))?;
+    let text = bounded_file::read_to_string(Path::new(path), LONGEST);
+    let text = text.map_err(|error| match error {
+        BoundedFileError::Unreadable { source, .. } => format!("{PROFILE}: {path}: {source}"),
+        other => format!("{PROFILE}: {other}"),
+    })?;
     let profile =
         Profile::from_text(&text).map_err(|error| format!("{PROFILE}: {path}: {error}"))?;
     Ok((profile, threshold))
@@ -120,9 +127,7 @@ fn read(path: Option<&str>, threshold: Option<&str>) -> Result<(Profile, Thresho
 
 /// Registers the calling thread, and measures what a migration costs.
 fn prepare(mover: Mover, (profile, threshold): (Profile, Threshold)) -> (Wanted, Passing) {
-    // As in the paper, what the right core is worth is not weighed: only that a thread does not
-    // spend more time in migrations than in its code.
-    let settings = Settings { threshold, band: 0.0, cost: Nanos::ZERO, worth: 1.0 };
+    let settings = Settings::by_threshold(threshold, Nanos::ZERO);
     let mut passing = Passing::new(mover, settings, now());
     passing.register();
     let settings = Settings { cost: cost(&mover), ..settings };
@@ -257,15 +262,19 @@ impl Own {
 /// The thread's first mark in a session, or after one.
 #[cold]
 fn join(session: Option<&'static Session>, place: &Place) -> bool {
-    if of_thread().is_busy.get() || END.try_with(|_| ()).is_err() {
+    let _errno = KeepErrno::new();
+    // A signal handler may interrupt this, and pass a mark.
+    if of_thread().is_busy.replace(true) || END.try_with(|_| ()).is_err() {
         return session.is_some();
     }
     leave();
-    let Some(session) = session else { return false };
-    let Some(wanted) = &session.wanted else { return true };
-    let passing = Passing::new(session.mover, wanted.settings, now());
-    keep(Own { session, passing });
-    pass(place)
+    let wanted = session.and_then(|session| Some((session, session.wanted.as_ref()?)));
+    if let Some((session, wanted)) = wanted {
+        let passing = Passing::new(session.mover, wanted.settings, now());
+        keep(Own { session, passing });
+    }
+    of_thread().is_busy.set(false);
+    if wanted.is_some() { pass(place) } else { session.is_some() }
 }
 
 /// Stores the thread's part of a session.

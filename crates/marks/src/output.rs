@@ -1,13 +1,13 @@
 //! Where a measured graph goes.
 
-use std::ffi::{OsStr, c_int, c_void};
+use std::ffi::{OsStr, c_void};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
-use std::os::fd::AsRawFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
 use dimmer_policy::phases::Graph;
+use rustix::fs::FlockOperation;
 
 /// The environment variable that names the file for the graph. `%p` in it stands for the number of
 /// the process.
@@ -89,6 +89,9 @@ fn merge(path: &PathBuf, graph: &Graph) -> Result<(), String> {
     let text = |error: io::Error| error.to_string();
     let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
     let mut file = options.map_err(text)?;
+    if !file.metadata().map_err(text)?.is_file() {
+        return Err("expected a regular file".to_owned());
+    }
     lock(&file).map_err(text)?;
     let mut before = String::new();
     file.read_to_string(&mut before).map_err(text)?;
@@ -114,9 +117,8 @@ fn may_write(bytes: usize) -> io::Result<()> {
 
 /// Waits for the file's lock, which its closing releases.
 fn lock(file: &File) -> io::Result<()> {
-    // SAFETY: an open file.
-    let locked: c_int = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX) };
-    if locked == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    let lock = || rustix::fs::flock(file, FlockOperation::LockExclusive);
+    Ok(rustix::io::retry_on_intr(lock)?)
 }
 
 #[cfg(test)]

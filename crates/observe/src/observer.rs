@@ -176,8 +176,10 @@ impl Observer {
     /// Makes the set of this number, of those that the program was started with, wide from now on;
     /// `None`, as at the start: no CPU is.
     pub fn widen(&mut self, set: Option<usize>) {
-        self.wide_set = set;
-        self.order();
+        if self.wide_set != set {
+            self.wide_set = set;
+            self.order();
+        }
     }
 
     /// Sets whether calls of this function are moved from now on. It applies to running processes

@@ -37,10 +37,7 @@ of_thread! {
 }
 
 #[cfg_attr(not(test), global_allocator)]
-static HEAP: Heap = Heap {
-    is_locked: AtomicBool::new(false),
-    pieces: UnsafeCell::new(Pieces { free: [null_mut(); SIZES], next: 0, end: 0 }),
-};
+static HEAP: Heap = Heap::new();
 
 struct Heap {
     is_locked: AtomicBool,
@@ -67,6 +64,11 @@ fn size_of_piece(layout: Layout) -> Option<usize> {
 }
 
 impl Heap {
+    const fn new() -> Self {
+        let pieces = Pieces { free: [null_mut(); SIZES], next: 0, end: 0 };
+        Self { is_locked: AtomicBool::new(false), pieces: UnsafeCell::new(pieces) }
+    }
+
     /// Returns `None` in a signal handler that has interrupted this. Marks that it passes meanwhile
     /// do nothing.
     fn with<T>(&self, work: impl FnOnce(&mut Pieces) -> T) -> Option<T> {
@@ -212,29 +214,31 @@ mod tests {
     fn pieces_keep_what_is_in_them_and_are_used_again() {
         let sizes = [1, 16, 17, 100, 4096, 40_000, 65_536, 65_537, 1_000_000];
         let layout = |bytes| Layout::from_size_align(bytes, 16).unwrap();
+        // Of its own: other tests use the heap meanwhile.
+        let heap = Heap::new();
         for bytes in sizes {
             // SAFETY: not empty.
-            let mut piece = unsafe { HEAP.alloc(layout(bytes)) };
+            let mut piece = unsafe { heap.alloc(layout(bytes)) };
             assert!(!piece.is_null() && piece.addr().is_multiple_of(16), "{bytes}");
             // SAFETY: the piece has that many bytes.
             unsafe { piece.write_bytes(7, bytes) };
-            let mut length = bytes;
-            for other in sizes {
+            let (mut length, mut kept) = (bytes, bytes);
+            for other in sizes.into_iter().rev() {
                 // SAFETY: the piece is of this length.
-                piece = unsafe { HEAP.realloc(piece, layout(length), other) };
-                let kept = length.min(other).min(bytes);
+                piece = unsafe { heap.realloc(piece, layout(length), other) };
+                kept = kept.min(other);
                 // SAFETY: the piece has that many bytes, all written.
-                let content = unsafe { std::slice::from_raw_parts(piece, 1) };
-                assert!(kept > 0 && content[0] == 7, "{bytes} {other}");
+                let content = unsafe { std::slice::from_raw_parts(piece, kept) };
+                assert!(content.iter().all(|byte| *byte == 7), "{bytes} {other}");
                 length = other;
             }
             // SAFETY: the piece is of this length, and not used any more.
-            unsafe { HEAP.dealloc(piece, layout(length)) };
+            unsafe { heap.dealloc(piece, layout(length)) };
             // SAFETY: not empty.
-            let next = unsafe { HEAP.alloc(layout(length)) };
-            assert!(!next.is_null());
+            let next = unsafe { heap.alloc(layout(length)) };
+            assert_eq!(next, piece);
             // SAFETY: just taken.
-            unsafe { HEAP.dealloc(next, layout(length)) };
+            unsafe { heap.dealloc(next, layout(length)) };
         }
     }
 

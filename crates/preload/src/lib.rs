@@ -78,9 +78,9 @@ extern "C" fn begin(
     // The C library sets this when it is initialised, which is later.
     // SAFETY: there is one thread.
     unsafe { environ = environment };
+    heap::begin();
     // A panic must not leave this library, nor print anything. The standard library here is this
     // library's own.
-    heap::begin();
     std::panic::set_hook(Box::new(|_| {}));
     let _ = std::panic::catch_unwind(home::find_next);
     let _ = std::panic::catch_unwind(affinity::find_next);

@@ -28,6 +28,7 @@ use dimmer_runtime::calls::{
 };
 use dimmer_runtime::of_thread;
 
+use crate::cancel::MASK_BYTES;
 use crate::home;
 
 /// The marks of this process.
@@ -111,7 +112,7 @@ fn migrate(phases: &str, profile: &Path) -> Option<Purpose> {
     let threshold = Threshold::parse(threshold).ok()?;
     let profile = Profile::from_text(&std::fs::read_to_string(profile).ok()?).ok()?;
     let cost = Nanos::from_ns(cost_ns.parse().ok()?);
-    Some(Purpose::Migrate(profile, Settings { threshold, band: 0.0, cost, worth: 1.0 }))
+    Some(Purpose::Migrate(profile, Settings::by_threshold(threshold, cost)))
 }
 
 /// Starts with marks, once something is hooked.
@@ -285,9 +286,6 @@ fn notice_early_return(own: &OfThread) {
         Phases::own().iter().for_each(|phases| phases.comes_back());
     }
 }
-
-/// Bytes of a signal mask, as the kernel's system calls expect it.
-const MASK_BYTES: i64 = 8;
 
 /// Blocks these signals and no others.
 fn install(mask: u64) {

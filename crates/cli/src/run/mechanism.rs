@@ -1,7 +1,7 @@
 //! The mechanisms of `dimmer run`: what the command line asks for, and which options belong to
 //! which. [`dimmer_launch::mechanism::ALL`] is the table of them.
 
-use dimmer_launch::mechanism::{ALL, Definition, How};
+use dimmer_launch::mechanism::{ALL, Definition};
 
 use crate::args::Run;
 use crate::bad_input;
@@ -34,15 +34,11 @@ pub(super) fn asked(arguments: &Run) -> anyhow::Result<Vec<&'static Definition>>
         let flags: Vec<String> = moving.map(|one| flag(one)).collect();
         return Err(bad_input(format!("{option} is for {}", flags.join(", "))));
     }
-    let one = |has: fn(How) -> bool| asked.iter().any(|one| one.moves.is_some_and(has));
-    if one(|how| how.follows_phases) {
-        let options = [
-            ("--model", arguments.model.model.is_some()),
-            ("--json", arguments.json.json.is_some()),
-        ];
-        if let Some((option, _)) = options.iter().find(|(_, is_set)| *is_set) {
-            return Err(bad_input(format!("{option} is not for --phases")));
-        }
+    let follows_phases = asked.iter().any(|one| one.moves.is_some_and(|how| how.follows_phases));
+    let is_refused =
+        |(option, is_set): &&(&str, bool)| *is_set && ["--model", "--json"].contains(option);
+    if let Some((option, _)) = is_set.iter().find(is_refused).filter(|_| follows_phases) {
+        return Err(bad_input(format!("{option} is not for --phases")));
     }
     Ok(asked)
 }

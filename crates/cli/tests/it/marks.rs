@@ -195,7 +195,7 @@ fn what_is_no_mark_is_refused_before_the_program_starts() {
     assert!(told.contains("--json is not for --phases"), "{told}");
 }
 
-/// The output of a program of this machine; `None`, with the reason, if it is not installed.
+/// `None`, with the reason printed, if the program is not installed.
 fn installed(name: &str) -> Option<()> {
     let found = Command::new(name).arg("--version").stdin(Stdio::null()).output();
     if found.is_err() {

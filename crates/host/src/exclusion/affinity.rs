@@ -33,6 +33,14 @@ impl ByAffinity {
     pub fn new(root: &Root, is_spared: fn(&Root, u32) -> bool, note: Box<dyn FnMut(&str)>) -> Self {
         Self { root: root.clone(), kept_off: KeptOff::new(), is_spared, note }
     }
+
+    /// Whether a thread that may run on the CPUs `now` has the affinity that the last call of
+    /// [`Exclusion::keep_off`] has left it.
+    #[must_use]
+    pub fn is_as_left(&self, thread: u32, now: &[CpuId]) -> bool {
+        let KeptOff { known, dedicated, .. } = &self.kept_off;
+        known.get(&thread).is_some_and(|before| without(before, dedicated) == now)
+    }
 }
 
 impl Exclusion for ByAffinity {

@@ -147,7 +147,6 @@ impl Mechanism for Following {
 
 fn threads(observed: &Observed) -> Vec<MigratingThread> {
     let thread = |seen: &ThreadSeen| MigratingThread {
-        process: seen.process,
         thread: seen.thread,
         marks: seen.functions.values().map(|tally| tally.calls).fold(0, u64::saturating_add),
         left: seen.phases.to_wide.into(),

@@ -17,9 +17,6 @@ const FOLDER: &str = env!("CARGO_MANIFEST_DIR");
 const STRICT: [&str; 7] =
     ["-O2", "-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Werror"];
 
-/// The library that programs are linked with.
-const LINKED: [&str; 1] = ["swp"];
-
 /// All packages of libraries.
 const PACKAGES: [&str; 5] = [
     "dimmer-swp",
@@ -107,7 +104,7 @@ impl Program {
 
     /// A C program that is linked with libswp. `None`: there is no compiler.
     fn new(source: &str) -> Option<Self> {
-        has("cc").then(|| Self::compile(source, "cc", &LINKED))
+        has("cc").then(|| Self::compile(source, "cc", &["swp"]))
     }
 
     /// Runs it with a library in place of `linked`.

@@ -34,6 +34,13 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// By the threshold alone, as in the paper: what the right core is worth is not weighed. A
+    /// thread only does not spend more time in migrations than in its code.
+    #[must_use]
+    pub const fn by_threshold(threshold: Threshold, cost: Nanos) -> Self {
+        Self { threshold, band: 0.0, cost, worth: 1.0 }
+    }
+
     /// The shortest time on the other core that pays for a migration there and one back; never, if
     /// the right core is worth nothing. For [`super::Assessment::shortest`].
     #[must_use]

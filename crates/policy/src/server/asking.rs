@@ -9,8 +9,8 @@
 use dimmer_processor::units::{Nanos, Time};
 
 /// A client has its cores for this long after it was last seen to use or to need them. A guess: as
-/// long as programs without a server keep theirs ([`super::cores::Settings::of`]).
-const KEPT: Nanos = Nanos::from_ms(10_000);
+/// long as programs without a server keep theirs.
+const KEPT: Nanos = super::cores::Settings::of(0).unused;
 
 /// What is known of such a client.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -40,7 +40,7 @@ impl Report {
         };
         let lengths = LENGTHS.iter().enumerate().map(|(at, length)| LengthJson {
             phase_us: length.as_secs_f64() * 1e6,
-            ratio_to_staying: measured(&|round| round.gains[at]),
+            ratio_to_staying: measured(&|round| round.ratios[at]),
         });
         Self {
             schema: "dimmer/bench-phases/1",
@@ -81,8 +81,8 @@ impl Report {
             let [median, low, high] =
                 [median, low, high].map(|ratio| number::signed((ratio - 1.0) * 100.0, 1));
             text += &format!(
-                "  of {:>5} us each  {median:>6} % time  [{low} %, {high} %]\n",
-                length.phase_us
+                "  of {:>5} µs each  {median:>6} % time  [{low} %, {high} %]\n",
+                number::grouped(length.phase_us, 0)
             );
         }
         text

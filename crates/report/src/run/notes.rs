@@ -7,6 +7,7 @@ use dimmer_policy::narrowing::{Form, Reason};
 use dimmer_processor::units::CpuId;
 
 use super::narrow;
+use crate::estimate::rounded;
 use crate::number::{counted, percent, time};
 use crate::restore;
 use crate::screen::Screen;
@@ -42,11 +43,11 @@ fn text(note: &Note) -> Option<String> {
             format_cpu_list(cpus),
             time(*takes_ns),
         ),
-        Note::WideCpus { from } => return Some(wide_cpus(from) + "\n"),
+        Note::WideCpus { from } => wide_cpus(from),
         Note::FollowsPhases { marks, slow, threshold, cpus, takes_ns } => format!(
             "Phases: at {slow} of {} (above {}) threads migrate to cpu {}, and come home at the others; there and back takes {}.",
             counted(*marks, "function"),
-            significant(*threshold),
+            rounded(*threshold),
             format_cpu_list(cpus),
             time(*takes_ns),
         ),
@@ -77,12 +78,6 @@ fn text(note: &Note) -> Option<String> {
         _ => return None,
     };
     Some(line + "\n")
-}
-
-/// A number with up to six significant digits.
-fn significant(value: f64) -> String {
-    let rounded = format!("{value:.5e}").parse().unwrap_or(value);
-    rounded.to_string()
 }
 
 /// The name in messages of how calls are moved.

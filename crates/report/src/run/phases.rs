@@ -1,10 +1,11 @@
-//! What `dimmer run --phases` tells of threads that migrated at marks.
+//! What `dimmer run --phases` shows of threads that migrated at marks.
 
 use std::fmt::Write as _;
 
 use dimmer_host::root::format_cpu_list;
 use dimmer_launch::account::{Migrating, MigratingThread};
 
+use super::threads::more;
 use crate::number::counted;
 use crate::screen::Screen;
 
@@ -33,23 +34,20 @@ fn told(migrating: &Migrating) -> String {
     let mut threads: Vec<&MigratingThread> = migrating.threads.iter().collect();
     threads.sort_by_key(|thread| std::cmp::Reverse(thread.marks));
     for thread in threads.iter().take(MOST_TOLD) {
-        let MigratingThread { thread, marks, left, came_home, .. } = thread;
+        let MigratingThread { thread, marks, left, came_home } = thread;
         // Writing to a string cannot fail.
         let _ = writeln!(
             text,
             "    thread {thread:<33} {marks:>10} marks {left:>8} there {came_home:>8} back"
         );
     }
+    more(&mut text, threads.len().saturating_sub(MOST_TOLD));
     let mut marks: Vec<&(String, u64)> = migrating.marks.iter().collect();
     marks.sort_by_key(|(_, calls)| std::cmp::Reverse(*calls));
     for (name, calls) in marks.iter().take(MOST_TOLD) {
         let _ = writeln!(text, "    {name:<40} {calls:>10} times");
     }
-    for others in [threads.len(), marks.len()].map(|count| count.saturating_sub(MOST_TOLD)) {
-        if others > 0 {
-            let _ = writeln!(text, "    {}", counted(others, "other"));
-        }
-    }
+    more(&mut text, marks.len().saturating_sub(MOST_TOLD));
     for problem in &migrating.problems {
         let _ = writeln!(text, "  {problem}");
     }
@@ -64,13 +62,7 @@ mod tests {
 
     #[test]
     fn threads_are_told_with_how_often_they_migrated() {
-        let thread = |thread, marks, left| MigratingThread {
-            process: 7,
-            thread,
-            marks,
-            left,
-            came_home: left,
-        };
+        let thread = |thread, marks, left| MigratingThread { thread, marks, left, came_home: left };
         let migrating = Migrating {
             cpus: vec![CpuId::new(1)],
             threads: vec![thread(70, 5, 0), thread(71, 900, 450)],

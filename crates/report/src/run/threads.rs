@@ -192,12 +192,15 @@ fn from(times: &WideTimes) -> String {
     let own = if own.is_zero() {
         String::new()
     } else {
-        format!("; for {} it was not there, and the CPUs were the run's own choice", lasted(own))
+        format!(
+            "; for {} it was not there or had none for this program, and the CPUs were the run's own choice",
+            lasted(own)
+        )
     };
     format!("  The policy server gave the CPUs for {}{none}{own}.\n", lasted(server))
 }
 
-fn more(text: &mut String, others: usize) {
+pub(super) fn more(text: &mut String, others: usize) {
     if others > 0 {
         let _ = writeln!(text, "    {}", counted(others, "other"));
     }
@@ -251,7 +254,7 @@ mod tests {
         assert_eq!(
             line(all),
             "  The policy server gave the CPUs for 2.0 s, and none for 0.2 s; for 0.3 s it was not \
-             there, and the CPUs were the run's own choice.\n"
+             there or had none for this program, and the CPUs were the run's own choice.\n"
         );
         let only = WideTimes { server, ..WideTimes::default() };
         assert_eq!(line(only), "  The policy server gave the CPUs for 2.0 s.\n");

@@ -144,7 +144,8 @@ fn hand_over(place: &Place, kept_at: u64, own: u64) -> Result<Vec<u8>, IcedError
     encode(&mut code, own)
 }
 
-/// Code that counts a call. It ends where the displaced instructions begin.
+/// Code that counts a call. It ends where a mark is handed over, or where the displaced
+/// instructions begin.
 fn count(place: &Place) -> Result<Vec<u8>, IcedError> {
     let own = |what: usize| {
         let address = place.thread.wrapping_add_unsigned(what as u64);

@@ -21,8 +21,9 @@ use std::mem::offset_of;
 #[repr(C)]
 pub(crate) struct Kept {
     /// At first free, then the row of a call that migrates, then the address of the return stub.
+    /// At a mark: the site, then the signals to block.
     own: u64,
-    /// Address of the displaced instructions, where the function goes on.
+    /// Address where the call goes on: the displaced instructions, or code that leads there.
     body: u64,
     r11: u64,
     returns_to: u64,
