@@ -72,15 +72,15 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     step_of_guest("guest", "ci/guest.sh");
     step_of_guest("processors", "ci/processors.sh");
 
-    // Once more at the end, where a reader looks first.
-    for failure in &failures {
-        println!("\n==> failed: {failure}");
-    }
     println!("\n==> summary");
     for line in summary.into_iter().chain(counts.reasons.iter().map(|r| format!("SKIPPED: {r}"))) {
         println!("{line}");
     }
     println!("not part of this: make test-kernel (builds a Linux), make torture");
+    // Once more at the end, where a reader looks first, and which a record keeps.
+    for failure in &failures {
+        println!("\n==> failed: {failure}");
+    }
     println!("{counts}");
     if !failed.is_empty() {
         bail!("failed:\n{}", failed.join("\n"));

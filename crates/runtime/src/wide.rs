@@ -66,10 +66,6 @@ static SPECIALISING: OnceLock<Specialising> = OnceLock::new();
 /// Whether nothing goes to wide CPUs any more.
 static IS_STOPPED: AtomicBool = AtomicBool::new(false);
 
-/// Whether some thread may have inherited an affinity that the program has set, or had it set by
-/// another one.
-static OTHERS_HAVE_CHOSEN: AtomicBool = AtomicBool::new(false);
-
 /// The number of calls that still ask again before anybody has looked at the process. It takes
 /// some 20 ms until then; if it was killed before, it never does.
 static PATIENCE: AtomicU32 = AtomicU32::new(1 << 20);
@@ -89,7 +85,7 @@ pub fn specialise(specialising: Specialising) {
     let parent = u32::try_from(parent).ok().filter(|parent| *parent != 0);
     let affinities = record::affinity(0).zip(parent.and_then(record::affinity));
     if affinities.is_some_and(|(own, its)| specialising.domain.is_pinned_at_start(&own, &its)) {
-        OTHERS_HAVE_CHOSEN.store(true, Ordering::Relaxed);
+        record::note_that_others_chose();
     }
     let _ = SPECIALISING.set(specialising);
 }
@@ -172,8 +168,7 @@ fn go(of: &Specialising, (set, cpus): (usize, &Cpus)) -> Begun {
     if !record::set_affinity(0, &wide) {
         return stays(Stays::Refused);
     }
-    // The kernel leaves out what is offline, and what the process's control group has not.
-    let wide = record::affinity(0).unwrap_or(wide);
+    let wide = record::given(0, &wide);
     let now = now();
     data.thread.uses(WIDE, now, &of.settings);
     data.away = Some(Away { set, wide, own: own_cpus, noted: now });
@@ -192,7 +187,7 @@ fn go(of: &Specialising, (set, cpus): (usize, &Cpus)) -> Begun {
 fn from() -> Affinity {
     // One that was on wide CPUs before may be there.
     let is_known = own_record().is_some_and(Record::is_known);
-    let may_be_others = OTHERS_HAVE_CHOSEN.load(Ordering::Relaxed) && !is_known;
+    let may_be_others = record::others_have_chosen() && !is_known;
     if own().has_chosen.get() || may_be_others { Affinity::Chosen } else { Affinity::Given }
 }
 
@@ -264,7 +259,7 @@ pub fn chooses(whose: Whose, mask: *const u8, bytes: usize) {
     if whose == Whose::Own {
         own().has_chosen.set(is_narrow);
     } else if is_narrow {
-        OTHERS_HAVE_CHOSEN.store(true, Ordering::Relaxed);
+        record::note_that_others_chose();
         let may_be =
             |record: &&Record| whose == Whose::Any || whose == Whose::Thread(record.thread());
         RECORDS.iter().filter(may_be).for_each(|record| record.set_known(false));
@@ -274,7 +269,7 @@ pub fn chooses(whose: Whose, mask: *const u8, bytes: usize) {
 /// The calling thread starts another one, or a program, which inherits its affinity.
 pub fn starts_another() {
     if own().has_chosen.get() {
-        OTHERS_HAVE_CHOSEN.store(true, Ordering::Relaxed);
+        record::note_that_others_chose();
     }
 }
 

@@ -112,6 +112,12 @@ impl Domain {
         self.sets.iter().any(|set| *cpus == self.all.without(set))
     }
 
+    /// Whether `now` may be what a thread whose own CPUs are `own` has while it is kept off a set.
+    #[must_use]
+    pub fn is_kept_off(&self, own: &Cpus, now: &Cpus) -> bool {
+        *own == self.all && self.is_narrow(now)
+    }
+
     /// Where a thread goes that may run on `now`, while the set `wide` is wide; `None`: it is
     /// there, as it may run on wide CPUs alone.
     ///
@@ -211,6 +217,14 @@ mod tests {
         for kept_off in [Some(&wide), None] {
             assert_eq!(eight().back(&cpus(&[3, 7]), kept_off), cpus(&[3, 7]));
         }
+    }
+
+    #[test]
+    fn a_thread_that_may_run_anywhere_may_be_kept_off_any_set() {
+        let is = |own: &Cpus, now: &Cpus| eight().is_kept_off(own, now);
+        let all = eight().all;
+        assert!(is(&all, &narrow()) && is(&all, &Cpus::of(0..7)));
+        assert!(!is(&all, &cpus(&[2])) && !is(&all, &all) && !is(&narrow(), &narrow()));
     }
 
     #[test]

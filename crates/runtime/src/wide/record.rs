@@ -19,6 +19,18 @@ const MOST: usize = 512;
 
 pub(super) static RECORDS: [Record; MOST] = [const { Record::new() }; MOST];
 
+/// Whether some thread may have inherited an affinity that the program has set, or had it set by
+/// another one.
+static OTHERS_HAVE_CHOSEN: AtomicBool = AtomicBool::new(false);
+
+pub(super) fn note_that_others_chose() {
+    OTHERS_HAVE_CHOSEN.store(true, Ordering::Relaxed);
+}
+
+pub(super) fn others_have_chosen() -> bool {
+    OTHERS_HAVE_CHOSEN.load(Ordering::Relaxed)
+}
+
 /// Attempts to get a lock between two calls of sched_yield(2).
 const TRIES: u32 = 100;
 
@@ -63,6 +75,16 @@ pub(super) struct Away {
     pub(super) own: Cpus,
     /// Until when its time there was noted.
     pub(super) noted: Time,
+}
+
+impl Away {
+    /// Whether the thread's affinity `now` is Dimmer's: the one that it was given as a wide thread,
+    /// or that of threads that are kept off. `dimmer run` tells these apart by their affinity, and
+    /// may take it for one of them while the wide CPUs change.
+    fn is_its(&self, now: &Cpus, of: &Specialising) -> bool {
+        let is_kept_off = || !others_have_chosen() && of.domain.is_kept_off(&self.own, now);
+        *now == self.wide || is_kept_off()
+    }
 }
 
 impl Data {
@@ -188,7 +210,7 @@ impl Record {
         self.note_time(data, of, now);
         let Some(away) = data.away.take() else { return };
         let thread = self.thread();
-        let is_its = affinity(thread) == Some(away.wide);
+        let is_its = affinity(thread).is_some_and(|now| away.is_its(&now, of));
         if is_its && signals::is_there(thread) {
             let kept_off = of.kept_off().filter(|_| holds);
             set_affinity(thread, &of.domain.back(&away.own, kept_off));
@@ -197,20 +219,29 @@ impl Record {
         (of.hooks.note)(data.token, Event::ComesBack);
     }
 
-    /// Moves the thread on to another set of wide CPUs, if it is away. Returns false if it cannot
-    /// go there: its own affinity may have none of them, and another thread may have changed its
-    /// affinity since.
-    pub(super) fn move_on(&self, data: &mut Data, (set, cpus): (usize, &Cpus)) -> bool {
+    /// Keeps the thread on the CPUs that are wide now, if it is away: moves it on if these have
+    /// changed, and once more there if it was taken for a thread to keep off. Returns false if it
+    /// cannot go there: its own affinity may have none of them, and another thread may have changed
+    /// its affinity since.
+    pub(super) fn keep_wide(
+        &self,
+        data: &mut Data,
+        of: &Specialising,
+        (set, cpus): (usize, &Cpus),
+    ) -> bool {
         let Some(away) = &mut data.away else { return true };
-        if away.set == set {
+        let thread = self.thread();
+        let now = affinity(thread);
+        let is_its = now.is_some_and(|now| away.is_its(&now, of));
+        if away.set == set && (now == Some(away.wide) || !is_its) {
             return true;
         }
-        let (thread, wide) = (self.thread(), away.own.and(cpus));
-        let is_its = affinity(thread) == Some(away.wide) && signals::is_there(thread);
-        if wide.is_empty() || !is_its || !set_affinity(thread, &wide) {
+        let wide = away.own.and(cpus);
+        let may_go = is_its && !wide.is_empty() && signals::is_there(thread);
+        if !may_go || !set_affinity(thread, &wide) {
             return false;
         }
-        (away.set, away.wide) = (set, affinity(thread).unwrap_or(wide));
+        (away.set, away.wide) = (set, given(thread, &wide));
         true
     }
 
@@ -232,6 +263,14 @@ pub(super) fn affinity(thread: u32) -> Option<Cpus> {
     let written =
         unsafe { system_call(libc::SYS_sched_getaffinity, [thread.into(), bytes, to, 0, 0, 0]) };
     (written > 0).then_some(cpus)
+}
+
+/// The affinity that a thread has (0: the calling one), just after it was given `cpus`: the kernel
+/// leaves out what is offline, and what the process's control group has not. Others that it has
+/// then were set by somebody else since.
+pub(super) fn given(thread: u32, cpus: &Cpus) -> Cpus {
+    let left = affinity(thread).map(|now| now.and(cpus));
+    left.filter(|left| !left.is_empty()).unwrap_or(*cpus)
 }
 
 /// Sets the affinity of a thread; 0: of the calling one. Returns whether the kernel did that.

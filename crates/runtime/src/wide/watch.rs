@@ -160,7 +160,7 @@ fn look_at(record: &Record, of: &Specialising, wide: Option<(usize, &Cpus)>, hol
         data.thread.uses(WIDE, now - quiet, &of.settings);
     }
     let is_over = data.thread.wakes(false, now, &of.settings);
-    if is_over || !wide.is_some_and(|wide| record.move_on(&mut data, wide)) {
+    if is_over || !wide.is_some_and(|wide| record.keep_wide(&mut data, of, wide)) {
         record.give_back(&mut data, of, holds, now);
     } else {
         record.note_time(&mut data, of, now);
