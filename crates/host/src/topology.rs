@@ -10,7 +10,8 @@ use dimmer_processor::units::{CoreId, CpuId, KibiBytes, NodeId, PackageId};
 
 use crate::root::{Root, RootError};
 
-const CPUS: &str = "/sys/devices/system/cpu";
+/// The directory of all CPUs.
+pub const CPUS: &str = "/sys/devices/system/cpu";
 const NODES: &str = "/sys/devices/system/node";
 
 /// The topology of the machine under `root`.

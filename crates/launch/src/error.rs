@@ -245,8 +245,8 @@ pub enum LaunchError {
     Threshold(String),
     /// No CPU is known to be slow.
     #[error(
-        "all cores of this machine are of one kind, as far as it reports: --cpus names the slow \
-         CPUs, as in `--cpus 2-3`"
+        "all cores of this machine are of one kind and have the same highest clock, as far as it \
+         reports: --cpus names the slow CPUs, as in `--cpus 2-3`"
     )]
     NoSlowCpu,
     /// No CPU would be fast.

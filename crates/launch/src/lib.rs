@@ -38,6 +38,7 @@ pub mod preload;
 pub mod program;
 mod run;
 mod served;
+mod slow_cpus;
 pub mod trips;
 mod used_cores;
 mod wide_cores;

@@ -23,6 +23,7 @@ mod flow;
 mod format;
 mod learn;
 mod profile;
+mod slow_cpus;
 mod solve;
 mod threshold;
 
@@ -37,6 +38,7 @@ pub use self::flow::{Counters, Counts, Flow, Graph};
 pub use self::format::{FormatError, Problem};
 pub use self::learn::{ENOUGH, Learned};
 pub use self::profile::{Metric, Profile, memory_share};
+pub use self::slow_cpus::slow_cpus;
 pub use self::solve::{Kind, Limit, Machine, Solution, Unsolved, solve};
 pub use self::threshold::{Threshold, ThresholdError};
 

@@ -5,10 +5,8 @@
 
 use std::time::{Duration, Instant};
 
-use dimmer_host::root::Root;
-use dimmer_host::{affinity, topology};
+use dimmer_host::affinity;
 use dimmer_observe::{Observed, Observer, ThreadSeen};
-use dimmer_processor::topology::CoreKind;
 use dimmer_processor::units::{CpuId, whole};
 
 use super::moving::{self, Takes};
@@ -18,7 +16,7 @@ use crate::named::Plans;
 use crate::note::{Note, Notes};
 use crate::phases::Phases;
 use crate::used_cores::UsedCores;
-use crate::{LaunchError, cores, marks};
+use crate::{LaunchError, cores, marks, slow_cpus};
 
 /// Threads migrate at marks.
 pub(super) const DEFINITION: Definition = Definition {
@@ -42,8 +40,11 @@ struct Following {
 
 fn prepare(setup: &mut Setup<'_>) -> Result<Prepared, LaunchError> {
     let Some(phases) = &setup.request.phases else { return Ok(None) };
-    let slow = slow_cpus(setup)?;
     let allowed = affinity::allowed().map_err(LaunchError::Affinity)?;
+    let slow = match &setup.request.cpus {
+        Some(asked) => cores(setup.root, Some(asked))?,
+        None => cores(setup.root, Some(&slow_cpus::find(setup.root, &allowed)?))?,
+    };
     if allowed.iter().all(|cpu| slow.contains(cpu)) {
         return Err(LaunchError::NoFastCpu { slow, allowed });
     }
@@ -69,31 +70,6 @@ fn prepare(setup: &mut Setup<'_>) -> Result<Prepared, LaunchError> {
     });
     let used_cores = UsedCores::new(setup.root, &slow, observer.directory());
     Ok(Some(Box::new(Following { observer, used_cores, plans, looked: None })))
-}
-
-/// The slow CPUs: those that are asked for, or the efficiency cores of a hybrid processor.
-fn slow_cpus(setup: &Setup<'_>) -> Result<Vec<CpuId>, LaunchError> {
-    match &setup.request.cpus {
-        Some(asked) => cores(setup.root, Some(asked)),
-        None => {
-            let allowed = affinity::allowed().map_err(LaunchError::Affinity)?;
-            cores(setup.root, Some(&efficient(setup.root, &allowed)?))
-        }
-    }
-}
-
-/// The efficiency cores among these CPUs, if there are performance cores as well.
-fn efficient(root: &Root, allowed: &[CpuId]) -> Result<Vec<CpuId>, LaunchError> {
-    let topology = topology::read(root).map_err(LaunchError::Topology)?;
-    let of = |kind: CoreKind| -> Vec<CpuId> {
-        let cpus = topology.cpus.iter().filter(|cpu| cpu.online && cpu.kind == kind);
-        cpus.map(|cpu| cpu.id).filter(|cpu| allowed.contains(cpu)).collect()
-    };
-    let slow = of(CoreKind::Efficiency);
-    if slow.is_empty() || of(CoreKind::Performance).is_empty() {
-        return Err(LaunchError::NoSlowCpu);
-    }
-    Ok(slow)
 }
 
 /// Sets the variables by which Dimmer's library in the program finds the profile.
@@ -153,29 +129,4 @@ fn threads(observed: &Observed) -> Vec<MigratingThread> {
         came_home: seen.phases.back.into(),
     };
     observed.threads.iter().map(thread).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn efficiency_cores_are_slow_where_there_are_others() {
-        let directory = tempfile::tempdir().unwrap();
-        let write = |file: &str, text: &str| {
-            let path = directory.path().join(file);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        };
-        write("sys/devices/system/cpu/present", "0-3\n");
-        write("sys/devices/system/cpu/online", "0-3\n");
-        let root = Root::new(directory.path());
-        let [all, fast] = [vec![0, 1, 2, 3], vec![0, 1]]
-            .map(|cpus| cpus.into_iter().map(CpuId::new).collect::<Vec<_>>());
-        assert!(matches!(efficient(&root, &all), Err(LaunchError::NoSlowCpu)));
-        write("sys/devices/cpu_core/cpus", "0-1\n");
-        write("sys/devices/cpu_atom/cpus", "2-3\n");
-        assert_eq!(efficient(&root, &all).unwrap(), [CpuId::new(2), CpuId::new(3)]);
-        assert!(matches!(efficient(&root, &fast), Err(LaunchError::NoSlowCpu)));
-    }
 }
