@@ -1,5 +1,7 @@
 //! `dimmer phases`: a program's control-flow graph, its profile, and an assessment of its marks.
 
+mod energy;
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::SystemTime;
@@ -10,7 +12,7 @@ use dimmer_host::root::Root;
 use dimmer_launch::trips;
 use dimmer_policy::phases::{self, Assessment, Graph, Profile, Threshold};
 use dimmer_processor::units::Nanos;
-use dimmer_report::phase_graph::{Found, PhaseGraph};
+use dimmer_report::phase_graph::{By, Found, PhaseGraph};
 
 use crate::args::{self, Chosen};
 use crate::output::{self, Output};
@@ -24,18 +26,21 @@ pub(crate) fn run(root: &Root, arguments: &args::PhaseGraph) -> anyhow::Result<E
     let outputs = Outputs::open(arguments)?;
     // By printed rates, as the paper's scripts make it: the same graph gives the same profile.
     let profile = Profile::weighted(&graph, |_, _, counts| metric.printed(counts));
-    let threshold = match arguments.threshold {
-        Chosen::Gap => Threshold::largest_gap(&profile),
-        Chosen::ByHand(threshold) => Some(threshold),
-    };
     let migration = match arguments.migration {
         Some(migration) => Some(migration),
         None => measured(root, arguments.cpus.cpus.as_deref(), &graph)?,
     };
+    let (threshold, by) = match arguments.threshold {
+        Chosen::Gap => (Threshold::largest_gap(&profile), By::Gap),
+        Chosen::ByHand(threshold) => (Some(threshold), By::Hand),
+        Chosen::Energy => {
+            let (solution, solved) = energy::solved(arguments, &graph, &profile, migration)?;
+            (Some(solution.threshold), By::Energy(solved))
+        }
+    };
     let shortest = migration.unwrap_or(Nanos::ZERO);
     let findings = Assessment { metric, threshold, shortest }.of(&graph, &profile);
-    let is_by_hand = arguments.threshold != Chosen::Gap;
-    let found = Found { graph, metric, profile, threshold, is_by_hand, migration, findings };
+    let found = Found { graph, metric, profile, threshold, by, migration, findings };
     outputs.write(found, begin)?;
     Ok(ExitCode::SUCCESS)
 }

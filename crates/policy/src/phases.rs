@@ -22,6 +22,7 @@ mod drawing;
 mod flow;
 mod format;
 mod learn;
+mod machine;
 mod profile;
 mod slow_cpus;
 mod solve;
@@ -37,9 +38,10 @@ pub use self::drawing::{Scale, TimeShare};
 pub use self::flow::{Counters, Counts, Flow, Graph};
 pub use self::format::{FormatError, Problem};
 pub use self::learn::{ENOUGH, Learned};
+pub use self::machine::{Kind, Machine};
 pub use self::profile::{Metric, Profile, memory_share};
 pub use self::slow_cpus::slow_cpus;
-pub use self::solve::{Kind, Limit, Machine, Solution, Unsolved, solve};
+pub use self::solve::{Limit, Solution, Unsolved, solve};
 pub use self::threshold::{Threshold, ThresholdError};
 
 /// What separates the marks of an edge in text. No mark's name contains it.

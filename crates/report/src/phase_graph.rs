@@ -27,12 +27,38 @@ pub struct Found {
     pub profile: Profile,
     /// Divides the marks; `None` if no two of them differ.
     pub threshold: Option<Threshold>,
-    /// Whether the user chose the threshold; otherwise it is in the largest gap.
-    pub is_by_hand: bool,
+    /// Where the threshold comes from.
+    pub by: By,
     /// The time of a migration there and back; `None` if it is not known.
     pub migration: Option<Nanos>,
     /// What is wrong with the marks.
     pub findings: Vec<Finding>,
+}
+
+/// Where a threshold comes from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum By {
+    /// It is in the middle of the largest gap between values.
+    Gap,
+    /// The user chose it.
+    Hand,
+    /// It is that of least energy on a processor.
+    Energy(Solved),
+}
+
+/// What a program takes with the threshold of least energy.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Solved {
+    /// The processor.
+    pub model: String,
+    /// The P-state of the fast core.
+    pub fast: String,
+    /// The P-state of the slow core.
+    pub slow: String,
+    /// The time over that on the fast core alone.
+    pub time_ratio: f64,
+    /// The energy over that on the fast core alone.
+    pub energy_ratio: f64,
 }
 
 /// A program's graph, and what was found out from it.
@@ -120,6 +146,16 @@ struct Document {
 struct ThresholdDocument {
     value: f64,
     by: &'static str,
+    energy: Option<EnergyDocument>,
+}
+
+#[derive(Debug, Serialize)]
+struct EnergyDocument {
+    model: String,
+    fast: String,
+    slow: String,
+    time_ratio: f64,
+    energy_ratio: f64,
 }
 
 #[derive(Debug, Serialize)]
@@ -188,14 +224,32 @@ impl Document {
             metric: words::key(shown.found.metric),
             share_of: shares.map(|one| if one.is_of_cycles() { "cycles" } else { "time" }),
             migration_ns: shown.found.migration.map(Nanos::ns),
-            threshold: shown.found.threshold.map(|threshold| ThresholdDocument {
-                value: threshold.value(),
-                by: if shown.found.is_by_hand { "hand" } else { "gap" },
-            }),
+            threshold: shown
+                .found
+                .threshold
+                .map(|threshold| ThresholdDocument::new(threshold, &shown.found.by)),
             edges: shown.found.graph.edges().map(edge).collect(),
             marks: shown.found.graph.marks().into_iter().map(mark).collect(),
             findings: shown.found.findings.iter().map(finding).collect(),
         }
+    }
+}
+
+impl ThresholdDocument {
+    fn new(threshold: Threshold, by: &By) -> Self {
+        let (by, energy) = match by {
+            By::Gap => ("gap", None),
+            By::Hand => ("hand", None),
+            By::Energy(solved) => ("energy", Some(EnergyDocument::new(solved.clone()))),
+        };
+        Self { value: threshold.value(), by, energy }
+    }
+}
+
+impl EnergyDocument {
+    fn new(solved: Solved) -> Self {
+        let Solved { model, fast, slow, time_ratio, energy_ratio } = solved;
+        Self { model, fast, slow, time_ratio, energy_ratio }
     }
 }
 

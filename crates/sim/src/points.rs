@@ -11,14 +11,12 @@
 
 use std::ops::Range;
 
+use dimmer_processor::divisors::Divisors;
 use dimmer_processor::model::{Domain, Model};
 use dimmer_processor::power::PowerCurve;
 use dimmer_processor::units::{Nanos, whole};
 
 use crate::{Moment, Picos, Ruling, SimError};
-
-/// The part by which clocks of models, which are whole MHz, may be off: 1250 / 833 is 1.5, too.
-const ROUNDED: f64 = 1e-3;
 
 /// Steps of a ramp (GHz): those of processors' P-states.
 const STEP_GHZ: f64 = 0.1;
@@ -60,8 +58,7 @@ pub(crate) struct Points {
 /// Clusters whose cores divide the clock of the fastest of them.
 #[derive(Clone, Debug)]
 struct Divided {
-    step: f64,
-    most: f64,
+    divisors: Divisors,
     /// The cluster of each core, as cores.
     clusters: Vec<Range<usize>>,
 }
@@ -69,21 +66,13 @@ struct Divided {
 impl Divided {
     /// Those of a model with N cores, if it has any.
     fn new(model: &Model, cores: usize, of_package: usize) -> Option<Self> {
-        let step = model.clock.divisor_step.as_ref()?.value;
-        let most = model.clock.divisor_most.as_ref().map_or(f64::INFINITY, |most| most.value);
+        let divisors = Divisors::new(model)?;
         let clusters = clusters(model, cores, of_package);
         let of_core = clusters.into_iter().flat_map(|cluster| {
             let cores = cluster.len();
             std::iter::repeat_n(cluster, cores)
         });
-        Some(Self { step, most, clusters: of_core.collect() })
-    }
-
-    /// What a core gets that asks for this clock (GHz) beside this fastest one.
-    fn ghz(&self, asked: f64, fastest: f64) -> f64 {
-        let divisors = fastest / asked / self.step * (1.0 - ROUNDED);
-        let divisor = (divisors.ceil() * self.step).max(1.0);
-        fastest / divisor.min(self.most)
+        Some(Self { divisors, clusters: of_core.collect() })
     }
 }
 
@@ -190,7 +179,7 @@ impl Points {
             return own(core);
         };
         let requested = divided.clusters[core].clone().map(own).filter(|ghz| ghz.is_finite());
-        divided.ghz(own(core), requested.fold(0.0, f64::max))
+        divided.divisors.ghz(own(core), requested.fold(0.0, f64::max))
     }
 
     /// The cores whose clock depends on that of a domain.

@@ -6,15 +6,22 @@ use clap::{Args, ValueEnum};
 use dimmer_policy::phases::{Metric, Threshold};
 use dimmer_processor::units::Nanos;
 
-use super::common::{DedicatedCpus, Json, Page};
+use super::common::{DedicatedCpus, Json, ModelName, Page};
 
 /// The longest time of a migration that is accepted (ns): a second.
 const LONGEST_NS: f64 = 1e9;
+
+/// The longest deadline that is accepted (ns): a million seconds.
+const LONGEST_DEADLINE_NS: f64 = 1e15;
+
+/// The most that a program may take longer (%): a hundred times as long.
+const MOST_PERCENT: f64 = 9900.0;
 
 #[derive(Args, Debug)]
 #[command(mut_arg("report", |arg| arg
     .visible_alias("page")
     .help("Writes the graph and its tables as one HTML file, which needs no network")))]
+#[command(mut_arg("model", |arg| arg.help("The processor model, a name or a file")))]
 #[command(mut_arg("cpus", |arg| arg
     .conflicts_with("migration")
     .help("The CPUs to measure a migration to, as in `2-3,8` [default: those of one core]")))]
@@ -25,6 +32,7 @@ A FILE is what `libswp` prints or `DIMMER_MARKS` names; docs/phases.md describes
 Examples:
   dimmer phases graph
   dimmer phases graph --threshold 0.01 --profile=profile   # for SWP_CFG
+  dimmer phases graph --threshold energy --model ryzen-1600x --slower 5
   dimmer phases run-1 run-2 --page graph.html --migration 1.75us
   ssh server cat graph | dimmer phases - --dot | dot -Tpdf > graph.pdf")]
 pub(crate) struct PhaseGraph {
@@ -36,8 +44,9 @@ pub(crate) struct PhaseGraph {
     #[arg(long, value_name = "METRIC", value_enum, default_value_t = By::L3Misses)]
     pub(crate) metric: By,
 
-    /// Marks with a larger value are slow; `gap` is the middle of the largest gap between values.
-    #[arg(long, value_name = "VALUE|gap", value_parser = threshold, default_value = "gap", allow_hyphen_values = true)]
+    /// Marks with a larger value are slow; `gap` is the middle of the largest gap between values,
+    /// `energy` the threshold with least energy on a processor model.
+    #[arg(long, value_name = "VALUE|gap|energy", value_parser = threshold, default_value = "gap", allow_hyphen_values = true)]
     pub(crate) threshold: Chosen,
 
     /// How long a migration there and back takes, as in `1.75us`: shorter edges are too short
@@ -65,6 +74,32 @@ pub(crate) struct PhaseGraph {
 
     #[command(flatten)]
     pub(crate) json: Json,
+
+    #[command(flatten, next_help_heading = "For --threshold energy")]
+    pub(crate) energy: Energy,
+}
+
+/// What the threshold for least energy depends on.
+#[derive(Args, Debug)]
+pub(crate) struct Energy {
+    #[command(flatten)]
+    pub(crate) model: ModelName,
+
+    /// The P-state of the slow core [default: the slowest].
+    #[arg(long, value_name = "PSTATE")]
+    pub(crate) slow: Option<String>,
+
+    /// How much longer the program may take than on the fast core alone, in percent.
+    #[arg(long, value_name = "PERCENT", value_parser = percent, allow_hyphen_values = true, default_value = "10")]
+    pub(crate) slower: f64,
+
+    /// How long the program may take instead, as in `90s`.
+    #[arg(long, value_name = "TIME", value_parser = deadline, conflicts_with = "slower")]
+    pub(crate) deadline: Option<Nanos>,
+
+    /// How long a core waits for an L3 miss, on average; a guess.
+    #[arg(long, value_name = "TIME", value_parser = migration, default_value = "80ns")]
+    pub(crate) miss: Nanos,
 }
 
 /// What describes an edge.
@@ -93,25 +128,46 @@ impl By {
 pub(crate) enum Chosen {
     Gap,
     ByHand(Threshold),
+    Energy,
 }
 
 fn threshold(text: &str) -> Result<Chosen, String> {
-    if text == "gap" {
-        return Ok(Chosen::Gap);
+    match text {
+        "gap" => Ok(Chosen::Gap),
+        "energy" => Ok(Chosen::Energy),
+        _ => Threshold::parse(text)
+            .map(Chosen::ByHand)
+            .map_err(|error| format!("{error}, `gap` or `energy`")),
     }
-    Threshold::parse(text).map(Chosen::ByHand).map_err(|error| format!("{error}, or `gap`"))
 }
 
-/// A time with its unit, above 0.
+fn percent(text: &str) -> Result<f64, String> {
+    let percent = text.parse().ok().filter(|percent| (0.0..=MOST_PERCENT).contains(percent));
+    percent.ok_or_else(|| format!("expected a number from 0 to {MOST_PERCENT}, as in `5`"))
+}
+
+/// A time with its unit, from a nanosecond to a second.
 fn migration(text: &str) -> Result<Nanos, String> {
+    time(text, LONGEST_NS).ok_or_else(|| {
+        "expected a time from 1ns to 1s, with its unit (ns, us, ms, s), as in `1.75us`".to_owned()
+    })
+}
+
+/// Likewise, to a million seconds.
+fn deadline(text: &str) -> Result<Nanos, String> {
+    time(text, LONGEST_DEADLINE_NS).ok_or_else(|| {
+        "expected a time from 1ns to 1000000s, with its unit (ns, us, ms, s), as in `90s`"
+            .to_owned()
+    })
+}
+
+fn time(text: &str, longest_ns: f64) -> Option<Nanos> {
     let units = [("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)];
     let parsed = units.into_iter().find_map(|(unit, ns)| {
         let number: f64 = text.strip_suffix(unit)?.trim_end().parse().ok()?;
-        Some(number * ns).filter(|ns| (1.0..=LONGEST_NS).contains(ns))
+        Some(number * ns).filter(|ns| (1.0..=longest_ns).contains(ns))
     });
-    parsed.map(Nanos::rounded).ok_or_else(|| {
-        "expected a time from 1ns to 1s, with its unit (ns, us, ms, s), as in `1.75us`".to_owned()
-    })
+    parsed.map(Nanos::rounded)
 }
 
 #[cfg(test)]
@@ -129,11 +185,12 @@ mod tests {
     }
 
     #[test]
-    fn a_threshold_is_a_number_or_the_largest_gap() {
+    fn a_threshold_is_a_number_or_found() {
         assert_eq!(threshold("gap"), Ok(Chosen::Gap));
+        assert_eq!(threshold("energy"), Ok(Chosen::Energy));
         assert_eq!(threshold("-1"), Ok(Chosen::ByHand(Threshold::new(-1.0).unwrap())));
         for text in ["", "gaps", "NaN", "0,01"] {
-            assert!(threshold(text).unwrap_err().ends_with("such as 0.01, or `gap`"), "{text}");
+            assert!(threshold(text).unwrap_err().ends_with("`gap` or `energy`"), "{text}");
         }
     }
 }

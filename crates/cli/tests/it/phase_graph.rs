@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use rustix::fs::{CWD, Mode, mkfifoat};
+use serde_json::Value;
 
 use crate::{command, dimmer, stderr, stdout};
 
@@ -48,7 +49,10 @@ fn standard_input_and_files_are_one_graph() {
     let output = child.wait_with_output().unwrap();
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(document["edges"][0]["calls"], 2 * 62_742);
-    assert_eq!(document["threshold"], serde_json::json!({ "value": 0.01, "by": "hand" }));
+    assert_eq!(
+        document["threshold"],
+        serde_json::json!({ "value": 0.01, "by": "hand", "energy": null })
+    );
     // Means stay what they are if all is there twice.
     assert_eq!(fs::read_to_string(directory.path().join("profile")).unwrap(), LISTING);
 }
@@ -100,10 +104,51 @@ fn input_that_is_no_graph_is_refused_with_file_and_line() {
 }
 
 #[test]
+fn the_threshold_for_least_energy_is_that_of_a_model() {
+    let directory = directory();
+    let found = |more: &[&str]| {
+        let arguments = ["phases", "graph", "--json", "--threshold=energy", "--model=ryzen-1600x"];
+        let output = dimmer(directory.path(), &[&arguments, more].concat());
+        let document: Value = serde_json::from_str(&stdout(&output)).unwrap();
+        document["threshold"].clone()
+    };
+    let threshold = found(&["--migration=1us"]);
+    assert_eq!((&threshold["by"], &threshold["energy"]["slow"]), (&"energy".into(), &"P2".into()));
+    let ratio = |threshold: &Value, key| threshold["energy"][key].as_f64().unwrap();
+    assert!(ratio(&threshold, "energy_ratio") < 1.0 && ratio(&threshold, "time_ratio") > 1.0);
+    // With no time to lose, nothing is slow.
+    let threshold = found(&["--migration=1us", "--slower=0"]);
+    assert_eq!(ratio(&threshold, "energy_ratio"), 1.0);
+    // Migrations take more than the slow core saves.
+    let threshold = found(&["--migration=1s"]);
+    assert_eq!(ratio(&threshold, "energy_ratio"), 1.0);
+}
+
+#[test]
+fn an_energy_that_cannot_be_solved_for_is_refused_with_what_is_missing() {
+    let directory = directory();
+    for (options, says) in [
+        (&[][..], "needs the processor: `--model MODEL`"),
+        (&["--model=fx-8120"], "does not say `supply`"),
+        (&["--model=ryzen-1600x", "--slow=P9"], "it has: P0, P1, P2"),
+        (&["--model=ryzen-1600x", "--slow=P0"], "no slower P-state of this name"),
+        (&["--model=ryzen-1600x", "--deadline=1ms"], "more than allowed"),
+        (&["--model=ryzen-1600x", "--deadline=1"], "as in `90s`"),
+        (&["--model=ryzen-1600x", "--slower=-1"], "expected a number from 0 to 9900"),
+    ] {
+        let energy = ["phases", "graph", "--threshold=energy", "--migration=1us"];
+        refused(directory.path(), &[&energy, options].concat(), says);
+    }
+    let timed = ["phases", "timed", "--threshold=energy", "--model=ryzen-1600x", "--migration=1us"];
+    fs::write(directory.path().join("timed"), "a -> b\n  calls = 2\n  time = 10 ns\n").unwrap();
+    refused(directory.path(), &timed, "needs L3 misses, and the graph has none");
+}
+
+#[test]
 fn wrong_options_are_refused_with_what_is_accepted() {
     let directory = directory();
     for (option, says) in [
-        ("--threshold=big", "accepted are finite numbers, such as 0.01, or `gap`"),
+        ("--threshold=big", "accepted are finite numbers, such as 0.01, `gap` or `energy`"),
         ("--migration=5", "with its unit (ns, us, ms, s)"),
         ("--metric=l1", "[possible values: l3-misses, l2, cpi]"),
     ] {

@@ -1,46 +1,13 @@
 //! The threshold that takes least energy and is fast enough: energy scaling, the future work of
 //! paper 004 (§2.1, §6.1).
 
-use dimmer_processor::units::{MilliWatts, Nanos};
+use dimmer_processor::units::Nanos;
 
 use super::threshold::{Threshold, sorted};
-use super::{Core, Counts, Graph, Mark, Profile};
+use super::{Core, Counts, Graph, Machine, Mark, Profile};
 
 /// A threshold below all values, as none is negative.
 const BELOW_ALL: f64 = -1.0;
-
-/// A kind of core.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Kind {
-    /// How long CPU-bound code takes, over its time on the fast core. Finite, above 0.
-    pub cpu_factor: f64,
-    /// How long memory-bound code takes, over its time on the fast core. Finite, above 0.
-    pub memory_factor: f64,
-    /// The power of all that counts while the program runs there, including that of the core that
-    /// waits meanwhile.
-    pub power: MilliWatts,
-}
-
-/// Two kinds of cores, and moving between them.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Machine {
-    /// The fast core. Where the graph was measured there, its factors are 1.
-    pub fast: Kind,
-    /// The slow core.
-    pub slow: Kind,
-    /// The time of one migration, in which the program does not run. It takes the power of the fast
-    /// core.
-    pub migration: Nanos,
-}
-
-impl Machine {
-    fn kind(&self, core: Core) -> &Kind {
-        match core {
-            Core::Fast => &self.fast,
-            Core::Slow => &self.slow,
-        }
-    }
-}
 
 /// How slow the program may be.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -62,6 +29,10 @@ pub struct Solution {
     pub energy_pj: f64,
     /// The number of migrations.
     pub migrations: f64,
+    /// The time over that on the fast core alone.
+    pub time_ratio: f64,
+    /// The energy over that on the fast core alone.
+    pub energy_ratio: f64,
 }
 
 /// Why there is no threshold.
@@ -122,10 +93,16 @@ pub fn solve(
         Limit::Slowdown(times) => times * solutions.first().map_or(0.0, |fast| fast.time_ns),
     };
     let least_ns = solutions.iter().map(|solution| solution.time_ns).fold(f64::MAX, f64::min);
+    let fast = solutions.first().copied();
     // The first one of equal minima, which has the highest threshold.
     let allowed = solutions.into_iter().filter(|solution| solution.time_ns <= most_ns);
     let best = allowed.min_by(|a, b| a.energy_pj.total_cmp(&b.energy_pj));
-    best.ok_or(Unsolved::TooSlow { least_ns })
+    let mut best = best.ok_or(Unsolved::TooSlow { least_ns })?;
+    if let Some(fast) = fast {
+        best.time_ratio = best.time_ns / fast.time_ns;
+        best.energy_ratio = best.energy_pj / fast.energy_pj;
+    }
+    Ok(best)
 }
 
 /// An edge, as far as it matters here.
@@ -165,31 +142,41 @@ fn cost(edges: &[Edge], threshold: Threshold, machine: &Machine) -> Solution {
     let (mut time_ns, mut energy_pj, mut migrations) = (0.0, 0.0, 0.0);
     for edge in edges {
         let kind = machine.kind(core(edge.start));
-        let ns = edge.cpu_ns * kind.cpu_factor + edge.memory_ns * kind.memory_factor;
-        time_ns += ns;
-        energy_pj += ns * kind.power.mw() as f64;
+        let cpu_ns = edge.cpu_ns * kind.cpu_factor;
+        let memory_ns = edge.memory_ns * kind.memory_factor;
+        time_ns += cpu_ns + memory_ns;
+        energy_pj += cpu_ns * kind.cpu_power.mw() as f64;
+        energy_pj += memory_ns * kind.memory_power.mw() as f64;
         if core(edge.start) != core(edge.end) {
             migrations += edge.calls;
         }
     }
     let moving_ns = migrations * machine.migration.as_f64();
     time_ns += moving_ns;
-    energy_pj += moving_ns * machine.fast.power.mw() as f64;
-    Solution { threshold, time_ns, energy_pj, migrations }
+    energy_pj += moving_ns * machine.fast.cpu_power.mw() as f64;
+    let (time_ratio, energy_ratio) = (1.0, 1.0);
+    Solution { threshold, time_ns, energy_pj, migrations, time_ratio, energy_ratio }
 }
 
 #[cfg(test)]
 mod tests {
+    use dimmer_processor::units::MilliWatts;
+
     use super::*;
-    use crate::phases::Metric;
     use crate::phases::any::Any;
+    use crate::phases::{Kind, Metric};
 
     /// A slow core at 40 % of the clock.
     const MACHINE: Machine = Machine {
-        fast: Kind { cpu_factor: 1.0, memory_factor: 1.0, power: MilliWatts::from_mw(5600) },
-        slow: Kind { cpu_factor: 2.5, memory_factor: 1.05, power: MilliWatts::from_mw(1900) },
+        fast: kind(1.0, 1.0, [5600, 3100]),
+        slow: kind(2.5, 1.05, [1900, 1500]),
         migration: Nanos::from_ns(1750),
     };
+
+    const fn kind(cpu_factor: f64, memory_factor: f64, [cpu, memory]: [u64; 2]) -> Kind {
+        let [cpu_power, memory_power] = [MilliWatts::from_mw(cpu), MilliWatts::from_mw(memory)];
+        Kind { cpu_factor, memory_factor, cpu_power, memory_power }
+    }
 
     fn share(_: &Mark, _: &Mark, counts: &Counts) -> f64 {
         Metric::L3MissRate.of(counts).unwrap_or(0.0) * 10.0
@@ -204,11 +191,13 @@ mod tests {
             let ns = counts.spent.time.unwrap().as_f64();
             let memory = share(start, end, counts).clamp(0.0, 1.0);
             let kind = if is_slow(start) { machine.slow } else { machine.fast };
-            let ns = ns * (1.0 - memory) * kind.cpu_factor + ns * memory * kind.memory_factor;
+            let cpu = ns * (1.0 - memory) * kind.cpu_factor;
+            let stalled = ns * memory * kind.memory_factor;
             let moves = if is_slow(start) == is_slow(end) { 0.0 } else { counts.calls as f64 };
             let moving = moves * machine.migration.as_f64();
-            time += ns + moving;
-            energy += ns * kind.power.mw() as f64 + moving * machine.fast.power.mw() as f64;
+            time += cpu + stalled + moving;
+            energy += cpu * kind.cpu_power.mw() as f64 + stalled * kind.memory_power.mw() as f64;
+            energy += moving * machine.fast.cpu_power.mw() as f64;
         }
         (time, energy)
     }
@@ -245,6 +234,9 @@ mod tests {
             let least = slow.fold(f64::INFINITY, f64::min);
             let (time, energy) = by_hand(&graph, &profile, least, &machine);
             assert!(near(solution.time_ns, time) && near(solution.energy_pj, energy));
+            let (_, fast_energy) = by_hand(&graph, &profile, f64::INFINITY, &machine);
+            assert!(near(solution.time_ratio, time / fast));
+            assert!(near(solution.energy_ratio, energy / fast_energy));
             solved[usize::from(least.is_finite())] += 1;
         }
         assert!(solved.iter().all(|number| *number > 100), "{solved:?}");

@@ -16,8 +16,8 @@ fn shown(text: &str, migration: Option<Nanos>) -> PhaseGraph {
     let threshold = Threshold::largest_gap(&profile);
     let shortest = migration.unwrap_or(Nanos::ZERO);
     let findings = Assessment { metric, threshold, shortest }.of(&graph, &profile);
-    let is_by_hand = false;
-    PhaseGraph::new(Found { graph, metric, profile, threshold, is_by_hand, migration, findings })
+    let by = By::Gap;
+    PhaseGraph::new(Found { graph, metric, profile, threshold, by, migration, findings })
 }
 
 fn machine() -> MachineDescription {

@@ -2,7 +2,7 @@
 
 use dimmer_policy::phases::{Core, Counts, Finding, Metric};
 
-use super::PhaseGraph;
+use super::{By, PhaseGraph, Solved};
 use crate::number::{SPACE, counted, grouped, length, percent, time};
 
 /// The name of a metric as an option and a key have it.
@@ -101,12 +101,28 @@ pub(super) fn threshold(shown: &PhaseGraph) -> String {
         };
     };
     let marks = |core| counted(shown.marks_for(core), "mark");
+    let (by, effect) = match &shown.found.by {
+        By::Gap => ("in the largest gap", String::new()),
+        By::Hand => ("by hand", String::new()),
+        By::Energy(solved) => ("for least energy", energy(solved)),
+    };
     format!(
-        "The threshold {}, {}: {} slow, {} fast.",
+        "The threshold {}, {by}: {} slow, {} fast.{effect}",
         rate(threshold.value()),
-        if shown.found.is_by_hand { "by hand" } else { "in the largest gap" },
         marks(Core::Slow),
         marks(Core::Fast),
+    )
+}
+
+/// What the threshold of least energy is expected to bring.
+fn energy(solved: &Solved) -> String {
+    let Solved { model, fast, slow, time_ratio, energy_ratio } = solved;
+    let percent = |ratio: &f64| format!("{:+.1} %", 100.0 * (ratio - 1.0));
+    format!(
+        " By the model of {model}, with a core in {fast} and one in {slow}, the program takes {} \
+         energy and {} time against the fast core alone.",
+        percent(energy_ratio),
+        percent(time_ratio)
     )
 }
 

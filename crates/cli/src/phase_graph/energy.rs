@@ -1,0 +1,93 @@
+//! The threshold for least energy, by a processor model.
+
+use dimmer_policy::phases::{Counts, Graph, Limit, Machine, Mark, Profile, Solution, solve};
+use dimmer_processor::model::{Model, PState};
+use dimmer_processor::units::Nanos;
+use dimmer_report::phase_graph::Solved;
+
+use crate::{args, bad_input, model};
+
+/// Solves for the threshold, on a core in the model's fastest P-state and one in a slow one.
+/// `round_trip`: a migration there and back.
+pub(super) fn solved(
+    arguments: &args::PhaseGraph,
+    graph: &Graph,
+    profile: &Profile,
+    round_trip: Option<Nanos>,
+) -> anyhow::Result<(Solution, Solved)> {
+    let energy = &arguments.energy;
+    let Some(name) = energy.model.name() else {
+        return Err(bad_input(
+            "`--threshold energy` needs the processor: `--model MODEL` (`dimmer sim model list` \
+             lists those there are)",
+        ));
+    };
+    let Some(round_trip) = round_trip else {
+        return Err(bad_input(
+            "`--threshold energy` needs the time of a migration: `--migration TIME`",
+        ));
+    };
+    let model = model::read(name)?;
+    let (fast, slow) = states(&model, energy.slow.as_deref())?;
+    let one_way = Nanos::from_ns(round_trip.ns() / 2);
+    let machine = Machine::of(&model, fast, slow, one_way).map_err(bad_input)?;
+    let graph = with_times(graph, fast.mhz.value as f64 / 1000.0);
+    if graph.edges().all(|(_, _, counts)| counts.spent.l3_misses.is_none()) {
+        return Err(bad_input(
+            "`--threshold energy` needs L3 misses, and the graph has none: they say which part of \
+             an edge's time memory takes",
+        ));
+    }
+    let miss_ns = energy.miss.as_f64();
+    let share = |_: &Mark, _: &Mark, counts: &Counts| {
+        let misses = counts.spent.l3_misses.unwrap_or(0) as f64;
+        misses * miss_ns / counts.spent.time.map_or(f64::NAN, Nanos::as_f64)
+    };
+    let limit = match energy.deadline {
+        Some(deadline) => Limit::Deadline(deadline),
+        None => Limit::Slowdown(1.0 + energy.slower / 100.0),
+    };
+    let solution = solve(&graph, profile, share, &machine, limit).map_err(bad_input)?;
+    let Solution { time_ratio, energy_ratio, .. } = solution;
+    let [fast, slow] = [fast, slow].map(|state| state.name.clone());
+    Ok((solution, Solved { model: model.identity.name, fast, slow, time_ratio, energy_ratio }))
+}
+
+/// The fastest P-state, and the slow one of this name, or the slowest.
+fn states<'a>(model: &'a Model, slow: Option<&str>) -> anyhow::Result<(&'a PState, &'a PState)> {
+    let mhz = |state: &&PState| state.mhz.value;
+    let states = &model.pstates;
+    let found = match slow {
+        Some(name) => states.iter().find(|state| state.name == name),
+        None => states.iter().min_by_key(mhz),
+    };
+    let fastest = states.iter().max_by_key(mhz);
+    let differs = |(fast, slow): &(&PState, &PState)| mhz(fast) > mhz(slow);
+    fastest.zip(found).filter(differs).ok_or_else(|| {
+        let names: Vec<&str> = states.iter().map(|state| state.name.as_str()).collect();
+        bad_input(match slow {
+            Some(name) => format!(
+                "--slow {name}: {} has no slower P-state of this name than its fastest; it has: {}",
+                model.identity.name,
+                names.join(", ")
+            ),
+            None => format!(
+                "the model of {} has no two P-states of different clocks, expected [[pstate]] \
+                 entries",
+                model.identity.name
+            ),
+        })
+    })
+}
+
+/// The graph with times of edges that have cycles alone, which were counted at this clock.
+fn with_times(graph: &Graph, ghz: f64) -> Graph {
+    let mut timed = Graph::default();
+    for (start, end, counts) in graph.edges() {
+        let mut counts = *counts;
+        let by_cycles = || counts.spent.cycles.map(|cycles| Nanos::rounded(cycles as f64 / ghz));
+        counts.spent.time = counts.spent.time.or_else(by_cycles);
+        timed.add(start, end, &counts);
+    }
+    timed
+}
