@@ -178,16 +178,21 @@ if start --wide 0 --stay-us 50000 --record /tmp/decisions; then
 
     # With a thread for each processor, all with short phases: the one that runs on the wide
     # processor gives way to the others and stays, and these go back where they were.
+    # A busy host lets them meet seldom: they run again until that has happened.
     stayed=$(scheduler_count stayed) went_home=$(scheduler_count went_home)
-    others=
-    for _ in $(seq "$last"); do
-        command wide spin 2000 0 >/dev/null &
-        others="$others $!"
+    for _ in $(seq 15); do
+        others=
+        for _ in $(seq "$last"); do
+            command wide spin 2000 0 >/dev/null &
+            others="$others $!"
+        done
+        command wide spin 2000 0 >/dev/null
+        wait $others
+        near=$(($(scheduler_count stayed) - stayed)) home=$(($(scheduler_count went_home) - went_home))
+        [ "$near" -eq 0 ] || [ "$home" -eq 0 ] || break
     done
-    command wide spin 2000 0 >/dev/null
-    wait $others
-    at_least "threads that gave way and stayed near their data" "$(($(scheduler_count stayed) - stayed))" 1
-    at_least "threads that went on where they had been before their phase" "$(($(scheduler_count went_home) - went_home))" 1
+    at_least "threads that gave way and stayed near their data" "$near" 1
+    at_least "threads that went on where they had been before their phase" "$home" 1
 
     # What user space says.
     before=$(scheduler_count inherited)
