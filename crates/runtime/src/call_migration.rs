@@ -6,13 +6,13 @@ use std::cell::Cell;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-use dimmer_host::affinity;
+use dimmer_host::affinity::{self, AffinityError};
 use dimmer_host::root::Root;
 use dimmer_processor::units::CpuId;
 use dimmer_protocol::ticks;
 
 use crate::arch::of_thread;
-use crate::cores::Cores;
+use crate::cores::{Cores, wake_up};
 use crate::end::{AT_END, COMES_HOME};
 use crate::migrate::Migration;
 use crate::phase::{FIRST, Phase};
@@ -127,18 +127,32 @@ fn start_cores(settings: &Settings) -> Result<Option<Cores>, NotYet> {
 #[derive(Debug)]
 struct NotYet;
 
+/// How often cores are prepared at most. Once is enough, unless the thread is kept off them within
+/// the microseconds that it takes.
+const TRIES: u32 = 10;
+
 /// Prepares the cores, and starts the first `used` of them.
 fn prepare_cores(
     cores: &[CpuId],
     used: usize,
     entrance: Option<&str>,
 ) -> Result<Cores, StartError> {
+    let spin = wake_up();
     let allowed = affinity::allowed().unwrap_or_default();
     // This process may have inherited its affinity from a parent that keeps off the dedicated
     // cores.
     let widened: Vec<CpuId> = allowed.iter().chain(cores).copied().collect();
-    let _ = affinity::allow(&widened);
-    let spare = Cores::spare(&Root::live(), cores, entrance);
+    let mut tries = 1;
+    let spare = loop {
+        let _ = affinity::allow(&widened);
+        match Cores::spare(&Root::live(), cores, entrance, spin) {
+            // `dimmer run` may have kept the thread off them at this moment.
+            Err(StartError::Affinity(AffinityError::NotAllowed { .. })) if tries < TRIES => {
+                tries += 1;
+            }
+            done => break done,
+        }
+    };
     let started = spare.and_then(|cores| cores.use_cores(used).map(|()| cores));
     let _ = affinity::allow(&allowed);
     started

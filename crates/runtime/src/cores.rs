@@ -68,22 +68,15 @@ impl Cores {
     /// # Errors
     /// [`StartError`].
     pub fn start_spinning(root: &Root, cpus: &[CpuId], spin: Duration) -> Result<Self, StartError> {
-        let cores = Self::prepare(root, cpus, None, spin)?;
+        let cores = Self::spare(root, cpus, None, spin)?;
         cores.use_cores(cpus.len())?;
         Ok(cores)
     }
 
     /// Cores of which none is in use yet; see [`Self::use_cores`]. If they belong to a cpuset,
-    /// `entrance` is that of [`dimmer_host::cpusets::Dedicated`].
+    /// `entrance` is that of [`dimmer_host::cpusets::Dedicated`]. `spin`: as for
+    /// [`Self::start_spinning`].
     pub(crate) fn spare(
-        root: &Root,
-        cpus: &[CpuId],
-        entrance: Option<&str>,
-    ) -> Result<Self, StartError> {
-        Self::prepare(root, cpus, entrance, wake_up())
-    }
-
-    fn prepare(
         root: &Root,
         cpus: &[CpuId],
         entrance: Option<&str>,
@@ -459,7 +452,7 @@ impl<T> Drop for Pending<'_, T> {
 
 /// Time to wake a sleeping thread and to be woken by it: the median of several tries, measured
 /// once.
-fn wake_up() -> Duration {
+pub(crate) fn wake_up() -> Duration {
     static MEASURED: OnceLock<Duration> = OnceLock::new();
     /// An upper limit: a longer time is not that of waking alone.
     const LONGEST: Duration = Duration::from_millis(1);

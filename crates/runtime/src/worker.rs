@@ -91,11 +91,14 @@ impl Worker {
     }
 }
 
-/// Pins the calling thread to a CPU.
+/// Pins the calling thread to a CPU, which the affinity that it has inherited need not have:
+/// `dimmer run` may keep the thread that has started it off that CPU at any time.
 fn stand(root: &Root, cpu: CpuId, entrance: Option<&str>) -> Result<Pinned, StartError> {
     if let Some(entrance) = entrance {
         cpusets::enter(root, entrance)?;
     }
+    // If this fails, the next step says why.
+    let _ = affinity::allow(&[cpu]);
     Ok(affinity::pin(root, cpu)?)
 }
 
