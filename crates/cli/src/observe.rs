@@ -49,13 +49,13 @@ pub(crate) fn run(
     let model = crate::model::choose(arguments.model.name(), &machine)?;
     let classes = classes(arguments, model.as_ref().map(|(model, _)| model), &machine);
     let named = arguments.named();
-    let wanted: Vec<Wanted> = named.iter().map(|text| Wanted::parse(text)).collect();
+    let wanted: Vec<Wanted> = arguments.function.iter().map(|text| Wanted::parse(text)).collect();
     let requests: Vec<Wanted> = arguments.request.iter().map(|text| Wanted::parse(text)).collect();
     let options = Options {
         command: &arguments.command,
         classes: &classes,
         functions: &wanted,
-        marks: &arguments.marks,
+        marks: marks::of(arguments)?,
         after: arguments.duration.duration,
         is_traced: arguments.scenario.is_some(),
         requests: &requests,
@@ -81,7 +81,10 @@ pub(crate) fn run(
     let known = known::known(
         &seen.observed,
         &classes,
-        &wanted,
+        |file, function| match options.marks {
+            Some(_) => known::is_hooked(&seen.observed, file, function),
+            None => known::is_wanted(&wanted, file, function),
+        },
         seen.plans.as_deref(),
         model.as_ref().map(|(model, _)| model),
     );
@@ -95,6 +98,7 @@ pub(crate) fn run(
     let run = Run {
         command: &seen.command,
         is_counted: via == Via::Uprobes,
+        is_cost_known: seen.choice.is_none(),
         hand_off,
         is_governable: !cpufreq::policies(root).is_empty(),
         status: seen.status,

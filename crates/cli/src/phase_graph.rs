@@ -12,7 +12,7 @@ use dimmer_host::root::Root;
 use dimmer_launch::trips;
 use dimmer_policy::phases::{self, Assessment, Graph, Profile, Threshold};
 use dimmer_processor::units::Nanos;
-use dimmer_report::phase_graph::{By, Found, PhaseGraph};
+use dimmer_report::phase_graph::{By, Found, PhaseGraph, meaning};
 
 use crate::args::{self, Chosen};
 use crate::output::{self, Output};
@@ -124,6 +124,13 @@ impl Outputs {
         let Self { profile, dot, svg, json, page } = self;
         let has_text =
             ![&profile, &dot, &svg, &json, &page].into_iter().flatten().any(Output::is_standard);
+        if profile.is_some() && found.profile.values().next().is_none() {
+            eprintln!(
+                "dimmer: the profile is empty: the graph has no counts that give {}; a profile may \
+                 also be written by hand (docs/phases.md)",
+                meaning(found.metric)
+            );
+        }
         profile.map_or(Ok(()), |to| to.write(&found.profile.to_text()))?;
         dot.map_or(Ok(()), |to| to.write(&phases::dot(&found.graph, found.metric)))?;
         let graph = PhaseGraph::new(found);

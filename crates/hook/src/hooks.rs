@@ -317,10 +317,10 @@ impl Hooks {
         let sites =
             slots::with_all(|slots| self.ledger.add_sites(object, &addresses, are_moved, slots))?;
         let mut patches = Vec::with_capacity(entries.len());
-        let records: &mut [Site] =
+        let records: &'static mut [Site] =
             entries.iter().map(|_| Site::default()).collect::<Vec<_>>().leak();
         let thread = thread_block::thread_offset();
-        for (((entry, head), record), site) in entries.iter().zip(records).zip(sites) {
+        for (((entry, head), record), site) in entries.iter().zip(&mut *records).zip(sites) {
             let function = base + entry.address;
             record.number = site;
             record.mark = entry.mark.unwrap_or_default();
@@ -356,6 +356,9 @@ impl Hooks {
             used += stub.code.len().next_multiple_of(LINE);
             rare_used += RARE_BYTES;
             patches.push((function, stub));
+        }
+        if self.pass_marks {
+            marks::add(records);
         }
         if !is_written {
             let source =

@@ -39,7 +39,9 @@ pub use ledger::{
     Head, Ledger, LedgerError, Look, Names, NoRoom, Object, Orders, OwnLedger, PhaseCounts,
     SiteEntry, Thread, TimedCall,
 };
-pub use marks::{GRAPH_FILE, MARKS, NAMES_FILE, OWN_MARK, PHASES, PROFILE_FILE};
+pub use marks::{
+    GRAPH_FILE, INTERVAL, MARKS, NAMES_FILE, OWN_MARK, PHASES, PROFILE_FILE, switch_off,
+};
 pub use mover::{Mover, SIGNALS_ARE_RIGHT, cut_migration_short};
 pub use objects::{Loaded, Objects};
 pub use overhead::Overhead;

@@ -1,5 +1,7 @@
 //! What a stub passes on about a hooked function.
 
+use std::sync::atomic::AtomicU32;
+
 use dimmer_scan::{Leaf, Width};
 
 use crate::arch::registers::Form;
@@ -13,6 +15,8 @@ pub(crate) struct Site {
     pub(crate) number: u32,
     /// The number of the mark, if the entry is one.
     pub(crate) mark: u32,
+    /// Not 0 if calls pass the mark no more.
+    pub(crate) is_off: AtomicU32,
     /// Address where a counted call goes on: at the mark, if the entry is one, otherwise at the
     /// displaced instructions.
     pub(crate) body: u64,

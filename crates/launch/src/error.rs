@@ -96,6 +96,14 @@ pub enum LaunchError {
         /// The names that are most similar, the best first.
         nearest: Vec<String>,
     },
+    /// Several functions have that short name.
+    #[error("`{name}` is the name of {} functions: expected one of {}", functions.len(), functions.join(", "))]
+    Ambiguous {
+        /// The name.
+        name: String,
+        /// The symbols of the functions, and their whole names.
+        functions: Vec<String>,
+    },
     /// A function cannot be hooked.
     #[error("cannot hook {what}: {why}")]
     CannotHook {
@@ -107,6 +115,17 @@ pub enum LaunchError {
     /// A function's name is no name of a mark.
     #[error("{0}")]
     NoMark(String),
+    /// No function can be chosen as a mark.
+    #[error(
+        "no function of {} or the libraries that it needs can be chosen: they have no name, cannot \
+         be hooked, or are in a file with an allocator of its own; --marks NAME,... names functions, \
+         as LIBRARY:0xADDRESS without a symbol",
+        program.display()
+    )]
+    NoCandidate {
+        /// The program.
+        program: PathBuf,
+    },
     /// No file has that name.
     #[error(
         "`{library}` is neither a file nor loaded from the start; loaded are {}",
@@ -322,8 +341,10 @@ impl LaunchError {
             Self::NoCommand
             | Self::NoPreload(_)
             | Self::NoFunction { .. }
+            | Self::Ambiguous { .. }
             | Self::CannotHook { .. }
             | Self::NoMark(_)
+            | Self::NoCandidate { .. }
             | Self::NoFile { .. }
             | Self::NoEntry { .. }
             | Self::NeedlessModel

@@ -1,6 +1,7 @@
 //! Functions that the user names: in the files that a program loads from the start, or by address
 //! in a library.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -24,6 +25,12 @@ fn is_named(symbol: Option<&str>, start: u64, name: &str) -> bool {
         Some(known) => known == name || dimmer_scan::title(symbol, start) == name,
         None => address(name) == Some(start),
     }
+}
+
+/// Whether the user may mean a function with this symbol by its short name, if no function has the
+/// name itself.
+fn is_named_short(symbol: Option<&str>, name: &str) -> bool {
+    symbol.is_some_and(|symbol| dimmer_scan::short(symbol) == name)
 }
 
 /// Parses a hexadecimal number after `0x`.
@@ -73,7 +80,10 @@ impl Wanted {
     #[must_use]
     pub fn is(&self, file: &Path, symbol: Option<&str>, entries: &[u64]) -> bool {
         match self {
-            Self::Name(name) => entries.first().is_some_and(|start| is_named(symbol, *start, name)),
+            Self::Name(name) => {
+                entries.first().is_some_and(|start| is_named(symbol, *start, name))
+                    || is_named_short(symbol, name)
+            }
             Self::Place { library, address } => {
                 let real = file.canonicalize().unwrap_or_else(|_| file.to_path_buf());
                 let is_name =
@@ -105,6 +115,8 @@ pub(crate) struct Plans {
     /// Where the hooks read the plans.
     pub(crate) directory: Place,
     pub(crate) functions: Vec<Planned>,
+    /// The names of the marks among them, by their numbers.
+    pub(crate) marks: Vec<String>,
 }
 
 /// A function to hook.
@@ -178,6 +190,81 @@ pub(crate) fn find_each(
     Ok((functions, hookable(files)))
 }
 
+/// Functions of which some are to be chosen.
+pub(crate) struct Candidates {
+    /// Their names, by number.
+    pub(crate) names: Vec<String>,
+    pub(crate) functions: Vec<Planned>,
+    /// The files in which nothing else is to be hooked.
+    pub(crate) files: Vec<PathBuf>,
+}
+
+/// The functions of a program and its libraries that have a name and can be hooked, by the names
+/// that [`Wanted::parse`] takes, except in files with an allocator for the program, as a thread's
+/// first mark allocates. If there are more than `most` names, those of the program's own
+/// file come first, then those of each library in the order of loading, and in a file the longest
+/// functions. (A guess: short functions are more often those that all others call.)
+///
+/// `planned` gets the number of the name, and a function that it is.
+pub(crate) fn candidates(
+    program: &Program,
+    most: usize,
+    planned: impl Fn(usize, Found<'_>) -> Result<Planned, LaunchError>,
+) -> Result<Candidates, LaunchError> {
+    let files = scans(program, &[]);
+    let names = Short::of(&files);
+    let (mut numbers, mut functions) = (BTreeMap::new(), Vec::new());
+    let may_have_marks = |(file, scan): &&(PathBuf, Scan)| !is_own(scan) && !allocates(file);
+    for (file, scan) in files.iter().filter(may_have_marks) {
+        let mut known: Vec<&Function> = scan.functions.iter().collect();
+        known.sort_by_key(|one| Reverse(one.addresses.end.saturating_sub(one.addresses.start)));
+        for function in known.into_iter().filter(|one| planned_entries(one).next().is_some()) {
+            let name = function.name.as_deref().and_then(|symbol| names.best(symbol));
+            let next = numbers.len();
+            if let Some(name) = name.filter(|name| next < most || numbers.contains_key(name)) {
+                let number = *numbers.entry(name).or_insert(next);
+                functions.push(planned(number, (file, function))?);
+            }
+        }
+    }
+    let mut names: Vec<(usize, String)> =
+        numbers.into_iter().map(|(name, number)| (number, name)).collect();
+    names.sort_unstable();
+    let names = names.into_iter().map(|(_, name)| name).collect();
+    Ok(Candidates { names, functions, files: hookable(files) })
+}
+
+/// Whether the program may allocate by functions of this file. Also if it cannot be read.
+fn allocates(file: &Path) -> bool {
+    const ALLOCATING: [&str; 3] = ["malloc", "calloc", "realloc"];
+    let bytes = dimmer_host::program::read(file);
+    bytes.ok().is_none_or(|bytes| dimmer_scan::defines_any(&bytes, &ALLOCATING).unwrap_or(true))
+}
+
+/// The short names of all functions, each with the whole names of those that have it.
+struct Short(BTreeMap<String, BTreeSet<String>>);
+
+impl Short {
+    fn of(files: &[(PathBuf, Scan)]) -> Self {
+        let mut names: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        let functions = files.iter().flat_map(|(_, scan)| &scan.functions);
+        for symbol in functions.filter_map(|one| one.name.as_deref()) {
+            let whole = dimmer_scan::plain(symbol);
+            names.entry(dimmer_scan::short(symbol)).or_default().insert(whole);
+        }
+        Self(names)
+    }
+
+    /// The name of the function with this symbol for users: the short one, if it means no other
+    /// function, else the symbol. `None` if a list on a command line cannot hold it.
+    fn best(&self, symbol: &str) -> Option<String> {
+        let short = dimmer_scan::short(symbol);
+        let is_one = self.0.get(&short).is_none_or(|whole| whole.len() == 1);
+        let names = [Some(short).filter(|_| is_one), Some(symbol.to_owned())];
+        names.into_iter().flatten().find(|name| !name.contains([',', '\'', '"', '\\']))
+    }
+}
+
 /// The files that the program loads from its start, and those that are named, with their functions.
 fn scans(program: &Program, wanted: &[Wanted]) -> Vec<(PathBuf, Scan)> {
     let mut files: Vec<(PathBuf, Scan)> = Vec::new();
@@ -216,7 +303,7 @@ impl Plans {
             let entries = of_it.flat_map(|planned| planned.entries.iter().copied()).collect();
             dimmer_hook::keep_plan(file, entries, directory.path()).map_err(LaunchError::Plan)?;
         }
-        Ok(Self { directory, functions })
+        Ok(Self { directory, functions, marks: Vec::new() })
     }
 }
 
@@ -227,33 +314,60 @@ fn is_own(scan: &Scan) -> bool {
     is_own_ground(scan.soname.as_deref().unwrap_or_default())
 }
 
-/// The functions with this name, if any can be hooked.
+/// The functions with this name, if any can be hooked: otherwise those with this short name, if it
+/// is that of one function.
 fn by_name<'a>(
     name: &str,
     files: &'a [(PathBuf, Scan)],
     program: &Program,
 ) -> Result<Vec<Found<'a>>, LaunchError> {
-    let (mut found, mut problem): (Vec<Found<'a>>, _) = (Vec::new(), None);
+    let known = || files.iter().flat_map(|(_, scan)| &scan.functions);
     let is_it =
-        |function: &&Function| is_named(function.name.as_deref(), function.addresses.start, name);
+        |function: &Function| is_named(function.name.as_deref(), function.addresses.start, name);
+    if known().any(is_it) {
+        return hookable_of(name, files, is_it);
+    }
+    let is_it = |function: &Function| is_named_short(function.name.as_deref(), name);
+    let symbols: BTreeSet<&str> =
+        known().filter(|one| is_it(one)).filter_map(|one| one.name.as_deref()).collect();
+    let meant: BTreeSet<String> = symbols.iter().map(|one| dimmer_scan::plain(one)).collect();
+    match meant.len() {
+        0 => {
+            let nearest = nearest(name, known().filter(|one| one.name.is_some()).map(title));
+            let (name, program) = (name.to_owned(), program.file.clone());
+            Err(LaunchError::NoFunction { name, program, nearest })
+        }
+        1 => hookable_of(name, files, is_it),
+        _ => {
+            let shown = |symbol: &&str| format!("`{symbol}` ({})", dimmer_scan::plain(symbol));
+            let functions = symbols.iter().map(shown).collect();
+            Err(LaunchError::Ambiguous { name: name.to_owned(), functions })
+        }
+    }
+}
+
+/// The functions of which `is_it` is true and that can be hooked.
+///
+/// # Errors
+/// If it is true only of functions that cannot be hooked.
+fn hookable_of<'a>(
+    name: &str,
+    files: &'a [(PathBuf, Scan)],
+    is_it: impl Fn(&Function) -> bool,
+) -> Result<Vec<Found<'a>>, LaunchError> {
+    let (mut found, mut problem): (Vec<Found<'a>>, _) = (Vec::new(), None);
     for (file, scan) in files {
-        for function in scan.functions.iter().filter(is_it) {
+        for function in scan.functions.iter().filter(|function| is_it(function)) {
             match why_not(scan, function) {
                 None => found.push((file, function)),
                 Some(why) => problem = Some((format!("`{name}` of {}", file.display()), why)),
             }
         }
     }
-    if !found.is_empty() {
-        return Ok(found);
+    match problem.filter(|_| found.is_empty()) {
+        Some((what, why)) => Err(LaunchError::CannotHook { what, why }),
+        None => Ok(found),
     }
-    if let Some((what, why)) = problem {
-        return Err(LaunchError::CannotHook { what, why });
-    }
-    let known = files.iter().flat_map(|(_, scan)| &scan.functions);
-    let nearest = nearest(name, known.filter(|one| one.name.is_some()).map(title));
-    let (name, program) = (name.to_owned(), program.file.clone());
-    Err(LaunchError::NoFunction { name, program, nearest })
 }
 
 /// The function with an entry at this address.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use dimmer_host::relay::Relay;
 use dimmer_host::usage;
 use dimmer_observe::{FunctionPlace, INTERVAL, Observed, Observer, TRACE_INTERVAL};
-use dimmer_policy::phases::Graph;
+use dimmer_policy::phases::{Choice, Graph};
 use dimmer_processor::class::InstructionClass;
 
 use crate::follow::follow;
@@ -20,6 +20,7 @@ use crate::named::{self, Plans, Wanted};
 use crate::program::{self, Program};
 use crate::{LaunchError, cache, marks, preload};
 
+pub use crate::marks::Marks;
 pub use uprobes::{attach, start as start_counted};
 
 /// What to observe of a program that is started.
@@ -31,8 +32,8 @@ pub struct Options<'a> {
     pub classes: &'a [InstructionClass],
     /// Functions to hook instead.
     pub functions: &'a [Wanted],
-    /// Functions whose entries are marks, and that are hooked instead.
-    pub marks: &'a [String],
+    /// Functions whose entries are marks, and that are hooked instead, if any are.
+    pub marks: Option<Marks<'a>>,
     /// After this time the program is ended.
     pub after: Option<Duration>,
     /// Whether all threads are traced, by timing all their calls.
@@ -63,6 +64,8 @@ pub struct Seen {
     pub observed: Observed,
     /// What ran between marks, or why that is not known. Empty without marks.
     pub graph: Result<Graph, String>,
+    /// The marks of the graph, if they were chosen.
+    pub choice: Option<Choice>,
     /// Where plans for its files are that contain the number of functions of the classes.
     pub plans: Option<PathBuf>,
 }
@@ -105,8 +108,10 @@ pub fn start(options: &Options<'_>) -> Result<Seen, LaunchError> {
         }
         command.envs(environment);
         preload::preload(&mut command)?;
-        if let Some(plans) = named.as_ref().filter(|_| !options.marks.is_empty()) {
-            marks::set_environment(&mut command, plans);
+        match (options.marks, &named) {
+            (Some(Marks::Named(_)), Some(plans)) => marks::set_environment(&mut command, plans),
+            (Some(Marks::Chosen), Some(plans)) => marks::set_choosing(&mut command, plans),
+            _ => {}
         }
     }
     let begun = Instant::now();
@@ -125,16 +130,22 @@ pub fn start(options: &Options<'_>) -> Result<Seen, LaunchError> {
             Observed::nothing(begun.elapsed(), format!("The program ran unobserved: {why}."))
         }
     };
-    let graph = named.map(|plans| marks::graph(plans.directory.path()));
-    let graph = graph.unwrap_or_else(|| Ok(Graph::default()));
+    let graph = named.as_ref().map(|plans| marks::graph(plans.directory.path()));
+    let mut graph = graph.unwrap_or_else(|| Ok(Graph::default()));
+    let mut choice = None;
+    if let (Some(Marks::Chosen), Some(plans), Ok(all)) = (options.marks, &named, &mut graph) {
+        let chosen = marks::choose(all, plans, &observed);
+        all.clone_from(&chosen.graph);
+        choice = Some(chosen);
+    }
     let command = program::shown(words);
-    Ok(Seen { command, status: Some(status), on_cpu, in_kernel, observed, graph, plans })
+    Ok(Seen { command, status: Some(status), on_cpu, in_kernel, observed, graph, choice, plans })
 }
 
 /// The plans for functions that are named, if any are.
 fn named_plans(program: &Program, options: &Options<'_>) -> Result<Option<Plans>, LaunchError> {
-    if !options.marks.is_empty() {
-        return marks::plans(program, options.marks).map(Some).map_err(|(_, error)| error);
+    if let Some(marks) = options.marks {
+        return marks.plans(program).map(Some);
     }
     let functions = options.functions;
     (!functions.is_empty()).then(|| named::plans(program, functions)).transpose()

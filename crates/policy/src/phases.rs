@@ -10,12 +10,14 @@
 //! the values alone, [`solve()`] by a model of the cores. While the program runs, [`Learned`]
 //! follows its edges, [`Plan`] decides for each mark, and [`Thread`] for each thread that passes
 //! one.
-//! [`Assessment`] lists what is wrong with the marks, and [`dot()`] draws the graph: with colors by
+//! [`Choosing`] finds good marks among all functions of a program, [`Assessment`] lists what is
+//! wrong with marks, and [`dot()`] draws the graph: with colors by
 //! a [`Scale`] and widths by [`TimeShare`], as all drawings.
 //!
 //! No code here reads a clock or a counter, or migrates a thread.
 
 mod assess;
+mod choose;
 mod decide;
 mod dot;
 mod drawing;
@@ -24,6 +26,7 @@ mod format;
 mod learn;
 mod machine;
 mod profile;
+mod reduce;
 mod slow_cpus;
 mod solve;
 mod threshold;
@@ -32,6 +35,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use self::assess::{Assessment, Finding};
+pub use self::choose::{Choice, Choosing, ChosenMark, Measure, too_often};
 pub use self::decide::{Decision, Plan, Settings, Thread};
 pub use self::dot::dot;
 pub use self::drawing::{Scale, TimeShare};

@@ -22,6 +22,7 @@ mod home;
 mod marks;
 mod mutexes;
 mod next;
+mod often;
 mod parts;
 mod program;
 mod signals;
@@ -129,7 +130,7 @@ fn start() -> Option<()> {
     let changed = session.objects.changed();
     *SESSION.lock().unwrap_or_else(PoisonError::into_inner) = Some(session);
     // SAFETY: these handlers may run before a fork and in its child: they wait for no lock, and the
-    // second one writes only to its own thread's memory.
+    // second one writes only to its own thread's memory and to atomic numbers.
     unsafe { libc::pthread_atfork(Some(expect_process), None, Some(forked)) };
     redirect(changed);
     Some(())
@@ -177,6 +178,7 @@ extern "C" fn expect_process() {
 extern "C" fn forked() {
     dimmer_hook::forget_thread();
     mutexes::forget();
+    often::forget();
 }
 
 /// Called by the loader after it has changed its list, or before.

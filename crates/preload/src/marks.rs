@@ -29,7 +29,7 @@ use dimmer_runtime::calls::{
 use dimmer_runtime::of_thread;
 
 use crate::cancel::MASK_BYTES;
-use crate::home;
+use crate::{home, often};
 
 /// The marks of this process.
 struct Marks {
@@ -92,7 +92,9 @@ of_thread! {
 pub(crate) fn prepare(hooks: &mut Hooks) -> Option<()> {
     let file = PathBuf::from(std::env::var_os(dimmer_hook::MARKS)?);
     let directory = file.parent()?;
-    let names = std::fs::read_to_string(&file).ok()?.lines().map(str::to_owned).collect();
+    let names: Vec<String> =
+        std::fs::read_to_string(&file).ok()?.lines().map(str::to_owned).collect();
+    often::prepare(names.len());
     let purpose = match std::env::var(dimmer_hook::PHASES) {
         Ok(phases) => migrate(&phases, &directory.join(dimmer_hook::PROFILE_FILE))?,
         Err(_) => Purpose::Measure(directory.join(dimmer_hook::GRAPH_FILE)),
@@ -149,6 +151,7 @@ fn pass_named(number: u32) -> Option<u64> {
         Purpose::Measure(_) => {
             if measuring::is_started() && (measuring::has_joined() || may_join()) {
                 measuring::pass(&place);
+                often::note(number);
             }
             None
         }

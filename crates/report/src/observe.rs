@@ -86,6 +86,8 @@ pub struct Run<'a> {
     pub command: &'a [String],
     /// Whether its calls were counted by uprobes, which measure no durations, instead of hooked.
     pub is_counted: bool,
+    /// Whether it is known what a hooked call costs: not if only some calls passed their marks.
+    pub is_cost_known: bool,
     /// The exit status, if the program was started here.
     pub status: Option<ExitStatus>,
     /// The minimum time to hand work to another core on this machine (ns).
@@ -312,7 +314,8 @@ impl Report {
             processes: observed.processes,
             threads: observed.thread_count(),
             threads_left_out: observed.threads_left_out,
-            hooks_share: (on_cpu > 0.0 && !is_counted).then(|| hooks.as_secs_f64() / on_cpu),
+            hooks_share: (on_cpu > 0.0 && !is_counted && run.is_cost_known)
+                .then(|| hooks.as_secs_f64() / on_cpu),
             observer_cpu_s: run.own_cpu.as_secs_f64(),
             model: run.model.map(|(model, from)| ModelEntry::new(model, from)),
             hooked_classes: classes.map(|class| class.name().to_owned()).collect(),

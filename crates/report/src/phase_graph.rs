@@ -1,6 +1,7 @@
 //! The results of `dimmer phases`: a program's control-flow graph as text, JSON, SVG and page.
 //! `docs/phases-json.md` describes the document.
 
+mod choice;
 mod layout;
 mod page;
 mod svg;
@@ -13,6 +14,8 @@ use dimmer_policy::phases::{
 use dimmer_processor::units::Nanos;
 use serde::Serialize;
 
+pub use self::choice::chosen;
+pub use self::words::meaning;
 use crate::machine::MachineDescription;
 use crate::screen::Screen;
 

@@ -27,6 +27,7 @@ use crate::fork::{FORGETS_WIDE, IN_CHILD};
 use crate::signals;
 use crate::thread::Inside;
 use clock::now;
+pub use clock::process_time;
 use record::{Away, RECORDS, Record};
 use specialising::WIDE;
 pub use specialising::{Event, Hooks, Specialising};

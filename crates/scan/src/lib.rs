@@ -49,7 +49,7 @@ pub use leaf::{Leaf, Leaves, NotLeaf, Width};
 pub use loader::{Name, Refused, Start, start};
 pub use names::{DebugLink, Names, debug_link, embedded_debug_file};
 pub use runtime::{Runtime, UnknownRuntime, runtime};
-pub use title::title;
+pub use title::{plain, short, title};
 
 use analysis::{Analyser, Analysis};
 use balance::{Verdict, Ways};
@@ -218,6 +218,16 @@ pub struct Needed {
 /// As [`scan`], for problems in the headers.
 pub fn needed(bytes: &[u8]) -> Result<Needed, ScanError> {
     elf::needed(bytes)
+}
+
+/// Whether the ELF file `bytes` has one of these functions that other files may call, without
+/// scanning it.
+///
+/// # Errors
+/// As [`scan`], for problems in the headers and symbols.
+pub fn defines_any(bytes: &[u8], functions: &[&str]) -> Result<bool, ScanError> {
+    let symbols = elf::symbols(bytes)?;
+    Ok(symbols.iter().any(|symbol| !symbol.local && functions.contains(&symbol.name)))
 }
 
 /// The name under which other files need the ELF file `bytes`; `None` for programs.

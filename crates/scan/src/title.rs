@@ -1,5 +1,7 @@
 //! Names of functions as programmers wrote them.
 
+use cpp_demangle::DemangleOptions;
+
 /// Longer names are cut in the middle (characters).
 const LONGEST: usize = 48;
 
@@ -8,12 +10,7 @@ const LONGEST: usize = 48;
 #[must_use]
 pub fn title(name: Option<&str>, address: u64) -> String {
     let Some(name) = name else { return format!("{address:#x}") };
-    let plain = if let Ok(rust) = rustc_demangle::try_demangle(name) {
-        format!("{rust:#}")
-    } else {
-        let symbol = cpp_demangle::Symbol::new(name).ok();
-        symbol.and_then(|symbol| symbol.demangle().ok()).unwrap_or_else(|| name.to_owned())
-    };
+    let plain = plain(name);
     let count = plain.chars().count();
     if count <= LONGEST {
         return plain;
@@ -22,6 +19,29 @@ pub fn title(name: Option<&str>, address: u64) -> String {
     let begin: String = plain.chars().take(half).collect();
     let end: String = plain.chars().skip(count - half).collect();
     format!("{begin}…{end}")
+}
+
+/// The whole name of a function with this symbol, as the programmer wrote it: in C++ with the types
+/// of the arguments.
+#[must_use]
+pub fn plain(symbol: &str) -> String {
+    demangled(symbol, DemangleOptions::new())
+}
+
+/// Likewise, in C++ without the types of the arguments and of the result, as in
+/// `ns::Class::method`. Overloaded functions have the same short name.
+#[must_use]
+pub fn short(symbol: &str) -> String {
+    demangled(symbol, DemangleOptions::new().no_params().no_return_type())
+}
+
+fn demangled(symbol: &str, options: DemangleOptions) -> String {
+    if let Ok(rust) = rustc_demangle::try_demangle(symbol) {
+        return format!("{rust:#}");
+    }
+    let parsed = cpp_demangle::Symbol::new(symbol).ok();
+    let name = parsed.and_then(|parsed| parsed.demangle_with_options(&options).ok());
+    name.unwrap_or_else(|| symbol.to_owned())
 }
 
 #[cfg(test)]
@@ -37,5 +57,17 @@ mod tests {
         let long = title(Some(&"ab".repeat(40)), 0);
         assert!(long.chars().count() < LONGEST && long.contains('…'), "{long}");
         assert_eq!(title(None, 0x1ca70), "0x1ca70");
+    }
+
+    #[test]
+    fn short_names_have_no_arguments() {
+        let check = |symbol: &str, expected: &str| assert_eq!(short(symbol), expected);
+        check("plain_c", "plain_c");
+        check("_ZN2ns1fEi", "ns::f");
+        check("_ZNK2ns5Class6methodEdPKc", "ns::Class::method");
+        check("_ZN2ns5ClassC2Ev", "ns::Class::Class");
+        check("_Z3maxIiET_S0_S0_", "max<int>");
+        check("_ZN4core3fmt5write17h0123456789abcdefE", "core::fmt::write");
+        assert_eq!(plain("_Z3maxIiET_S0_S0_"), "int max<int>(int, int)");
     }
 }

@@ -212,6 +212,7 @@ Examples:
   dimmer observe -- openssl speed -seconds 2 -evp chacha20-poly1305
   dimmer observe --duration 10s --json=served.json -- nginx -g 'daemon off;'
   dimmer observe --marks do_command,mysql_execute_command --graph graph -- mariadbd
+  dimmer observe --marks=auto --graph graph -- sqlite3 data.db 'select ...'
   dimmer observe --scenario x264.toml -- x264 --threads 1 -o out.264 clip.y4m
   sudo dimmer observe -p 1234 --duration 10s
   sudo dimmer observe --via uprobes -- ./static-server")]
@@ -235,14 +236,15 @@ pub(crate) struct Observe {
     pub(crate) classes: Vec<InstructionClass>,
 
     /// Hooks these functions instead, whatever their instructions: by symbol, as `dimmer scan`
-    /// shows them (0xADDRESS without a name), or by LIBRARY:0xADDRESS.
+    /// shows them (0xADDRESS without a name), in C++ also without arguments (`ns::Class::method`)
+    /// if only one is called so, or by LIBRARY:0xADDRESS.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', conflicts_with_all = ["pid", "via", "classes"])]
     pub(crate) function: Vec<String>,
 
     /// Hooks these functions instead, and measures what runs from the entry of one to the entry of
     /// the next, in each thread: the graph goes to standard output after the program, or to the
-    /// file of --graph. Named as for `--function`.
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',', conflicts_with_all = ["pid", "via", "classes", "function", "scenario"])]
+    /// file of --graph. Named as for `--function`; `auto` chooses some of all functions.
+    #[arg(long, value_name = "NAME,...|auto", value_delimiter = ',', conflicts_with_all = ["pid", "via", "classes", "function", "scenario"])]
     pub(crate) marks: Vec<String>,
 
     /// Writes the graph of --marks to FILE.

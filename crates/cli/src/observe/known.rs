@@ -13,14 +13,14 @@ use dimmer_report::scan::WideFunction;
 
 use crate::scan;
 
-/// The scan result for each observed file: its functions with instructions of these classes, or
-/// only those of them that the user has named. If `plans` contain the number of functions of a
+/// The scan result for each observed file: its functions with instructions of these classes that
+/// are meant. If `plans` contain the number of functions of a
 /// file, the file is scanned only if one of them was called: a program has two hundred libraries,
 /// and calls functions of few.
 pub(super) fn known(
     observed: &Observed,
     classes: &[InstructionClass],
-    wanted: &[Wanted],
+    is_meant: impl Fn(&Path, &WideFunction) -> bool,
     plans: Option<&Path>,
     model: Option<&Model>,
 ) -> Known {
@@ -40,16 +40,28 @@ pub(super) fn known(
             return KnownFile { functions: Vec::new(), counts: Some(counts) };
         }
         let mut functions = hookable(path, classes, model);
-        if !wanted.is_empty() {
-            functions.retain(|function| {
-                let inner = function.entries.iter().map(|entry| entry.address);
-                let entries: Vec<u64> = [function.address].into_iter().chain(inner).collect();
-                wanted.iter().any(|one| one.is(path, function.name.as_deref(), &entries))
-            });
-        }
+        functions.retain(|function| is_meant(path, function));
         KnownFile { functions, counts: None }
     };
     observed.files.keys().map(|path| (path.clone(), known(path))).collect()
+}
+
+/// The addresses of a function's entries, its start first.
+fn entries(function: &WideFunction) -> impl Iterator<Item = u64> + '_ {
+    let inner = function.entries.iter().map(|entry| entry.address);
+    std::iter::once(function.address).chain(inner)
+}
+
+/// Whether the user has named this function, or none at all.
+pub(super) fn is_wanted(wanted: &[Wanted], file: &Path, function: &WideFunction) -> bool {
+    let entries: Vec<u64> = entries(function).collect();
+    wanted.is_empty() || wanted.iter().any(|one| one.is(file, function.name.as_deref(), &entries))
+}
+
+/// Whether this function was hooked.
+pub(super) fn is_hooked(observed: &Observed, file: &Path, function: &WideFunction) -> bool {
+    let hooked = observed.hooked.get(file);
+    hooked.is_some_and(|hooked| entries(function).any(|entry| hooked.contains(&entry)))
 }
 
 fn hookable(path: &Path, classes: &[InstructionClass], model: Option<&Model>) -> Vec<WideFunction> {

@@ -4,11 +4,30 @@ use std::os::unix::process::ExitStatusExt as _;
 
 use dimmer_host::root::Root;
 use dimmer_host::user_counters::UserCounters;
-use dimmer_launch::observe::Seen;
+use dimmer_launch::observe::{Marks, Seen};
+use dimmer_report::phase_graph::chosen;
 
 use crate::args::Observe;
 use crate::bad_input;
-use crate::output::Output;
+use crate::output::{self, Output};
+
+/// The value of `--marks` that has marks be chosen. In C and C++ no function has this name.
+const AUTO: &str = "auto";
+
+/// Which functions are marks, if any are.
+///
+/// # Errors
+/// If functions are both named and to be chosen.
+pub(super) fn of(arguments: &Observe) -> anyhow::Result<Option<Marks<'_>>> {
+    match &arguments.marks[..] {
+        [] => Ok(None),
+        [one] if one == AUTO => Ok(Some(Marks::Chosen)),
+        names if names.iter().any(|name| name == AUTO) => Err(bad_input(
+            "--marks: `auto` chooses all marks: expected either `auto` alone, or names of functions",
+        )),
+        names => Ok(Some(Marks::Named(names))),
+    }
+}
 
 /// Where the graph goes, if there are marks.
 ///
@@ -45,6 +64,9 @@ pub(super) fn write(to: Output, root: &Root, seen: &Seen) -> anyhow::Result<()> 
     }
     if let Some(signal) = seen.status.and_then(|status| status.signal()) {
         eprintln!("dimmer: signal {signal} ended the program: what that process measured is lost");
+    }
+    if let Some(choice) = &seen.choice {
+        output::report(None, &chosen(choice, output::error_screen()))?;
     }
     to.write(&graph.to_text())
 }

@@ -167,6 +167,10 @@ fn what_is_no_mark_is_refused_before_the_program_starts() {
     assert!(told.contains("no function `chasse`") && told.contains("`chase`"), "{told}");
     let told = refused(&["observe", "--marks", "memcpy"]);
     assert!(told.contains("cannot hook `memcpy`"), "{told}");
+    let told = refused(&["observe", "--marks=auto,compute"]);
+    assert!(told.contains("expected either `auto` alone, or names of functions"), "{told}");
+    let told = refused(&["observe", "--marks=auto", "--json"]);
+    assert!(told.contains("both go to standard output: expected --graph FILE"), "{told}");
     let told = refused(&["observe", "--marks", "compute", "--json"]);
     assert!(told.contains("both go to standard output: expected --graph FILE"), "{told}");
     let profile = victims.path("profile");
@@ -193,6 +197,100 @@ fn what_is_no_mark_is_refused_before_the_program_starts() {
     assert!(told.contains("--phases does not go with --migrate"), "{told}");
     let told = bad("\"compute\"\t0\n\"chase\"\t1\n", &["--json"]);
     assert!(told.contains("--json is not for --phases"), "{told}");
+}
+
+/// The names in the option that the report of chosen marks ends with.
+fn chosen(told: &str) -> Vec<&str> {
+    let list = told.lines().find_map(|line| line.split_once("--marks=")).map(|found| found.1);
+    list.unwrap_or_else(|| panic!("{told}")).split(',').collect()
+}
+
+#[test]
+fn functions_that_begin_phases_are_chosen_and_frequent_ones_are_not() {
+    let Some(victims) = Victims::compile(&["turns"]) else { return };
+    let [program, graph, profile] = ["turns", "graph", "profile"].map(|name| victims.path(name));
+    let plain = Command::new(&program).output().unwrap();
+    let observe = |marks: &str| {
+        let arguments = ["observe", marks, "--graph", &graph, "--", &program];
+        let observed = run(&victims, &arguments);
+        let told = stderr(&observed);
+        assert_eq!(stdout(&observed), stdout(&plain), "{told}");
+        assert_eq!(observed.status.code(), plain.status.code(), "{told}");
+        let text = std::fs::read_to_string(&graph).unwrap();
+        (told, Graph::from_text(&text).unwrap())
+    };
+    let (told, estimated) = observe("--marks=auto");
+    let names = chosen(&told);
+    assert!(names.contains(&"fill") && names.contains(&"follow"), "{told}");
+    assert!(!names.contains(&"mix"), "{told}");
+    let marks: Vec<String> = estimated.marks().iter().map(ToString::to_string).collect();
+    assert!(marks.iter().all(|mark| names.contains(&&**mark)), "{marks:?} {told}");
+    assert_eq!(calls(&estimated, "fill", "follow"), 128, "{told}");
+    assert_eq!(calls(&estimated, "follow", "fill"), 127, "{told}");
+    // The list names the same marks.
+    let (told, exact) = observe(&format!("--marks={}", names.join(",")));
+    assert_eq!(exact.marks(), estimated.marks(), "{told}");
+    assert_eq!(calls(&exact, "fill", "follow"), 128, "{told}");
+    // And a profile of them may be used.
+    let Some(cpu) = away() else { return };
+    let lines: String =
+        names.iter().map(|name| format!("\"{name}\"\t{}\n", u8::from(*name == "fill"))).collect();
+    std::fs::write(&profile, lines).unwrap();
+    let phases = format!("--phases={profile}");
+    let moved = run(&victims, &["run", &phases, "--cpus", &cpu, "--", &program]);
+    assert_eq!(stdout(&moved), stdout(&plain), "{}", stderr(&moved));
+    assert_eq!(moved.status.code(), plain.status.code(), "{}", stderr(&moved));
+}
+
+#[test]
+fn programs_do_the_same_while_marks_are_chosen() {
+    let Some(victims) = Victims::compile(&PROGRAMS) else { return };
+    let graph = victims.path("graph");
+    for name in PROGRAMS {
+        let program = victims.path(name);
+        let plain = Command::new(&program).output().unwrap();
+        let observed =
+            run(&victims, &["observe", "--marks=auto", "--graph", &graph, "--", &program]);
+        let told = stderr(&observed);
+        // Its own functions cannot be marks, and it may have no libraries with others.
+        if name == "allocates" && told.contains("a file with an allocator of its own") {
+            assert_eq!(observed.status.code(), Some(125), "{told}");
+            continue;
+        }
+        assert_eq!(stdout(&observed), stdout(&plain), "{name}: {told}");
+        assert_eq!(observed.status.code(), plain.status.code(), "{name}: {told}");
+    }
+}
+
+#[test]
+fn functions_of_cpp_are_named_without_their_arguments() {
+    let Some(victims) = Victims::compile(&["overloads"]) else { return };
+    let [program, graph] = ["overloads", "graph"].map(|name| victims.path(name));
+    let plain = Command::new(&program).output().unwrap();
+    let observe =
+        |option: &str, name: &str| run(&victims, &["observe", option, name, "--", &program]);
+    let observed = run(
+        &victims,
+        &["observe", "--marks", "ns::Class::once,main", "--graph", &graph, "--", &program],
+    );
+    assert_eq!(stdout(&observed), stdout(&plain), "{}", stderr(&observed));
+    let measured = Graph::from_text(&std::fs::read_to_string(&graph).unwrap()).unwrap();
+    assert_eq!(calls(&measured, "ns::Class::once", "ns::Class::once"), 99);
+    let observed = observe("--function", "ns::Class::once");
+    let told = stderr(&observed);
+    assert_eq!(observed.status.code(), plain.status.code(), "{told}");
+    assert!(told.contains("Hooked: 1 function by name."), "{told}");
+    // Two functions have this name: the error has both symbols, which are names, too.
+    for option in ["--marks", "--function"] {
+        let refused = observe(option, "ns::Class::twice");
+        let told = stderr(&refused);
+        assert_eq!((refused.status.code(), &*stdout(&refused)), (Some(125), ""), "{told}");
+        let lists = |name: &str| told.contains(name);
+        assert!(lists("`_ZN2ns5Class5twiceEd` (ns::Class::twice(double))"), "{told}");
+        assert!(lists("`_ZN2ns5Class5twiceEi` (ns::Class::twice(int))"), "{told}");
+        let observed = observe(option, "_ZN2ns5Class5twiceEd");
+        assert!(stderr(&observed).contains("Hooked: 1 function by name."), "{}", stderr(&observed));
+    }
 }
 
 /// `None`, with the reason printed, if the program is not installed.

@@ -37,6 +37,18 @@ fn the_profile_is_the_papers_to_the_digit() {
 }
 
 #[test]
+fn a_profile_without_counts_is_empty_and_says_so() {
+    let directory = directory();
+    let timed = "a -> b\n        calls = 2\n        time = 70 ns\n";
+    fs::write(directory.path().join("timed"), timed).unwrap();
+    let arguments = ["phases", "timed", "--migration", "2us", "--profile"];
+    let output = dimmer(directory.path(), &arguments);
+    let told = stderr(&output);
+    assert_eq!((output.status.code(), &*stdout(&output)), (Some(0), ""), "{told}");
+    assert!(told.contains("the profile is empty"), "{told}");
+}
+
+#[test]
 fn standard_input_and_files_are_one_graph() {
     let directory = directory();
     let arguments = ["phases", "-", "graph", "--json", "--threshold", "0.01", "--profile=profile"];

@@ -48,7 +48,7 @@ impl Victims {
                 write_executable(&directory.path().join(name), &program);
                 continue;
             }
-            let cpp = *name == "exceptions";
+            let cpp = ["exceptions", "overloads"].contains(name);
             let (compiler, ending) = if cpp { ("c++", "cc") } else { ("cc", "c") };
             let source = Path::new(env!("CARGO_MANIFEST_DIR"))
                 .join(format!("tests/victims/{name}.{ending}"));

@@ -68,6 +68,7 @@ pub fn attach(
         in_kernel: Duration::ZERO,
         observed,
         graph: Ok(Graph::default()),
+        choice: None,
         plans: None,
     })
 }
@@ -100,8 +101,8 @@ pub fn start(root: &Root, options: &Options<'_>) -> Result<Seen, LaunchError> {
     let observed = attached.finish();
     let command = program::shown(words);
     let in_kernel = usage::kernel_time_of_ended_children().saturating_sub(in_kernel);
-    let graph = Ok(Graph::default());
-    Ok(Seen { command, status: Some(status), on_cpu, in_kernel, observed, graph, plans: None })
+    let (status, graph) = (Some(status), Ok(Graph::default()));
+    Ok(Seen { command, status, on_cpu, in_kernel, observed, graph, choice: None, plans: None })
 }
 
 /// Checks that this number of counters is possible.

@@ -24,7 +24,7 @@ pub(super) const fn heading(metric: Metric) -> &'static str {
 }
 
 /// What a metric is.
-pub(super) const fn meaning(metric: Metric) -> &'static str {
+pub const fn meaning(metric: Metric) -> &'static str {
     match metric {
         Metric::L3MissRate => "L3 misses per instruction",
         Metric::L2Rate => "L2 latency per instruction",

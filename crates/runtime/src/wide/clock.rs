@@ -18,6 +18,12 @@ fn time_of(clock: i64) -> Time {
     Time::from_ns(seconds.saturating_mul(1_000_000_000).saturating_add(ns))
 }
 
+/// The processor time that all threads of the process have taken.
+#[must_use]
+pub fn process_time() -> Nanos {
+    time_of(libc::CLOCK_PROCESS_CPUTIME_ID.into()).since_start()
+}
+
 /// The processor time that a thread of the process has taken.
 pub(super) fn processor_time(thread: u32) -> Nanos {
     // Source: Linux, include/linux/posix-timers_types.h: the thread's number inverted, and bits for

@@ -357,6 +357,13 @@ fn each_call_passes_its_mark_counted_timed_or_reached_by_a_jump() {
     leaves_all_registers(marked::same);
     allow_migration();
     assert_eq!(passed(), 0);
+    crate::marks::switch_off(&[2]);
+    let counted = hooked.counted()[2];
+    leaves_all_registers(marked::same);
+    assert_eq!((passed(), hooked.counted()[2]), (0, counted + 1));
+    // SAFETY: the function needs nothing.
+    assert_eq!(unsafe { marked::sum(1, 10, 0, 0, 0, 0, 1000) }, 1021);
+    assert_eq!(passed(), 1);
 }
 
 static BEGUN: AtomicU32 = AtomicU32::new(0);
