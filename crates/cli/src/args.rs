@@ -24,7 +24,7 @@ pub(crate) use find::{Doctor, Observe, PreThrottle, Probe, Scan, Use, Via};
 pub(crate) use phase_graph::{Chosen, PhaseGraph};
 pub(crate) use pstate::{Pstate, PstateSet};
 pub(crate) use run::Run;
-pub(crate) use sim::{Compare, Governor, Model, Paper, Phases, Sim, SimRun, Validate};
+pub(crate) use sim::{Compare, Governor, Model, Paper, Phases, PredictLock, Sim, SimRun, Validate};
 pub(crate) use specialise::Specialise;
 
 /// Measure what AVX2, AVX-512 and AMX code costs on this machine, find the functions that cause the

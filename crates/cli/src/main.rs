@@ -17,6 +17,7 @@ mod observe;
 mod output;
 mod phase_graph;
 mod phases;
+mod predict_lock;
 mod probe;
 mod progress;
 mod pstate;
@@ -117,6 +118,7 @@ fn dispatch(arguments: &Arguments, report: Option<Output>) -> anyhow::Result<Exi
         Command::Sim(Sim::Run(arguments)) => sim::run(arguments),
         Command::Sim(Sim::Compare(arguments)) => compare::run(arguments),
         Command::Sim(Sim::Phases(arguments)) => phases::run(arguments),
+        Command::Sim(Sim::PredictLock(arguments)) => predict_lock::run(arguments),
         Command::Sim(Sim::Validate(arguments)) => validate::run(arguments),
         Command::Sim(Sim::Model(arguments)) => model::run(arguments),
         Command::Restore(arguments) => restore::run(&root, arguments),

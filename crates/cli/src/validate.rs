@@ -53,6 +53,7 @@ pub(crate) fn run(arguments: &args::Validate) -> anyhow::Result<ExitCode> {
         None => Paper::ALL.to_vec(),
         Some(args::Paper::Avxfreq) => vec![Paper::Avxfreq],
         Some(args::Paper::Library) => vec![Paper::Library],
+        Some(args::Paper::Turbo) => vec![Paper::Turbo],
         Some(args::Paper::Specialisation) => vec![Paper::Specialisation],
         Some(args::Paper::Migration) => vec![Paper::Migration],
     };

@@ -18,6 +18,7 @@ mod page;
 pub mod phase_graph;
 pub mod phases;
 mod plot;
+pub mod predict_lock;
 pub mod probe;
 pub mod pstate;
 pub mod replay;

@@ -67,6 +67,9 @@ pub enum Step {
     Sleep(Picos),
     /// It takes this lock, and waits until the lock is free.
     Lock(usize),
+    /// It takes this lock. Until the lock is free, it executes code on its CPU; the extent of this
+    /// segment does not count.
+    Spin(usize, Segment),
     /// It releases this lock.
     Unlock(usize),
     /// It enters a marked region, by number.

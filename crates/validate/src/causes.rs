@@ -43,6 +43,7 @@ pub(crate) fn test(
     let changes = match paper {
         Paper::Avxfreq => THESIS,
         Paper::Library => LIBRARY,
+        Paper::Turbo => &[],
         Paper::Specialisation => SPECIALISATION,
         Paper::Migration => MIGRATION,
     };

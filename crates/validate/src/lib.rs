@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod asymmetric;
+mod boosted;
 mod causes;
 pub mod here;
 mod inputs;
@@ -40,6 +41,8 @@ pub enum Paper {
     Avxfreq,
     /// Paper 001.
     Library,
+    /// Paper 002.
+    Turbo,
     /// Paper 003.
     Specialisation,
     /// Paper 004.
@@ -74,8 +77,8 @@ pub struct Left {
 
 impl Paper {
     /// All of them.
-    pub const ALL: [Self; 4] =
-        [Self::Avxfreq, Self::Library, Self::Specialisation, Self::Migration];
+    pub const ALL: [Self; 5] =
+        [Self::Avxfreq, Self::Library, Self::Turbo, Self::Specialisation, Self::Migration];
 
     /// The paper's number and subject.
     #[must_use]
@@ -83,6 +86,7 @@ impl Paper {
         match self {
             Self::Avxfreq => "paper 000: AVX-induced reclocking on the i9-7940X",
             Self::Library => "paper 001: a library that moves wide code to other cores",
+            Self::Turbo => "paper 002: locks whose owners ask for a faster clock (§4.2 to §4.4)",
             Self::Specialisation => {
                 "paper 003: cores for 512-bit code, to which threads move by themselves"
             }
@@ -102,6 +106,7 @@ impl Paper {
         let experiments = match self {
             Self::Avxfreq => thesis::EXPERIMENTS.to_vec(),
             Self::Library => [sieve::EXPERIMENTS, policy_server::EXPERIMENTS].concat(),
+            Self::Turbo => boosted::EXPERIMENTS.to_vec(),
             Self::Specialisation => specialised::EXPERIMENTS.to_vec(),
             Self::Migration => migration::EXPERIMENTS.to_vec(),
         };
@@ -136,6 +141,7 @@ impl Paper {
     fn model(self) -> Result<Model, ModelError> {
         let name = match self {
             Self::Avxfreq | Self::Library => "i9-7940x",
+            Self::Turbo => "fx-8120",
             Self::Specialisation => "xeon-gold-6130",
             Self::Migration => "ryzen-1600x",
         };
@@ -147,6 +153,7 @@ impl Paper {
         let assumed = match self {
             Self::Avxfreq => thesis::assumed(inputs),
             Self::Library => server::assumed(inputs),
+            Self::Turbo => Ok(Vec::new()),
             Self::Specialisation => specialised::assumed(inputs),
             Self::Migration => migration::assumed(inputs),
         };
@@ -159,6 +166,7 @@ impl Paper {
         match self {
             Self::Avxfreq => thesis::LEFT.to_vec(),
             Self::Library => [sieve::LEFT, policy_server::LEFT].concat(),
+            Self::Turbo => boosted::LEFT.to_vec(),
             Self::Specialisation => specialised::LEFT.to_vec(),
             Self::Migration => migration::LEFT.to_vec(),
         }
@@ -233,6 +241,7 @@ mod tests {
         match paper {
             Paper::Avxfreq => (1..=26).chain(30..=34).chain(40..=47).collect(),
             Paper::Library => (1..=26).collect(),
+            Paper::Turbo => (1..=12).chain(20..=23).collect(),
             Paper::Specialisation => (1..=21).collect(),
             Paper::Migration => (1..=19).chain(30..=49).collect(),
         }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use dimmer_processor::units::Nanos;
 
 use crate::bad_input;
 use crate::output::Output;
@@ -150,9 +151,39 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// The longest time that [`span`] accepts (ns): a second.
+const LONGEST_NS: f64 = 1e9;
+
+/// A short time with its unit, above 0.
+pub(crate) fn span(text: &str) -> Result<Nanos, String> {
+    span_up_to(text, LONGEST_NS).ok_or_else(|| {
+        "expected a time from 1ns to 1s, with its unit (ns, us, ms, s), as in `1.75us`".to_owned()
+    })
+}
+
+/// A time with its unit, from a nanosecond to this one.
+pub(crate) fn span_up_to(text: &str, longest_ns: f64) -> Option<Nanos> {
+    let units = [("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)];
+    let parsed = units.into_iter().find_map(|(unit, ns)| {
+        let number: f64 = text.strip_suffix(unit)?.trim_end().parse().ok()?;
+        Some(number * ns).filter(|ns| (1.0..=longest_ns).contains(ns))
+    });
+    parsed.map(Nanos::rounded)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_span_has_a_unit() {
+        for (text, ns) in [("1.75us", 1750), ("4 µs", 4000), ("1ns", 1), ("2ms", 2_000_000)] {
+            assert_eq!(span(text), Ok(Nanos::from_ns(ns)), "{text}");
+        }
+        for text in ["", "us", "1750", "0ns", "-1us", "nanus", "infs", "2s", "1 hour"] {
+            assert!(span(text).unwrap_err().contains("`1.75us`"), "{text}");
+        }
+    }
 
     #[test]
     fn durations_have_units() {

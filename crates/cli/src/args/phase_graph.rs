@@ -6,10 +6,7 @@ use clap::{Args, ValueEnum};
 use dimmer_policy::phases::{Metric, Threshold};
 use dimmer_processor::units::Nanos;
 
-use super::common::{DedicatedCpus, Json, ModelName, Page};
-
-/// The longest time of a migration that is accepted (ns): a second.
-const LONGEST_NS: f64 = 1e9;
+use super::common::{DedicatedCpus, Json, ModelName, Page, span, span_up_to};
 
 /// The longest deadline that is accepted (ns): a million seconds.
 const LONGEST_DEADLINE_NS: f64 = 1e15;
@@ -51,7 +48,7 @@ pub(crate) struct PhaseGraph {
 
     /// How long a migration there and back takes, as in `1.75us`: shorter edges are too short
     /// [default: measured, if the graph has times].
-    #[arg(long, value_name = "TIME", value_parser = migration)]
+    #[arg(long, value_name = "TIME", value_parser = span)]
     pub(crate) migration: Option<Nanos>,
 
     #[command(flatten)]
@@ -98,7 +95,7 @@ pub(crate) struct Energy {
     pub(crate) deadline: Option<Nanos>,
 
     /// How long a core waits for an L3 miss, on average; a guess.
-    #[arg(long, value_name = "TIME", value_parser = migration, default_value = "80ns")]
+    #[arg(long, value_name = "TIME", value_parser = span, default_value = "80ns")]
     pub(crate) miss: Nanos,
 }
 
@@ -146,43 +143,16 @@ fn percent(text: &str) -> Result<f64, String> {
     percent.ok_or_else(|| format!("expected a number from 0 to {MOST_PERCENT}, as in `5`"))
 }
 
-/// A time with its unit, from a nanosecond to a second.
-fn migration(text: &str) -> Result<Nanos, String> {
-    time(text, LONGEST_NS).ok_or_else(|| {
-        "expected a time from 1ns to 1s, with its unit (ns, us, ms, s), as in `1.75us`".to_owned()
-    })
-}
-
-/// Likewise, to a million seconds.
 fn deadline(text: &str) -> Result<Nanos, String> {
-    time(text, LONGEST_DEADLINE_NS).ok_or_else(|| {
+    span_up_to(text, LONGEST_DEADLINE_NS).ok_or_else(|| {
         "expected a time from 1ns to 1000000s, with its unit (ns, us, ms, s), as in `90s`"
             .to_owned()
     })
 }
 
-fn time(text: &str, longest_ns: f64) -> Option<Nanos> {
-    let units = [("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)];
-    let parsed = units.into_iter().find_map(|(unit, ns)| {
-        let number: f64 = text.strip_suffix(unit)?.trim_end().parse().ok()?;
-        Some(number * ns).filter(|ns| (1.0..=longest_ns).contains(ns))
-    });
-    parsed.map(Nanos::rounded)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_migration_has_a_unit() {
-        for (text, ns) in [("1.75us", 1750), ("4 µs", 4000), ("1ns", 1), ("2ms", 2_000_000)] {
-            assert_eq!(migration(text), Ok(Nanos::from_ns(ns)), "{text}");
-        }
-        for text in ["", "us", "1750", "0ns", "-1us", "nanus", "infs", "2s", "1 hour"] {
-            assert!(migration(text).unwrap_err().contains("`1.75us`"), "{text}");
-        }
-    }
 
     #[test]
     fn a_threshold_is_a_number_or_found() {

@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
+use dimmer_processor::units::Nanos;
 use dimmer_sim::Moving;
 
-use super::common::{Cpu, Json, ModelName, Page};
+use super::common::{Cpu, Json, ModelName, Page, span};
 
 /// `--model` where a scenario names one.
 const OF_SCENARIO: &str =
@@ -20,6 +21,8 @@ pub(crate) enum Sim {
     Compare(Compare),
     /// Runs phases of scalar and wide SIMD code, on this machine or on a processor model.
     Phases(Phases),
+    /// Predicts from which length on a critical section gains by a faster clock.
+    PredictLock(PredictLock),
     /// Compares the simulator's results with a paper's, or with measurements on this machine.
     Validate(Validate),
     /// Lists, shows and checks processor models.
@@ -168,6 +171,43 @@ pub(crate) struct Phases {
     pub(crate) csv: Option<PathBuf>,
 }
 
+#[derive(Args, Debug)]
+#[command(mut_arg("model", |arg| arg
+    .required(true)
+    .help("The processor model, a name or a file, with P-states and what changing them costs")))]
+#[command(after_long_help = "\
+By the cost model of paper 002, section 4.4. The owner's boost: the thread waits for the lock at the slowest P-state, runs the section at \
+the fastest, and goes on at the base. One step: it waits at the base, and runs the section at the next faster P-state.
+
+Examples:
+  dimmer sim predict-lock --model fx-8120 --section 120us --wait 1ms
+  dimmer sim predict-lock --model fx-8120 --section 120us --wait 1ms --memory-share 0.3 --json")]
+pub(crate) struct PredictLock {
+    #[command(flatten)]
+    pub(crate) model: ModelName,
+
+    /// How long the section takes at the base clock, as in `120us`.
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    pub(crate) section: Nanos,
+
+    /// How long the thread waits for the lock before it.
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    pub(crate) wait: Nanos,
+
+    /// The part of the section's time in which memory stalls it, whatever the clock; 0 to 1.
+    #[arg(long, value_name = "S", value_parser = share, default_value = "0")]
+    pub(crate) memory_share: f64,
+
+    #[command(flatten)]
+    pub(crate) json: Json,
+}
+
+/// A part of a whole.
+fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| "expected a number from 0 to 1".to_owned())
+}
+
 /// A paper whose results the simulator recreates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Paper {
@@ -177,6 +217,9 @@ pub(crate) enum Paper {
     /// A library that moves wide code to other cores.
     #[value(name = "001")]
     Library,
+    /// Locks whose owners ask for a faster clock.
+    #[value(name = "002")]
+    Turbo,
     /// Cores for 512-bit code, to which threads move by themselves.
     #[value(name = "003")]
     Specialisation,

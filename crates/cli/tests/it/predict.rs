@@ -481,3 +481,43 @@ fn bad_input_is_told() {
         "15 cores were asked for, but the model of Intel Core i9-7940X has 14",
     );
 }
+
+/// Paper 002, section 4.4: 109 us for the owner's boost, 84 us for one step.
+#[test]
+fn critical_sections_gain_from_the_length_of_the_model_on() {
+    let Some(project) = project() else { return };
+    let command = ["sim", "predict-lock", "--model", "fx-8120"];
+    let with = |more: &[&'static str]| [&command[..], more].concat();
+    let text = |more: &[&'static str]| stdout(&dimmer(&project, &with(more)));
+    let long = text(&["--section", "120us", "--wait", "1ms"]);
+    assert!(long.contains("The owner's boost pays for a section of 120 µs."), "{long}");
+    let short = text(&["--section", "100us", "--wait", "1ms"]);
+    assert!(short.contains("The owner's boost does not pay: the section of 100 µs is"), "{short}");
+    assert!(short.contains("One step pays"), "{short}");
+    let hurried = text(&["--section", "120us", "--wait", "7us"]);
+    assert!(hurried.contains("the request for P6 takes 7021 ns, longer than"), "{hurried}");
+    let stalled = text(&["--section", "1s", "--wait", "1s", "--memory-share", "1"]);
+    assert!(stalled.contains("One step never pays"), "{stalled}");
+
+    let found = json(&project, &with(&["--section", "90us", "--wait", "1us", "--json"]));
+    let [owner, step] = [0, 1].map(|boost| &found["boosts"][boost]);
+    assert_eq!((&owner["pays"], &step["pays"]), (&false.into(), &true.into()));
+    let us = |boost: &serde_json::Value| boost["shortest_ns"].as_f64().unwrap().round() / 1e3;
+    assert_eq!((us(owner), us(step)), (109.159, 83.986));
+}
+
+#[test]
+fn break_evens_are_refused_with_what_is_missing() {
+    let Some(project) = project() else { return };
+    let refused = |arguments: &[&'static str], expected: &str| {
+        let output = dimmer(&project, &[&["sim", "predict-lock"], arguments].concat());
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(stderr(&output).contains(expected), "{}", stderr(&output));
+    };
+    let lock = ["--section", "1us", "--wait", "1us"];
+    let on = |model| [&["--model", model], &lock[..]].concat();
+    refused(&on("i7-4770"), "lacks `request_ns` of a `[[transition]]` from P8 to P39, `total_ns`");
+    refused(&on("i9-7940x"), "the model of Intel Core i9-7940X lacks `[[pstate]]`, which");
+    refused(&lock, "--model <MODEL>");
+    refused(&[&on("fx-8120")[..], &["--memory-share", "1.1"]].concat(), "a number from 0 to 1");
+}

@@ -122,7 +122,11 @@ impl<O: Observer> Machine<O> {
                         threads.remove(this);
                         turn = None;
                     }
-                    Step::Lock(_) | Step::Unlock(_) | Step::Call(_) | Step::Ask(_) => {}
+                    Step::Lock(_)
+                    | Step::Spin(..)
+                    | Step::Unlock(_)
+                    | Step::Call(_)
+                    | Step::Ask(_) => {}
                     Step::Served(_) | Step::SystemCall | Step::Skip => {}
                     Step::Enter(_) | Step::Leave(_) | Step::Mark(_) => {}
                 }
@@ -222,7 +226,8 @@ impl<O: Observer> Machine<O> {
                 Step::Sleep(span) => now += span.ns(),
                 Step::Unlock(of) if of == lock => return Some(now),
                 Step::End => return None,
-                Step::Lock(_) | Step::Unlock(_) | Step::Call(_) | Step::Ask(_) => {}
+                Step::Lock(_) | Step::Spin(..) | Step::Unlock(_) | Step::Call(_) | Step::Ask(_) => {
+                }
                 Step::Served(_) | Step::SystemCall | Step::Skip => {}
                 Step::Enter(_) | Step::Leave(_) | Step::Mark(_) => {}
             }

@@ -77,10 +77,30 @@ impl<O: Observer> Machine<O> {
         };
         if let Some(next) = next {
             self.threads[next].waits_for = None;
-            self.threads[next].wakes = Some(self.now);
-            self.queue.set(Target::Thread(next), Some(self.now));
+            if std::mem::take(&mut self.threads[next].spins) {
+                self.stops_spinning(next);
+            } else {
+                self.threads[next].wakes = Some(self.now);
+                self.queue.set(Target::Thread(next), Some(self.now));
+            }
         }
         Ok(())
+    }
+
+    /// A thread that spins has got its lock: the code that it executes meanwhile is over.
+    fn stops_spinning(&mut self, thread: usize) {
+        if let Some(interrupted) = &mut self.threads[thread].interrupted {
+            interrupted.ends = self.now;
+            return;
+        }
+        for (core, of_core) in self.cores.iter_mut().enumerate() {
+            let mut slots = of_core.slots.iter_mut().flatten();
+            if let Some(running) = slots.find(|running| running.thread == thread) {
+                running.ends = self.now;
+                self.queue.set(Target::Core(core), Some(self.now));
+                return;
+            }
+        }
     }
 
     /// Fails if the thread waits for itself through a chain of locks and owners.

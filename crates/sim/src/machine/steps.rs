@@ -2,7 +2,7 @@
 
 use super::{Machine, Observer};
 use crate::core::Running;
-use crate::program::Step;
+use crate::program::{Extent, Segment, Step};
 use crate::queue::Target;
 use crate::sched::Scheduler;
 use crate::{Moment, Picos, SimError};
@@ -66,6 +66,33 @@ impl<O: Observer> Machine<O> {
         taken
     }
 
+    /// The thread runs this segment here, or waits for a core that may. Returns whether that takes
+    /// time.
+    fn starts_segment(
+        &mut self,
+        core: usize,
+        slot: usize,
+        thread: usize,
+        segment: Segment,
+        slice_ends: Moment,
+    ) -> bool {
+        self.segments += 1;
+        let mut running = Running::new(thread, segment, self.now, slice_ends);
+        if running.is_over(self.now) {
+            return false;
+        }
+        if self.traps(thread, self.cpu(core, slot), &segment) {
+            self.threads[thread].interrupted = Some(running);
+            return true;
+        }
+        self.needs_data(thread, core);
+        running.slice_ends = slice_ends.min(self.phase_due(thread));
+        self.tags(thread, core, &segment);
+        self.observer.runs(self.now, core, thread, &segment);
+        self.cores[core].slots[slot] = Some(running);
+        true
+    }
+
     fn takes_each(
         &mut self,
         core: usize,
@@ -79,21 +106,18 @@ impl<O: Observer> Machine<O> {
             let this = &mut self.threads[thread];
             match this.program.next(self.now, &mut this.chance) {
                 Step::Run(segment) => {
-                    self.segments += 1;
-                    let mut running = Running::new(thread, segment, self.now, slice_ends);
-                    if running.is_over(self.now) {
-                        continue;
-                    }
-                    if self.traps(thread, self.cpu(core, slot), &segment) {
-                        self.threads[thread].interrupted = Some(running);
+                    if self.starts_segment(core, slot, thread, segment, slice_ends) {
                         return Ok(());
                     }
-                    self.needs_data(thread, core);
-                    running.slice_ends = slice_ends.min(self.phase_due(thread));
-                    self.tags(thread, core, &segment);
-                    self.observer.runs(self.now, core, thread, &segment);
-                    self.cores[core].slots[slot] = Some(running);
-                    return Ok(());
+                }
+                Step::Spin(lock, code) => {
+                    if !self.takes(thread, lock) {
+                        self.no_deadlock(thread)?;
+                        self.threads[thread].spins = true;
+                        let code = Segment { extent: Extent::Time(Picos::MAX), ..code };
+                        self.starts_segment(core, slot, thread, code, slice_ends);
+                        return Ok(());
+                    }
                 }
                 Step::Sleep(span) => {
                     let wakes = self.now + span;

@@ -64,6 +64,8 @@ pub(super) struct Thread {
     /// The rest of its segment while it waits for a CPU.
     pub(super) interrupted: Option<Running>,
     pub(super) waits_for: Option<usize>,
+    /// Whether it executes while it waits for a lock.
+    pub(super) spins: bool,
     /// When it wakes up, or has woken up, until it runs.
     pub(super) wakes: Option<Moment>,
     /// Its time on CPUs.
@@ -93,6 +95,7 @@ impl Thread {
             data: Data::default(),
             interrupted: None,
             waits_for: None,
+            spins: false,
             wakes: Some(now),
             ran: Picos::ZERO,
             is_tagged: false,

@@ -185,6 +185,48 @@ fn a_package_shares_one_clock() {
     close(cycles(&machine, 0), expected);
 }
 
+/// A thread that spins keeps its core executing, so that its module runs at what it asks for. It
+/// has the lock as soon as that is released.
+#[test]
+fn a_thread_that_spins_executes_until_it_has_the_lock() {
+    let code = |us: u64| scalar(Extent::Time(us * US));
+    let run = |waits: Step| {
+        let mut machine = starting("fx-8120", 8, Some("P2"));
+        let owner = [Step::Lock(0), Step::Run(code(100)), Step::Unlock(0)];
+        machine.spawn("owner", Box::new(Script::once(owner)), Some(0));
+        let slow = Segment { counter: 1, ..code(1) };
+        let next = [waits, Step::Run(slow), Step::Unlock(0), Step::Run(code(10))];
+        machine.spawn("next", Box::new(Script::once(next)), Some(2));
+        assert!(!machine.run(Moment::MAX).unwrap());
+        let next = machine.threads().nth(1).unwrap();
+        assert_eq!(next.finished, Some(at(111 * US)));
+        (machine.cores().nth(2).unwrap().idle, next.instructions[0])
+    };
+    let (idle, executed) = run(Step::Spin(0, code(0)));
+    assert_eq!(idle, Picos::ZERO);
+    close(executed, 110e3 * 3.1);
+    let (idle, executed) = run(Step::Lock(0));
+    assert_eq!(idle, 100 * US);
+    close(executed, 10e3 * 3.1);
+}
+
+/// On one CPU, a thread that spins has turns as others do, and one that has got its lock while it
+/// waits for its turn goes on then.
+#[test]
+fn a_thread_that_spins_takes_turns_with_the_owner() {
+    let mut machine = starting("fx-8120", 1, Some("P2"));
+    let code = |ms: u64| scalar(Extent::Instructions(ms as f64 * 3.1e6));
+    let owner = [Step::Lock(0), Step::Run(code(20)), Step::Unlock(0), Step::Run(code(20))];
+    machine.spawn("owner", Box::new(Script::once(owner)), Some(0));
+    let next = [Step::Spin(0, code(0)), Step::Run(code(20)), Step::Unlock(0)];
+    machine.spawn("next", Box::new(Script::once(next)), Some(0));
+    machine.run(Moment::MAX).unwrap();
+    let [owner, next] = [0, 1].map(|thread| cycles(&machine, thread));
+    close(owner, 40e6 * 3.1);
+    assert!(next > 25e6 * 3.1, "{next}");
+    assert!(machine.threads().all(|thread| thread.finished.is_some()));
+}
+
 #[test]
 fn what_the_model_does_not_tell_is_refused() {
     let mut machine = starting("fx-8120", 8, Some("P3"));
