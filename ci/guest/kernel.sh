@@ -178,7 +178,7 @@ if start --wide 0 --stay-us 50000 --record /tmp/decisions; then
 
     # With a thread for each processor, all with short phases: the one that runs on the wide
     # processor gives way to the others and stays, and these go back where they were.
-    # A busy host lets them meet seldom: they run again until that has happened.
+    # On a busy host they seldom meet: up to 15 runs, until both have happened.
     stayed=$(scheduler_count stayed) went_home=$(scheduler_count went_home)
     for _ in $(seq 15); do
         others=

@@ -77,7 +77,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
         println!("{line}");
     }
     println!("not part of this: make test-kernel (builds a Linux), make torture");
-    // Once more at the end, where a reader looks first, and which a record keeps.
+    // Once more at the end: a reader looks there first, and logs keep their end.
     for failure in &failures {
         println!("\n==> failed: {failure}");
     }

@@ -21,6 +21,7 @@ use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::Model;
 use dimmer_processor::units::LicenseLevel;
 use dimmer_report::observe::{Report, Run};
+use dimmer_report::phase_graph::chosen;
 
 use crate::args::{Observe, Via};
 use crate::output::{self, Output};
@@ -121,7 +122,12 @@ pub(crate) fn run(
     match json {
         Some(json) if json.is_standard() => json.write_json(&report)?,
         json => {
-            output::report(to, &report.text(output::error_screen()))?;
+            let mut text = report.text(output::error_screen());
+            if let Some(choice) = &seen.choice {
+                text.push('\n');
+                text.push_str(&chosen(choice, output::error_screen()));
+            }
+            output::report(to, &text)?;
             if let Some(json) = json {
                 json.write_json(&report)?;
             }

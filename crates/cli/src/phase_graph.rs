@@ -22,8 +22,12 @@ use crate::{bad_input, input, probe};
 pub(crate) fn run(root: &Root, arguments: &args::PhaseGraph) -> anyhow::Result<ExitCode> {
     let begin = SystemTime::now();
     let metric = arguments.metric.metric();
+    let energy = &arguments.energy;
+    let is_for_energy = energy.model.name().is_some() || energy.slow.is_some();
+    if arguments.threshold != Chosen::Energy && (is_for_energy || energy.deadline.is_some()) {
+        return Err(bad_input("--model, --slow and --deadline are for `--threshold energy`"));
+    }
     let graph = read(&arguments.files)?;
-    let outputs = Outputs::open(arguments)?;
     // By printed rates, as the paper's scripts make it: the same graph gives the same profile.
     let profile = Profile::weighted(&graph, |_, _, counts| metric.printed(counts));
     let migration = match arguments.migration {
@@ -38,6 +42,7 @@ pub(crate) fn run(root: &Root, arguments: &args::PhaseGraph) -> anyhow::Result<E
             (Some(solution.threshold), By::Energy(solved))
         }
     };
+    let outputs = Outputs::open(arguments)?;
     let shortest = migration.unwrap_or(Nanos::ZERO);
     let findings = Assessment { metric, threshold, shortest }.of(&graph, &profile);
     let found = Found { graph, metric, profile, threshold, by, migration, findings };

@@ -1,4 +1,4 @@
-//! `dimmer sim predict-lock`: from which length on a critical section gains by a faster clock.
+//! `dimmer sim predict-lock`: how long a critical section must be to gain by a faster clock.
 
 use std::process::ExitCode;
 

@@ -2,7 +2,6 @@
 //! (paper 004, section 4.1). What a mark does is decided there.
 
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use crate::site::Site;
 
@@ -25,7 +24,7 @@ pub(crate) const MARK_FILES: [&str; 3] = [NAMES_FILE, GRAPH_FILE, PROFILE_FILE];
 pub const PHASES: &str = "DIMMER_HOOK_PHASES";
 
 /// The environment variable that has marks be switched off if they are passed too often. Its value
-/// is the CPU time that a process may take from one mark to the next, on average (ns).
+/// is the least CPU time of a process from one mark to the next, on average (ns).
 pub const INTERVAL: &str = "DIMMER_HOOK_MARKS_INTERVAL";
 
 /// The number of a mark that no file has: the one of this crate's own function.
@@ -34,20 +33,33 @@ pub const OWN_MARK: u32 = u32::MAX;
 /// What marks call. Null before [`set`].
 pub(crate) static PASS: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 
-/// The entries that were hooked while marks were passed.
-static ENTRIES: Mutex<Vec<&'static Site>> = Mutex::new(Vec::new());
-
-/// Adds hooked entries.
-pub(crate) fn add(sites: &'static [Site]) {
-    ENTRIES.lock().unwrap_or_else(PoisonError::into_inner).extend(sites);
+/// Entries that were hooked together, and those that were hooked before them.
+struct Hooked {
+    sites: &'static [Site],
+    before: Option<&'static Hooked>,
 }
 
-/// From now on, calls pass none of these marks; they are still counted. Does nothing while another
-/// thread does this or hooks functions: it waits for no lock, which a child of fork(2) may have
-/// inherited.
+/// The entries that were hooked while marks were passed, the last ones first. No lock: a child of
+/// fork(2) might inherit one that is held.
+static ENTRIES: AtomicPtr<Hooked> = AtomicPtr::new(std::ptr::null_mut());
+
+fn last() -> Option<&'static Hooked> {
+    // SAFETY: null, or what `add` has leaked.
+    // Ordering: Acquire pairs with the store in `add`.
+    unsafe { ENTRIES.load(Ordering::Acquire).as_ref() }
+}
+
+/// Adds hooked entries. One thread at a time does this: the one that hooks.
+pub(crate) fn add(sites: &'static [Site]) {
+    let hooked = Box::leak(Box::new(Hooked { sites, before: last() }));
+    // Ordering: pairs with the load in `last`: the sites are there.
+    ENTRIES.store(hooked, Ordering::Release);
+}
+
+/// From now on, calls pass none of these marks; they are still counted. Takes no lock.
 pub fn switch_off(marks: &[u32]) {
-    let Ok(entries) = ENTRIES.try_lock() else { return };
-    for entry in entries.iter().filter(|entry| marks.contains(&entry.mark)) {
+    let all = std::iter::successors(last(), |hooked| hooked.before);
+    for entry in all.flat_map(|hooked| hooked.sites).filter(|entry| marks.contains(&entry.mark)) {
         // Relaxed: a call that passes the mark meanwhile does no harm.
         entry.is_off.store(1, Ordering::Relaxed);
     }

@@ -97,7 +97,7 @@ pub enum LaunchError {
         nearest: Vec<String>,
     },
     /// Several functions have that short name.
-    #[error("`{name}` is the name of {} functions: expected one of {}", functions.len(), functions.join(", "))]
+    #[error("`{name}` is the name of several functions: expected one of {}", first(functions))]
     Ambiguous {
         /// The name.
         name: String,
@@ -264,8 +264,8 @@ pub enum LaunchError {
     Threshold(String),
     /// No CPU is known to be slow.
     #[error(
-        "all cores of this machine are of one kind and have the same highest clock, as far as it \
-         reports: --cpus names the slow CPUs, as in `--cpus 2-3`"
+        "no CPU that the program may use is much slower than another, as far as this machine \
+         reports: --cpus names the slow ones, as in `--cpus 2-3`"
     )]
     NoSlowCpu,
     /// No CPU would be fast.
@@ -386,6 +386,16 @@ impl LaunchError {
                 | Self::Scripts { .. }
                 | Self::CannotRun { .. }
         )
+    }
+}
+
+/// Some of these names, and how many more there are.
+fn first(names: &[String]) -> String {
+    const MOST: usize = 8;
+    let shown = names.iter().take(MOST).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(MOST) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
     }
 }
 

@@ -18,7 +18,7 @@ use crate::program::Program;
 const LONGEST_GRAPH: u64 = 1 << 26;
 
 /// The most functions of which marks are chosen. A guess: hooking one takes some microseconds in
-/// each process, and more marks than these are rarely passed.
+/// each process, and programs rarely call more functions than these.
 const MOST_CANDIDATES: usize = 2000;
 
 /// Marks are switched off until a process takes this CPU time from one to the next, on average. A
@@ -39,7 +39,7 @@ pub enum Marks<'a> {
 }
 
 impl Marks<'_> {
-    /// Writes the plans by which they are.
+    /// Writes the plans for these marks.
     pub(crate) fn plans(self, program: &Program) -> Result<Plans, LaunchError> {
         match self {
             Self::Named(names) => plans(program, names).map_err(|(_, error)| error),
@@ -107,7 +107,7 @@ pub(crate) fn set_environment(command: &mut Command, plans: &Plans) {
     command.env(dimmer_hook::MARKS, plans.directory.path().join(dimmer_hook::NAMES_FILE));
 }
 
-/// Likewise, and has them switched off that are passed too often.
+/// Likewise, and the one by which marks that are passed too often are switched off.
 pub(crate) fn set_choosing(command: &mut Command, plans: &Plans) {
     set_environment(command, plans);
     command.env(dimmer_hook::INTERVAL, INTERVAL.ns().to_string());

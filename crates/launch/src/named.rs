@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use dimmer_hook::{PlannedEntry, is_own_ground};
 use dimmer_host::root::Root;
 use dimmer_observe::Place;
+use dimmer_policy::phases::Mark;
 use dimmer_scan::{Function, Scan};
 
 use crate::LaunchError;
@@ -41,7 +42,8 @@ fn address(text: &str) -> Option<u64> {
 /// A function that the user has named.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// By symbol, or as `dimmer scan` shows it: `0x` and the address if it has no symbol.
+    /// By symbol, or as `dimmer scan` shows it: `0x` and the address if it has no symbol. In C++
+    /// also without the types of the arguments, if only one function is called so.
     Name(String),
     /// By a library's file or file name, and the address of an entry in it.
     Place {
@@ -76,7 +78,8 @@ impl Wanted {
     }
 
     /// Whether this is a function of this file with this symbol or, given an address, has an entry
-    /// there. `entries` are the addresses of its entries, its start first.
+    /// there. A short name counts also if another function has the name itself. `entries` are the
+    /// addresses of its entries, its start first.
     #[must_use]
     pub fn is(&self, file: &Path, symbol: Option<&str>, entries: &[u64]) -> bool {
         match self {
@@ -256,12 +259,14 @@ impl Short {
     }
 
     /// The name of the function with this symbol for users: the short one, if it means no other
-    /// function, else the symbol. `None` if a list on a command line cannot hold it.
+    /// function, else the symbol. `None` if a list on a command line, or a graph, cannot hold it.
     fn best(&self, symbol: &str) -> Option<String> {
         let short = dimmer_scan::short(symbol);
         let is_one = self.0.get(&short).is_none_or(|whole| whole.len() == 1);
         let names = [Some(short).filter(|_| is_one), Some(symbol.to_owned())];
-        names.into_iter().flatten().find(|name| !name.contains([',', '\'', '"', '\\']))
+        let is_possible =
+            |name: &String| !name.contains([',', '\'', '"', '\\']) && Mark::new(name).is_ok();
+        names.into_iter().flatten().find(is_possible)
     }
 }
 
@@ -314,8 +319,8 @@ fn is_own(scan: &Scan) -> bool {
     is_own_ground(scan.soname.as_deref().unwrap_or_default())
 }
 
-/// The functions with this name, if any can be hooked: otherwise those with this short name, if it
-/// is that of one function.
+/// The functions with this name. If there is none, those with this short name, if it is that of one
+/// function.
 fn by_name<'a>(
     name: &str,
     files: &'a [(PathBuf, Scan)],

@@ -1,4 +1,4 @@
-//! From which length on a critical section gains if its owner asks for a faster clock.
+//! How long a critical section must be to gain if its owner asks for a faster clock.
 //!
 //! Implements paper 002, section 4.4. [`Boost`] is a change of the clock around a section,
 //! [`Boost::shortest`] its break-even, and [`Boost::least_wait`] that of the wait before it.

@@ -44,7 +44,7 @@ struct Entry<'a> {
     boosted: &'a str,
     normal: &'a str,
     boosted_mhz: u64,
-    /// The shortest section that gains; absent if none does.
+    /// The shortest section that gains; `None` if none does.
     shortest_ns: Option<f64>,
     /// The same in cycles of the boosted clock.
     shortest_cycles: Option<u64>,

@@ -127,7 +127,7 @@ fn start_cores(settings: &Settings) -> Result<Option<Cores>, NotYet> {
 #[derive(Debug)]
 struct NotYet;
 
-/// How often cores are prepared at most. Once is enough, unless the thread is kept off them within
+/// The most attempts to prepare the cores. One is enough, unless the thread is kept off them within
 /// the microseconds that it takes.
 const TRIES: u32 = 10;
 
@@ -143,9 +143,10 @@ fn prepare_cores(
     // cores.
     let widened: Vec<CpuId> = allowed.iter().chain(cores).copied().collect();
     let mut tries = 1;
-    let spare = loop {
+    let started = loop {
         let _ = affinity::allow(&widened);
-        match Cores::spare(&Root::live(), cores, entrance, spin) {
+        let spare = Cores::spare(&Root::live(), cores, entrance, spin);
+        match spare.and_then(|cores| cores.use_cores(used).map(|()| cores)) {
             // `dimmer run` may have kept the thread off them at this moment.
             Err(StartError::Affinity(AffinityError::NotAllowed { .. })) if tries < TRIES => {
                 tries += 1;
@@ -153,7 +154,6 @@ fn prepare_cores(
             done => break done,
         }
     };
-    let started = spare.and_then(|cores| cores.use_cores(used).map(|()| cores));
     let _ = affinity::allow(&allowed);
     started
 }

@@ -91,8 +91,8 @@ impl Worker {
     }
 }
 
-/// Pins the calling thread to a CPU, which the affinity that it has inherited need not have:
-/// `dimmer run` may keep the thread that has started it off that CPU at any time.
+/// Pins the calling thread to a CPU. The affinity that it has inherited may lack that CPU: `dimmer
+/// run` may have kept the thread that has started it off that.
 fn stand(root: &Root, cpu: CpuId, entrance: Option<&str>) -> Result<Pinned, StartError> {
     if let Some(entrance) = entrance {
         cpusets::enter(root, entrance)?;

@@ -32,7 +32,14 @@ pub fn plain(symbol: &str) -> String {
 /// `ns::Class::method`. Overloaded functions have the same short name.
 #[must_use]
 pub fn short(symbol: &str) -> String {
-    demangled(symbol, DemangleOptions::new().no_params().no_return_type())
+    let options = DemangleOptions::new().no_params().no_return_type();
+    let is_cpp = symbol.starts_with("_Z") && rustc_demangle::try_demangle(symbol).is_err();
+    // A part that the compiler has split off is another function. The demangler leaves its suffix
+    // out, together with the arguments.
+    match symbol.split_once('.').filter(|_| is_cpp) {
+        Some((function, part)) => format!("{}.{part}", demangled(function, options)),
+        None => demangled(symbol, options),
+    }
 }
 
 fn demangled(symbol: &str, options: DemangleOptions) -> String {
@@ -66,6 +73,7 @@ mod tests {
         check("_ZN2ns1fEi", "ns::f");
         check("_ZNK2ns5Class6methodEdPKc", "ns::Class::method");
         check("_ZN2ns5ClassC2Ev", "ns::Class::Class");
+        check("_ZN2ns1fEi.cold", "ns::f.cold");
         check("_Z3maxIiET_S0_S0_", "max<int>");
         check("_ZN4core3fmt5write17h0123456789abcdefE", "core::fmt::write");
         assert_eq!(plain("_Z3maxIiET_S0_S0_"), "int max<int>(int, int)");

@@ -111,7 +111,7 @@ pub(crate) struct Cpu {
 #[derive(Args, Debug)]
 pub(crate) struct DedicatedCpus {
     /// The CPUs to move calls to, as in `2-3,8`; the program stays off them while calls move
-    /// [default: those of one core].
+    /// [default: those of one core; with --phases, slow ones].
     #[arg(long, value_name = "LIST")]
     pub(crate) cpus: Option<String>,
 }

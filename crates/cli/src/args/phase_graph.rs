@@ -94,7 +94,7 @@ pub(crate) struct Energy {
     #[arg(long, value_name = "TIME", value_parser = deadline, conflicts_with = "slower")]
     pub(crate) deadline: Option<Nanos>,
 
-    /// How long a core waits for an L3 miss, on average; a guess.
+    /// How long a core waits for an L3 miss, on average; the default is a guess.
     #[arg(long, value_name = "TIME", value_parser = span, default_value = "80ns")]
     pub(crate) miss: Nanos,
 }
@@ -134,7 +134,7 @@ fn threshold(text: &str) -> Result<Chosen, String> {
         "energy" => Ok(Chosen::Energy),
         _ => Threshold::parse(text)
             .map(Chosen::ByHand)
-            .map_err(|error| format!("{error}, `gap` or `energy`")),
+            .map_err(|error| format!("{error}, and the words `gap` and `energy`")),
     }
 }
 
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(threshold("energy"), Ok(Chosen::Energy));
         assert_eq!(threshold("-1"), Ok(Chosen::ByHand(Threshold::new(-1.0).unwrap())));
         for text in ["", "gaps", "NaN", "0,01"] {
-            assert!(threshold(text).unwrap_err().ends_with("`gap` or `energy`"), "{text}");
+            assert!(threshold(text).unwrap_err().ends_with("`gap` and `energy`"), "{text}");
         }
     }
 }

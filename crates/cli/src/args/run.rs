@@ -24,7 +24,7 @@ until it has made no such call for a while. They are those of --cpus, or else th
 programs, or else those of one core.
 
 --phases migrates threads at the entries of the functions in the profile: to the CPUs of --cpus, which are slow (default: the \
-efficiency cores of a hybrid processor), for functions above the threshold, and home for the others. `dimmer observe --marks` \
+efficiency cores of a hybrid processor, or else the CPUs with a lower highest clock than others), for functions above the threshold, and home for the others. `dimmer observe --marks` \
 measures what a profile is made from.
 
 With FN, calls of these functions move, whichever of the flags names them. FN is a symbol, as `dimmer scan` shows it, or a library and the address of an entry in it, as in `libcrypto.so.3:0x1a2b0`.

@@ -21,7 +21,7 @@ pub(crate) enum Sim {
     Compare(Compare),
     /// Runs phases of scalar and wide SIMD code, on this machine or on a processor model.
     Phases(Phases),
-    /// Predicts from which length on a critical section gains by a faster clock.
+    /// Predicts how long a critical section must be to gain by a faster clock.
     PredictLock(PredictLock),
     /// Compares the simulator's results with a paper's, or with measurements on this machine.
     Validate(Validate),
@@ -176,8 +176,9 @@ pub(crate) struct Phases {
     .required(true)
     .help("The processor model, a name or a file, with P-states and what changing them costs")))]
 #[command(after_long_help = "\
-By the cost model of paper 002, section 4.4. The owner's boost: the thread waits for the lock at the slowest P-state, runs the section at \
-the fastest, and goes on at the base. One step: it waits at the base, and runs the section at the next faster P-state.
+By the cost model of paper 002, section 4.4. The owner's boost: the thread waits for the lock at \
+the slowest P-state, runs the section at the fastest, and goes on at the base. One step: it waits \
+at the base, and runs the section at the next faster P-state.
 
 Examples:
   dimmer sim predict-lock --model fx-8120 --section 120us --wait 1ms
@@ -190,8 +191,8 @@ pub(crate) struct PredictLock {
     #[arg(long, value_name = "TIME", value_parser = span)]
     pub(crate) section: Nanos,
 
-    /// How long the thread waits for the lock before it.
-    #[arg(long, value_name = "TIME", value_parser = span)]
+    /// How long the thread waits for the lock before it; 0 if the lock is free.
+    #[arg(long, value_name = "TIME", value_parser = wait)]
     pub(crate) wait: Nanos,
 
     /// The part of the section's time in which memory stalls it, whatever the clock; 0 to 1.
@@ -200,6 +201,11 @@ pub(crate) struct PredictLock {
 
     #[command(flatten)]
     pub(crate) json: Json,
+}
+
+/// A time with its unit, or none.
+fn wait(text: &str) -> Result<Nanos, String> {
+    if text == "0" { Ok(Nanos::ZERO) } else { span(text).map_err(|error| format!("{error}, or 0")) }
 }
 
 /// A part of a whole.

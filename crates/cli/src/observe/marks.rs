@@ -5,11 +5,10 @@ use std::os::unix::process::ExitStatusExt as _;
 use dimmer_host::root::Root;
 use dimmer_host::user_counters::UserCounters;
 use dimmer_launch::observe::{Marks, Seen};
-use dimmer_report::phase_graph::chosen;
 
 use crate::args::Observe;
 use crate::bad_input;
-use crate::output::{self, Output};
+use crate::output::Output;
 
 /// The value of `--marks` that has marks be chosen. In C and C++ no function has this name.
 const AUTO: &str = "auto";
@@ -64,9 +63,6 @@ pub(super) fn write(to: Output, root: &Root, seen: &Seen) -> anyhow::Result<()> 
     }
     if let Some(signal) = seen.status.and_then(|status| status.signal()) {
         eprintln!("dimmer: signal {signal} ended the program: what that process measured is lost");
-    }
-    if let Some(choice) = &seen.choice {
-        output::report(None, &chosen(choice, output::error_screen()))?;
     }
     to.write(&graph.to_text())
 }

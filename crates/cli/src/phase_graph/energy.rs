@@ -1,9 +1,11 @@
 //! The threshold for least energy, by a processor model.
 
-use dimmer_policy::phases::{Counts, Graph, Limit, Machine, Mark, Profile, Solution, solve};
+use dimmer_policy::phases::{
+    Counts, Graph, Limit, Machine, Mark, Profile, Solution, Unsolved, solve,
+};
 use dimmer_processor::model::{Model, PState};
 use dimmer_processor::units::Nanos;
-use dimmer_report::phase_graph::Solved;
+use dimmer_report::phase_graph::{Solved, meaning};
 
 use crate::{args, bad_input, model};
 
@@ -24,9 +26,16 @@ pub(super) fn solved(
     };
     let Some(round_trip) = round_trip else {
         return Err(bad_input(
-            "`--threshold energy` needs the time of a migration: `--migration TIME`",
+            "`--threshold energy` needs the time of a migration, which is measured only if the \
+             graph has times: expected `--migration TIME`, as in `1.75us`",
         ));
     };
+    if profile.values().next().is_none() {
+        return Err(bad_input(format!(
+            "`--threshold energy`: the graph has no counts of {}, so no mark has a value",
+            meaning(arguments.metric.metric())
+        )));
+    }
     let model = model::read(name)?;
     let (fast, slow) = states(&model, energy.slow.as_deref())?;
     let one_way = Nanos::from_ns(round_trip.ns() / 2);
@@ -47,7 +56,14 @@ pub(super) fn solved(
         Some(deadline) => Limit::Deadline(deadline),
         None => Limit::Slowdown(1.0 + energy.slower / 100.0),
     };
-    let solution = solve(&graph, profile, share, &machine, limit).map_err(bad_input)?;
+    let solution = solve(&graph, profile, share, &machine, limit).map_err(|error| match error {
+        Unsolved::TooSlow { .. } => bad_input(format!("--deadline: {error}")),
+        Unsolved::NoTime { start, end } => bad_input(format!(
+            "`--threshold energy` needs the time or the cycles of each edge: `{start} -> {end}` has \
+             neither"
+        )),
+        error => bad_input(error),
+    })?;
     let Solution { time_ratio, energy_ratio, .. } = solution;
     let [fast, slow] = [fast, slow].map(|state| state.name.clone());
     Ok((solution, Solved { model: model.identity.name, fast, slow, time_ratio, energy_ratio }))
@@ -62,16 +78,19 @@ fn states<'a>(model: &'a Model, slow: Option<&str>) -> anyhow::Result<(&'a PStat
         None => states.iter().min_by_key(mhz),
     };
     let fastest = states.iter().max_by_key(mhz);
+    let slower = |than: &&PState| -> Vec<&str> {
+        let slower = states.iter().filter(|state| state.mhz.value < than.mhz.value);
+        slower.map(|state| state.name.as_str()).collect()
+    };
     let differs = |(fast, slow): &(&PState, &PState)| mhz(fast) > mhz(slow);
     fastest.zip(found).filter(differs).ok_or_else(|| {
-        let names: Vec<&str> = states.iter().map(|state| state.name.as_str()).collect();
-        bad_input(match slow {
-            Some(name) => format!(
-                "--slow {name}: {} has no slower P-state of this name than its fastest; it has: {}",
-                model.identity.name,
-                names.join(", ")
+        bad_input(match (slow, fastest) {
+            (Some(name), Some(fastest)) if !slower(&fastest).is_empty() => format!(
+                "--slow {name}: expected a slower P-state than {}: {}",
+                fastest.name,
+                slower(&fastest).join(", ")
             ),
-            None => format!(
+            _ => format!(
                 "the model of {} has no two P-states of different clocks, expected [[pstate]] \
                  entries",
                 model.identity.name

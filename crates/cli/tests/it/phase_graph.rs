@@ -131,7 +131,7 @@ fn the_threshold_for_least_energy_is_that_of_a_model() {
     // With no time to lose, nothing is slow.
     let threshold = found(&["--migration=1us", "--slower=0"]);
     assert_eq!(ratio(&threshold, "energy_ratio"), 1.0);
-    // Migrations take more than the slow core saves.
+    // Migrations take longer than is allowed.
     let threshold = found(&["--migration=1s"]);
     assert_eq!(ratio(&threshold, "energy_ratio"), 1.0);
 }
@@ -142,9 +142,9 @@ fn an_energy_that_cannot_be_solved_for_is_refused_with_what_is_missing() {
     for (options, says) in [
         (&[][..], "needs the processor: `--model MODEL`"),
         (&["--model=fx-8120"], "does not say `supply`"),
-        (&["--model=ryzen-1600x", "--slow=P9"], "it has: P0, P1, P2"),
-        (&["--model=ryzen-1600x", "--slow=P0"], "no slower P-state of this name"),
-        (&["--model=ryzen-1600x", "--deadline=1ms"], "more than allowed"),
+        (&["--model=ryzen-1600x", "--slow=P9"], "expected a slower P-state than P0: P1, P2"),
+        (&["--model=ryzen-1600x", "--slow=P0"], "expected a slower P-state than P0: P1, P2"),
+        (&["--model=ryzen-1600x", "--deadline=1ms"], "--deadline: the time is too short"),
         (&["--model=ryzen-1600x", "--deadline=1"], "as in `90s`"),
         (&["--model=ryzen-1600x", "--slower=-1"], "expected a number from 0 to 9900"),
     ] {
@@ -153,14 +153,17 @@ fn an_energy_that_cannot_be_solved_for_is_refused_with_what_is_missing() {
     }
     let timed = ["phases", "timed", "--threshold=energy", "--model=ryzen-1600x", "--migration=1us"];
     fs::write(directory.path().join("timed"), "a -> b\n  calls = 2\n  time = 10 ns\n").unwrap();
-    refused(directory.path(), &timed, "needs L3 misses, and the graph has none");
+    refused(directory.path(), &timed, "the graph has no counts of L3 misses");
 }
 
 #[test]
 fn wrong_options_are_refused_with_what_is_accepted() {
     let directory = directory();
     for (option, says) in [
-        ("--threshold=big", "accepted are finite numbers, such as 0.01, `gap` or `energy`"),
+        (
+            "--threshold=big",
+            "accepted are finite numbers, such as 0.01, and the words `gap` and `energy`",
+        ),
         ("--migration=5", "with its unit (ns, us, ms, s)"),
         ("--metric=l1", "[possible values: l3-misses, l2, cpi]"),
     ] {

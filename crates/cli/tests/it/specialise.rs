@@ -199,7 +199,7 @@ fn threads_get_their_affinity_back_once_who_decides_was_killed() {
     // While the wide CPUs change, it may be taken for one of those that are kept off them.
     let mut narrow = affinity::allowed().unwrap();
     narrow.retain(|one| one.to_string() != *cpu);
-    affinity::allow_thread(number.parse().ok(), &narrow).unwrap();
+    affinity::allow_thread(Some(number.parse().unwrap()), &narrow).unwrap();
     assert!(wait_for(|| affinity_of(number) == *cpu), "{} is not {}", affinity_of(number), &*cpu);
     decides.kill().unwrap();
     // It goes on, where it may run.

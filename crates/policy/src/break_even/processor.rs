@@ -37,7 +37,7 @@ impl<'a> Boosts<'a> {
     /// to occupy the core for all of its time (assumption 4 of the paper).
     ///
     /// # Errors
-    /// [`Lacks`] names all that is missing: P-states, or changes between them.
+    /// [`Lacks`] names the first key that is missing, or all missing changes between P-states.
     pub fn new(model: &'a Model) -> Result<Self, Lacks> {
         let error = |lacks| Lacks { model: model.identity.name.clone(), lacks };
         let one = |lacks: &str| error(vec![lacks.to_owned()]);
@@ -98,7 +98,7 @@ impl Changes<'_> {
     /// How long the request for a slower P-state occupies the core.
     fn down(&mut self, from: &PState, to: &PState) -> Picos {
         let [request, total] = self.times(from, to);
-        self.known(request.or(total), "request_ns", from, to)
+        self.known(request.or(total), "request_ns` or `total_ns", from, to)
     }
 
     /// How long the request takes, and all of the change (ns).

@@ -9,6 +9,10 @@ use super::{Core, Counts, Graph, Machine, Mark, Profile};
 /// A threshold below all values, as none is negative.
 const BELOW_ALL: f64 = -1.0;
 
+/// A threshold above all values is this many times the highest: it stays above them if it is
+/// rounded, and none of them is near it.
+const ABOVE: f64 = 2.0;
+
 /// How slow the program may be.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Limit {
@@ -48,7 +52,10 @@ pub enum Unsolved {
         end: Mark,
     },
     /// No threshold is fast enough.
-    #[error("with no threshold, the program takes less than {least_ns:.0} ns, more than allowed")]
+    #[error(
+        "the time is too short: with the fastest threshold, the program takes {:.6} s",
+        least_ns / 1e9
+    )]
     TooSlow {
         /// The shortest time of any threshold.
         least_ns: f64,
@@ -85,7 +92,7 @@ pub fn solve(
     });
     // All marks are fast, then fewer and fewer, then none is.
     let thresholds =
-        Threshold::new(highest).into_iter().chain(between).chain(Threshold::new(BELOW_ALL));
+        Threshold::new(ABOVE * highest).into_iter().chain(between).chain(Threshold::new(BELOW_ALL));
     let solutions: Vec<Solution> =
         thresholds.map(|threshold| cost(&edges, threshold, machine)).collect();
     let most_ns = match limit {

@@ -52,6 +52,8 @@ fn rendered(report: &Report, screen: Screen) -> String {
     // Writing to a string cannot fail, here and below.
     let what = if report.hooked_names.is_empty() {
         format!("with {} instructions", report.hooked_classes.join(", "))
+    } else if report.hooked_names == ["auto"] {
+        "to choose marks from".to_owned()
     } else {
         "by name".to_owned()
     };

@@ -16,8 +16,8 @@ pub fn chosen(choice: &Choice, screen: Screen) -> String {
         Measure::Time => "the time from one to the next, as nothing else was counted",
     };
     let mut text = screen.fill(&format!(
-        "Marks chosen: {} of {all} functions that were called, by {by}. Left out: {unmeasured} that \
-         were called too often to be measured, {short} soon followed by others, {alike} at which \
+        "Marks chosen: {} of {all} functions that were called, by {by}. Left out: {unmeasured} called \
+         too often to be measured, {short} soon followed by others, {alike} at which \
          little changes.",
         marks.len()
     ));
@@ -77,39 +77,39 @@ mod tests {
             Measure::Time,
             marks,
             &expect![[r#"
-            Marks chosen: 2 of 26 functions that were called, by the time from one to the next, as nothing else
-            was counted. Left out: 1 that were called too often to be measured, 20 soon followed by others, 3 at
-            which little changes.
+                Marks chosen: 2 of 26 functions that were called, by the time from one to the next, as nothing else
+                was counted. Left out: 1 called too often to be measured, 20 soon followed by others, 3 at which
+                little changes.
 
-            mark        calls  share of time  before it  after it
-            solve        1200         25.0 %    10.0 µs   2.50 ms
-            ns::f<int>   1200         25.0 %          –         –
+                mark        calls  share of time  before it  after it
+                solve        1200         25.0 %    10.0 µs   2.50 ms
+                ns::f<int>   1200         25.0 %          –         –
 
-            These alone: --marks='solve,ns::f<int>'
-        "#]],
+                These alone: --marks='solve,ns::f<int>'
+            "#]],
         );
         let marks = vec![mark("solve", Some(0.01), None)];
         check(
             Measure::Metric(Metric::L3MissRate),
             marks,
             &expect![[r#"
-            Marks chosen: 1 of 25 functions that were called, by L3 misses per instruction. Left out: 1 that
-            were called too often to be measured, 20 soon followed by others, 3 at which little changes.
+                Marks chosen: 1 of 25 functions that were called, by L3 misses per instruction. Left out: 1 called
+                too often to be measured, 20 soon followed by others, 3 at which little changes.
 
-            mark   calls  share of time  before it  after it
-            solve   1200         25.0 %   0.010000         –
+                mark   calls  share of time  before it  after it
+                solve   1200         25.0 %   0.010000         –
 
-            These alone: --marks=solve
-        "#]],
+                These alone: --marks=solve
+            "#]],
         );
         check(
             Measure::Time,
             Vec::new(),
             &expect![[r#"
-            Marks chosen: 0 of 24 functions that were called, by the time from one to the next, as nothing else
-            was counted. Left out: 1 that were called too often to be measured, 20 soon followed by others, 3 at
-            which little changes.
-        "#]],
+                Marks chosen: 0 of 24 functions that were called, by the time from one to the next, as nothing else
+                was counted. Left out: 1 called too often to be measured, 20 soon followed by others, 3 at which
+                little changes.
+            "#]],
         );
     }
 }

@@ -79,8 +79,8 @@ pub(super) struct Away {
 
 impl Away {
     /// Whether the thread's affinity `now` is Dimmer's: the one that it was given as a wide thread,
-    /// or that of threads that are kept off. `dimmer run` tells these apart by their affinity, and
-    /// may take it for one of them while the wide CPUs change.
+    /// or that of threads that are kept off. `dimmer run` knows wide threads by their affinity
+    /// alone. While the wide CPUs change, it may take one of them for a thread to keep off.
     fn is_its(&self, now: &Cpus, of: &Specialising) -> bool {
         let is_kept_off = || !others_have_chosen() && of.domain.is_kept_off(&self.own, now);
         *now == self.wide || is_kept_off()
@@ -220,9 +220,9 @@ impl Record {
     }
 
     /// Keeps the thread on the CPUs that are wide now, if it is away: moves it on if these have
-    /// changed, and once more there if it was taken for a thread to keep off. Returns false if it
-    /// cannot go there: its own affinity may have none of them, and another thread may have changed
-    /// its affinity since.
+    /// changed, and back there if it was taken for a thread to keep off. Returns false if it would
+    /// have to move and cannot: its own affinity has none of these CPUs, or another thread has
+    /// changed its affinity.
     pub(super) fn keep_wide(
         &self,
         data: &mut Data,
@@ -266,8 +266,8 @@ pub(super) fn affinity(thread: u32) -> Option<Cpus> {
 }
 
 /// The affinity that a thread has (0: the calling one), just after it was given `cpus`: the kernel
-/// leaves out what is offline, and what the process's control group has not. Others that it has
-/// then were set by somebody else since.
+/// leaves out what is offline, and what the process's control group has not. CPUs besides these
+/// come from a later change by another thread, and do not count.
 pub(super) fn given(thread: u32, cpus: &Cpus) -> Cpus {
     let left = affinity(thread).map(|now| now.and(cpus));
     left.filter(|left| !left.is_empty()).unwrap_or(*cpus)
