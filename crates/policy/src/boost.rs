@@ -1,19 +1,21 @@
-//! What a lock's decoration has its threads do about clocks and cores.
+//! Strategies for a contended lock: what its threads do about their clocks and cores, and when.
 //!
 //! Implements the strategies of paper 002, sections 4.2 and 4.3, as tables: [`Strategy::acts`]
 //! gives the acts of a thread at each [`Point`] of a lock. Whether a strategy pays is in
-//! [`break_even`](crate::break_even).
+//! [`break_even`](crate::break_even). The simulator runs `One`, `Owner` and `Wait` so far; the
+//! others are tables only.
 
 /// A strategy for a lock that threads compete for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strategy {
-    /// Threads spin while they wait. Clocks are the processor's.
+    /// Threads spin while they wait. The processor chooses the clocks.
     Spin,
     /// Threads wait by MONITOR and MWAIT, which halts their cores.
     Mwait,
     /// Threads wait in the kernel, by futex.
     Futex,
-    /// One thread alone takes the lock, at this speed; others would spin at the slowest one.
+    /// One thread takes the lock, at this speed. The others execute at the slowest P-state, and do
+    /// not take it.
     One(Speed),
     /// The owner of the lock is fast, and all others are slow (`ownr`).
     Owner,
@@ -54,7 +56,7 @@ pub enum Point {
 pub enum Act {
     /// It requests this speed for its core. A request that is in force already costs nothing.
     Request(Speed),
-    /// It has the thread on the neighbour core request this speed for their module.
+    /// It asks the thread on the neighbour core to request this speed for their module.
     RequestByNeighbour(Speed),
     /// It executes until it has the lock.
     Spin,
@@ -106,7 +108,6 @@ impl Strategy {
         match (self, point) {
             (Self::Mwait, Point::Waits) => &[Monitor],
             (Self::Futex, Point::Waits) => &[Block],
-            // It waits as it always does; then the strategies differ in who is fast, and when.
             (Self::Wait, Point::Waits) => &[Request(Slow), Spin],
             (_, Point::Waits) => &[Spin],
             (Self::One(Slow) | Self::Owner | Self::Migrate, Point::Starts) => &[Request(Slow)],

@@ -157,7 +157,7 @@ impl Boost {
         } else {
             requests + root(behind, ramp)
         };
-        // 213 days of simulated time are as far as it goes.
+        // Lengths beyond the range of `Picos` (213 days) count as none.
         (gain > 0.0 && length < Picos::MAX.as_f64()).then(|| Picos::rounded(length))
     }
 

@@ -1,6 +1,6 @@
 //! Decisions about wide SIMD code, as pure functions: what it costs, which way out is best, and
 //! which cores to dedicate to it. About a program's phases: which kind of core each runs on. And
-//! about critical sections: which gain by a faster clock, and who asks for it.
+//! about critical sections: which gain by a faster clock, and which thread asks for it.
 //!
 //! Numbers go in, decisions come out. The simulator and the commands for real machines use the same
 //! functions. No code here uses a clock, a thread or a file.

@@ -67,8 +67,8 @@ pub enum Step {
     Sleep(Picos),
     /// It takes this lock, and waits until the lock is free.
     Lock(usize),
-    /// It takes this lock. Until the lock is free, it executes code on its CPU; the extent of this
-    /// segment does not count.
+    /// It takes this lock. While another thread has it, this one executes this segment on its CPU,
+    /// whatever the segment's extent.
     Spin(usize, Segment),
     /// It releases this lock.
     Unlock(usize),

@@ -143,7 +143,7 @@ fn run(strategy: Strategy, section: f64, inputs: &Inputs<'_>) -> Result<Found, S
     Ok(Found { ghz: done / ns, watts: 1e9 * joules / ns })
 }
 
-/// What the model has of boosts.
+/// The boosts of the model, which is one of ours: it lacks nothing.
 fn boosts<'a>(inputs: &'a Inputs<'_>) -> Result<Boosts<'a>, SimError> {
     Boosts::new(&inputs.model).map_err(|lacks| {
         let Lacks { model, .. } = lacks;
@@ -151,9 +151,13 @@ fn boosts<'a>(inputs: &'a Inputs<'_>) -> Result<Boosts<'a>, SimError> {
     })
 }
 
-/// The shortest section (cycles) that `gains`.
+/// The shortest section (cycles) that `gains`; not a number if the shortest one of [`SECTIONS`]
+/// gains, or the longest does not.
 fn shortest(gains: impl Fn(f64) -> Result<bool, SimError>) -> Result<f64, SimError> {
     let [mut low, mut high] = SECTIONS;
+    if gains(low)? || !gains(high)? {
+        return Ok(f64::NAN);
+    }
     while high - low > NEAR {
         let middle = f64::midpoint(low, high);
         if gains(middle)? {
@@ -177,8 +181,9 @@ fn locks(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
         Draft::new("R002-07", Class::Predicted, "Fig. 5, §4.3", "from which section on requests at a lock gain over one thread at the base", "kcycles")
             .value("ownr", 600.0, from(Strategy::Owner)?)
             .value("wait", 600.0, from(Strategy::Wait)?)
-            .row("the times of table 4 alone. They are those of the instruction `wrmsr`, measured in the kernel; here, nothing else takes time: no system call, no handing over of the lock, and \
-                a core that slows down after its section delays no other. Of two threads of a module that come one after the other, the second finds the module's clock high"),
+            .row("not tested. Threads come in the order of their cores, which the paper does not give: of the two of a module, the second finds its clock high and waits for no ramp. \
+                By arithmetic, break-evens would be about twice as long if modules took turns. Besides, a core that slows down after its section delays no other here; and the times are those of \
+                table 4 for the instruction `wrmsr`, without system calls, which by that table take less than 0.5 µs each. The paper does not say of which clock its cycles are: these are executed ones"),
     ])
 }
 
@@ -230,8 +235,8 @@ fn formulas(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
             "the shortest section that gains by ownr, in cycles of 4 GHz",
             "kcycles",
         )
-        .value("formula", 436.648, formula(&boosts.owner))
-        .value("simulated", 436.648, simulated / base_ghz * tsc.ghz() / 1e3)
+        .value("by the formula", 436.648, formula(&boosts.owner))
+        .value("by the simulator", 436.648, simulated / base_ghz * tsc.ghz() / 1e3)
         .row("the formula and the simulator have the same assumptions, and the paper's values"),
         Draft::new(
             "R002-21",
@@ -240,7 +245,7 @@ fn formulas(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
             "the shortest section that gains by one step, in cycles of 4 GHz",
             "kcycles",
         )
-        .value("formula", 336.072, formula(&boosts.one_step))
+        .value("by the formula", 336.072, formula(&boosts.one_step))
         .row("a formula of the model's values, which are the paper's"),
     ])
 }

@@ -236,7 +236,8 @@ mod tests {
 
     use super::*;
 
-    /// The numbers of all results that a paper reports.
+    /// The numbers of all results that a paper reports; of paper 002, without the case studies of
+    /// section 5.
     fn reported(paper: Paper) -> Vec<u32> {
         match paper {
             Paper::Avxfreq => (1..=26).chain(30..=34).chain(40..=47).collect(),

@@ -468,7 +468,7 @@ fn bad_input_is_told() {
     check(&["sim", "phases", "9", "--cpu", "9999"], "cpu 9999 does not exist, allowed are ");
     check(&["sim", "phases", "9", "--cpu", "0", "--model", "i9-7940x"], "cannot be used with");
     check(&["sim", "phases", "0", "0", "30000000"], "at most 20 s on the machine itself");
-    check(&["sim", "validate", "--paper", "005"], "[possible values: 000, 001, 003, 004]");
+    check(&["sim", "validate", "--paper", "005"], "[possible values: 000, 001, 002, 003, 004]");
     check(&["sim", "validate", "--here", "--paper", "000"], "cannot be used with");
     check(&["sim", "validate", "--model", "i9-7940x"], "--here");
     check(&["sim", "validate", "--here", "--cpu", "9999"], "cpu 9999 does not exist, allowed are ");

@@ -97,6 +97,9 @@ impl Changes<'_> {
 
     /// How long the request for a slower P-state occupies the core.
     fn down(&mut self, from: &PState, to: &PState) -> Picos {
+        if from.name == to.name {
+            return Picos::ZERO;
+        }
         let [request, total] = self.times(from, to);
         self.known(request.or(total), "request_ns` or `total_ns", from, to)
     }

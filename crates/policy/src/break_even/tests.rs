@@ -137,8 +137,8 @@ fn a_model_without_what_a_boost_needs_is_refused_with_all_that_it_lacks() {
     assert_eq!(
         refused("i7-4770").to_string(),
         "the model of Intel Core i7-4770 lacks `request_ns` of a `[[transition]]` from P8 to P39, \
-         `total_ns` of a `[[transition]]` from P8 to P39, `request_ns` of a `[[transition]]` from \
-         P39 to P34, which the break-even of a boost needs"
+         `total_ns` of a `[[transition]]` from P8 to P39, `request_ns` or `total_ns` of a \
+         `[[transition]]` from P39 to P34, which the break-even of a boost needs"
     );
     assert_eq!(refused("i9-7940x").lacks, ["`[[pstate]]`"]);
 }

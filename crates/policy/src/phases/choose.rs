@@ -215,6 +215,9 @@ impl Difference {
     fn of(graph: &Reduced, measure: Measure) -> Self {
         let edges = || graph.edges().filter_map(|edge| Some((edge.ns(), measure.place(edge)?)));
         let ns: f64 = edges().map(|(ns, _)| ns).sum();
+        if ns <= 0.0 {
+            return Self { measure, ns: 1.0, squares: 0.0 };
+        }
         let mean = edges().map(|(ns, place)| ns * place).sum::<f64>() / ns;
         let squares = edges().map(|(ns, place)| ns * (place - mean).powi(2)).sum();
         Self { measure, ns, squares }

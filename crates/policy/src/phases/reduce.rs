@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn of_any_threads_all_time_stays_but_that_before_the_first_and_after_the_last_mark() {
+    fn removing_a_mark_adds_no_time() {
         let mut any = Any::new(11);
         for _ in 0..200 {
             let (whole, marks) = (any.graph(), any.marks());

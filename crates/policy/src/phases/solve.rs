@@ -105,7 +105,7 @@ pub fn solve(
     let allowed = solutions.into_iter().filter(|solution| solution.time_ns <= most_ns);
     let best = allowed.min_by(|a, b| a.energy_pj.total_cmp(&b.energy_pj));
     let mut best = best.ok_or(Unsolved::TooSlow { least_ns })?;
-    if let Some(fast) = fast {
+    if let Some(fast) = fast.filter(|fast| fast.time_ns > 0.0 && fast.energy_pj > 0.0) {
         best.time_ratio = best.time_ns / fast.time_ns;
         best.energy_ratio = best.energy_pj / fast.energy_pj;
     }
