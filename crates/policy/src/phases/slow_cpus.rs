@@ -8,7 +8,7 @@ use dimmer_processor::units::CpuId;
 const FASTER: f64 = 1.2;
 
 /// The slow CPUs: all below the largest relative gap between speeds; none without a gap of
-/// [`FASTER`].
+/// `FASTER`.
 ///
 /// * `speeds`: each CPU's highest speed, in any unit. CPUs of speed 0 are not known, and left out.
 #[must_use]
