@@ -23,8 +23,8 @@ pub(crate) const MARK_FILES: [&str; 3] = [NAMES_FILE, GRAPH_FILE, PROFILE_FILE];
 /// space, and what a migration takes (ns).
 pub const PHASES: &str = "DIMMER_HOOK_PHASES";
 
-/// The environment variable that has marks be switched off if they are passed too often. Its value
-/// is the least CPU time of a process from one mark to the next, on average (ns).
+/// The environment variable that switches off marks that are passed too often. Its value is the
+/// least CPU time of a process from one mark to the next, on average (ns).
 pub const INTERVAL: &str = "DIMMER_HOOK_MARKS_INTERVAL";
 
 /// The number of a mark that no file has: the one of this crate's own function.

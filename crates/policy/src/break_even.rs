@@ -215,7 +215,7 @@ fn root(of: impl Fn(f64) -> f64, end: f64) -> f64 {
 /// A span as cycles of a clock, to the nearest one.
 #[must_use]
 pub fn cycles(span: Picos, clock: KiloHertz) -> u64 {
-    // 1 ps at 1 kHz is a thousand-millionth of a cycle.
+    // 1 ps at 1 kHz is 1e-9 cycles.
     nearest(span.as_f64() * clock.khz() as f64 / 1e9)
 }
 

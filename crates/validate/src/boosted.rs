@@ -6,7 +6,7 @@
 
 use dimmer_policy::boost::{Act, Point, Speed, Strategy};
 use dimmer_policy::break_even::{Boost, Boosts, Lacks, cycles};
-use dimmer_processor::model::Missing;
+use dimmer_processor::model::{Missing, PState};
 use dimmer_processor::units::{KiloHertz, LicenseLevel};
 use dimmer_sim::{Extent, Machine, Moment, Picos, Script, Segment, Settings, SimError, Step};
 
@@ -71,16 +71,22 @@ struct Found {
     watts: f64,
 }
 
+/// The P-state of a speed.
+fn state<'a>(speed: Speed, boosts: &Boosts<'a>) -> &'a PState {
+    match speed {
+        Speed::Slow => boosts.slow,
+        Speed::Base => boosts.base,
+        Speed::Turbo => boosts.turbo,
+    }
+}
+
 /// The indices of P-states on the way to a speed. The change from P0 to P6 was not measured, so it
 /// is made in two steps, by the base.
 fn requests(speed: Speed, boosts: &Boosts<'_>, inputs: &Inputs<'_>) -> Vec<Step> {
-    let states = match speed {
-        Speed::Slow => vec![boosts.base, boosts.slow],
-        Speed::Base => vec![boosts.base],
-        Speed::Turbo => vec![boosts.turbo],
-    };
+    let by_base = (speed == Speed::Slow).then_some(boosts.base);
+    let states = by_base.into_iter().chain([state(speed, boosts)]);
     let place = |name: &str| inputs.model.pstates.iter().position(|state| state.name == name);
-    states.into_iter().filter_map(|state| place(&state.name)).map(Step::Ask).collect()
+    states.filter_map(|state| place(&state.name)).map(Step::Ask).collect()
 }
 
 /// Scalar code of one instruction a cycle.
@@ -112,8 +118,7 @@ fn round(strategy: Strategy, section: f64, boosts: &Boosts<'_>, inputs: &Inputs<
 fn run(strategy: Strategy, section: f64, inputs: &Inputs<'_>) -> Result<Found, SimError> {
     let boosts = boosts(inputs)?;
     let at = match strategy.acts(Point::Starts).first() {
-        Some(Act::Request(Speed::Turbo)) => boosts.turbo,
-        Some(Act::Request(Speed::Slow)) => boosts.slow,
+        Some(Act::Request(speed)) => state(*speed, &boosts),
         _ => boosts.base,
     };
     let is_alone = matches!(strategy, Strategy::One(_));

@@ -14,9 +14,8 @@ use dimmer_report::scan::WideFunction;
 use crate::scan;
 
 /// The scan result for each observed file: its functions with instructions of these classes that
-/// are meant. If `plans` contain the number of functions of a
-/// file, the file is scanned only if one of them was called: a program has two hundred libraries,
-/// and calls functions of few.
+/// are meant. If `plans` contain the number of functions of a file, the file is scanned only if one
+/// of them was called: a program has two hundred libraries, and calls functions of few.
 pub(super) fn known(
     observed: &Observed,
     classes: &[InstructionClass],

@@ -10,7 +10,7 @@ use crate::args::Observe;
 use crate::bad_input;
 use crate::output::Output;
 
-/// The value of `--marks` that has marks be chosen. In C and C++ no function has this name.
+/// The value of `--marks` by which Dimmer chooses the marks. No function in C or C++ has this name.
 const AUTO: &str = "auto";
 
 /// Which functions are marks, if any are.

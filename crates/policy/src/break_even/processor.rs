@@ -83,16 +83,15 @@ impl Changes<'_> {
     /// The costs of a boost from the first of these P-states to the second, then to the third,
     /// without that of the request for the first.
     fn costs(&mut self, [waiting, boosted, normal]: [&PState; 3]) -> Costs {
-        let request = self.up(waiting, boosted, "request_ns");
-        let total = self.up(waiting, boosted, "total_ns");
+        let [request, total] = self.up(waiting, boosted);
         let back = self.down(boosted, normal);
         Costs { request, ramp: total - request, back, down: Picos::ZERO }
     }
 
-    /// One of the times of a change to a faster P-state.
-    fn up(&mut self, from: &PState, to: &PState, key: &str) -> Picos {
+    /// How long the request for a faster P-state occupies the core, and all of the change.
+    fn up(&mut self, from: &PState, to: &PState) -> [Picos; 2] {
         let [request, total] = self.times(from, to);
-        self.known(if key == "request_ns" { request } else { total }, key, from, to)
+        [self.known(request, "request_ns", from, to), self.known(total, "total_ns", from, to)]
     }
 
     /// How long the request for a slower P-state occupies the core.
