@@ -171,6 +171,43 @@ static __always_inline s32 idle_for(struct task_struct *p, struct home *home, s3
 	return cpu;
 }
 
+/* The processor near which a thread goes on: if its phase is over, the one where it was before. */
+static __always_inline s32 goes_on_near(struct task_struct *p, struct thread *t, struct home *home, s32 from)
+{
+	struct cores *all = the_cores();
+
+	if (!all || !t || !t->leaving || home->level || t->own < 0 || level_of(all, t->own))
+		return from;
+	return may_run(p, t->own) ? t->own : from;
+}
+
+static __always_inline bool is_idle(u32 cpu)
+{
+	const struct cpumask *idle = scx_bpf_get_idle_cpumask();
+	bool found = bpf_cpumask_test_cpu(cpu, idle);
+
+	scx_bpf_put_idle_cpumask(idle);
+	return found;
+}
+
+/*
+ * Records where a thread goes on whose phase is over. `own` had no work if the thread has got it,
+ * or if it had none before the choice and has none after it: in between, others may claim it.
+ */
+static __always_inline void record_went(s32 own, bool was_idle, s32 claimed, s32 went)
+{
+	struct record *record = recording ? bpf_ringbuf_reserve(&decisions, sizeof(*record), 0) : NULL;
+
+	if (!record)
+		return;
+	record->decision = WENT;
+	record->cpu = own;
+	record->is_idle = claimed == own || (was_idle && is_idle(own));
+	record->other = claimed == own ? -1 : claimed;
+	record->chosen = went;
+	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
+}
+
 /*
  * A thread that gave way to a wide one has its data in that processor's caches for so long: Linux's
  * default (sched_migration_cost), as in the policy.
@@ -178,11 +215,30 @@ static __always_inline s32 idle_for(struct task_struct *p, struct home *home, s3
 #define CACHE_HOT_NS 500000ULL
 
 /* Whether what waits at this processor, behind a wide thread, is to stay there. */
-static __always_inline bool stays_near(u32 cpu)
+static __always_inline bool stays_near(u32 cpu, u64 now)
 {
 	u64 gave_way = processor_of(cpu)->gave_way;
 
-	return gave_way && processor_of(cpu)->runs > 0 && bpf_ktime_get_ns() < gave_way + CACHE_HOT_NS;
+	return gave_way && processor_of(cpu)->runs > 0 && now < gave_way + CACHE_HOT_NS;
+}
+
+/* Whether another processor passes over what waits in this queue. */
+static __always_inline bool passes(u32 cpu, u32 level)
+{
+	struct record *record = recording ? bpf_ringbuf_reserve(&decisions, sizeof(*record), 0) : NULL;
+	u64 now = bpf_ktime_get_ns(), gave_way = processor_of(cpu)->gave_way;
+	s32 running = processor_of(cpu)->runs;
+	bool passed = !level && stays_near(cpu, now);
+
+	if (record) {
+		record->decision = PASSED;
+		record->level = level;
+		record->running = running;
+		record->waited_ns = gave_way ? now - gave_way : -1;
+		record->chosen = passed;
+		bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
+	}
+	return passed;
 }
 
 /* Takes from the queues of other processors: those of the own node, or those of other nodes. */
@@ -202,7 +258,7 @@ __weak s32 steal(u32 own, u32 level, u32 from_own_node)
 		is_own_node = all->node[cpu & (MAX_CPUS - 1)] == all->node[own & (MAX_CPUS - 1)];
 		if (is_own_node != from_own_node || scx_bpf_dsq_nr_queued(queue_of(cpu, level)) <= 0)
 			continue;
-		if (!level && stays_near(cpu))
+		if (passes(cpu, level))
 			continue;
 		if (take(queue_of(cpu, level))) {
 			add(STOLEN, 1);

@@ -33,6 +33,8 @@ extern void scx_bpf_kick_cpu(s32 cpu, u64 flags) __ksym;
 extern bool scx_bpf_test_and_clear_cpu_idle(s32 cpu) __ksym;
 extern s32 scx_bpf_task_cpu(const struct task_struct *p) __ksym;
 extern const struct cpumask *scx_bpf_get_online_cpumask(void) __ksym;
+extern const struct cpumask *scx_bpf_get_idle_cpumask(void) __ksym;
+extern void scx_bpf_put_idle_cpumask(const struct cpumask *cpumask) __ksym;
 extern void scx_bpf_put_cpumask(const struct cpumask *cpumask) __ksym;
 extern bool bpf_cpumask_test_cpu(u32 cpu, const struct cpumask *cpumask) __ksym;
 /*

@@ -43,20 +43,29 @@ enum count_of {
 enum thread_class { CLASS_DEFAULT, CLASS_NORMAL, CLASS_WIDE };
 
 /* A decision, as the ring buffer `decisions` has it. */
-enum decision { TAKEN, CHOSEN };
+enum decision {
+	TAKEN,		/* a thread was taken from a queue */
+	CHOSEN,		/* which processor a wide thread interrupts */
+	PASSED,		/* whether what waits at a processor is left to it */
+	WENT		/* where a thread goes on whose phase is over */
+};
 
 /* How many processors a recorded choice has. */
 #define RECORDED_CPUS 16
 
 struct record {
 	unsigned int decision;
-	int cpu;		/* TAKEN: who takes; CHOSEN: where the thread ran */
-	int level;		/* TAKEN: that processor's */
+	int cpu;		/* TAKEN: who takes; CHOSEN: where the thread ran; WENT: where its own code did */
+	int level;		/* TAKEN: that processor's; PASSED: the queue's */
 	int class;		/* TAKEN: the thread's */
 	int has_narrow;		/* TAKEN: whether its affinity has narrow processors, and wide ones */
 	int has_wide;
 	int rank;		/* TAKEN: from which rank of queue */
-	int chosen;		/* CHOSEN: which processor is interrupted, or -1 */
+	int chosen;		/* CHOSEN: which processor is interrupted, or -1; PASSED: 1 if it is; WENT: where to */
+	int is_idle;		/* WENT: whether `cpu` had no work, as far as it was to be seen */
+	int other;		/* WENT: another processor without work, or -1 */
+	int running;		/* PASSED: the level of what runs there, or -1 */
+	long long waited_ns;	/* PASSED: since a thread gave way there; -1: none has */
 	int nr_cpus;		/* CHOSEN: of these, as they were; the thread's affinity decides which */
 	signed char levels[RECORDED_CPUS];
 	signed char nodes[RECORDED_CPUS];

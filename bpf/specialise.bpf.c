@@ -40,16 +40,21 @@ char _license[] SEC("license") = "GPL";
 SEC("struct_ops/select_cpu")
 s32 BPF_PROG(specialise_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 {
+	struct thread *t = thread_of(p);
 	struct cores *all = the_cores();
 	struct home home;
-	s32 cpu;
+	s32 near, cpu;
 
 	if (!all)
 		return prev_cpu;
-	home = home_of(p, class_of(p, thread_of(p)));
-	cpu = idle_for(p, &home, prev_cpu);
+	home = home_of(p, class_of(p, t));
+	near = goes_on_near(p, t, &home, prev_cpu);
+	cpu = idle_for(p, &home, near);
+	/* enqueue() looks again, and then has the thread wait. */
 	if (cpu < 0)
 		return prev_cpu;
+	if (near != prev_cpu && cpu == near)
+		add(WENT_HOME, 1);
 	processor_of(cpu)->rank = -1;
 	insert(p, DSQ_LOCAL, SLICE_NS, 0);
 	return cpu;
@@ -70,7 +75,8 @@ void BPF_PROG(specialise_enqueue, struct task_struct *p, u64 flags)
 {
 	struct thread *t = thread_of(p);
 	struct cores *all = the_cores();
-	s32 from = scx_bpf_task_cpu(p), near = from, cpu;
+	s32 from = scx_bpf_task_cpu(p), near, cpu;
+	bool was_idle;
 	u64 slice = SLICE_NS;
 	struct home home;
 
@@ -99,16 +105,17 @@ void BPF_PROG(specialise_enqueue, struct task_struct *p, u64 flags)
 		set_alarm();
 		return;
 	}
-	/* One whose phase is over goes on where it was before. */
-	if (t && t->leaving && !home.level && t->own >= 0 && may_run(p, t->own))
-		near = t->own;
+	near = goes_on_near(p, t, &home, from);
+	was_idle = recording && near != from && is_idle(near);
 
 	/* A thread of the user's that is where it belongs and alone stays. */
 	if (!(flags & ENQ_LAST) || level_of(all, from) != home.level) {
 		cpu = idle_for(p, &home, near);
 		if (cpu >= 0) {
-			if (near != from && cpu == near)
-				add(WENT_HOME, 1);
+			if (near != from) {
+				record_went(near, was_idle, cpu, cpu);
+				add(WENT_HOME, cpu == near);
+			}
 			processor_of(cpu)->rank = -1;
 			insert(p, DSQ_LOCAL_ON | cpu, SLICE_NS, flags);
 			scx_bpf_kick_cpu(cpu, 0);
@@ -145,6 +152,8 @@ void BPF_PROG(specialise_enqueue, struct task_struct *p, u64 flags)
 	}
 	if (t)
 		t->queued = home;
+	if (near != from)
+		record_went(near, was_idle, -1, cpu);
 	insert(p, queue_of(cpu, home.is_none ? 0 : home.level), slice, flags);
 	kick_idle(p, home.level, cpu);
 }

@@ -203,6 +203,21 @@ static int write_record(void *file, void *data, size_t size)
 			record->class, record->has_narrow, record->has_wide, record->rank);
 		return 0;
 	}
+	if (record->decision == PASSED) {
+		/*
+		 * In tenths of a millisecond, at most one: the limit is a multiple of these, and equal
+		 * decisions are equal lines.
+		 */
+		long long tenths = record->waited_ns < 1000000 ? record->waited_ns / 100000 : 10;
+
+		fprintf(file, "passed %d level %d running %d waited ", record->chosen, record->level, record->running);
+		fprintf(file, record->waited_ns < 0 ? "-\n" : "%lld\n", tenths);
+		return 0;
+	}
+	if (record->decision == WENT) {
+		fprintf(file, "went %d own %d idle %d other %d\n", record->chosen, record->cpu, record->is_idle, record->other);
+		return 0;
+	}
 	fprintf(file, "chosen %d from %d cpus", record->chosen, record->cpu);
 	for (int cpu = 0; cpu < record->nr_cpus; cpu++)
 		fprintf(file, " %d:%d:%d:%d", record->levels[cpu], record->nodes[cpu], record->runs[cpu], record->may[cpu]);

@@ -210,7 +210,7 @@ if start --wide 0 --stay-us 50000 --record /tmp/decisions; then
     at_least "moves by affinity of one that may move" "$(($(count without_scheduler) - before))" 1
     end -TERM
     say "decisions recorded: $(wc -l </tmp/decisions)"
-    sort /tmp/decisions | uniq -c | sort -rn | head -n 300 | sed 's/^ *[0-9]* /decision: /'
+    sort /tmp/decisions | uniq -c | sort -rn | head -n 400 | sed 's/^ *[0-9]* /decision: /'
     is "narrow processors when it has ended" "$(cat $module/narrow)" ""
 fi
 is "sched_ext" "$(cat /sys/kernel/sched_ext/state)" disabled
@@ -281,7 +281,7 @@ part=$((seconds / 6 > 0 ? seconds / 6 : 1))
 
 # Two wide processors where there are enough, so that there is a choice.
 start --wide "$([ "$cpus" -gt 2 ] && echo 0,2 || echo 0)" --record /tmp/decisions && under_stress $((part * 2))
-sort /tmp/decisions | uniq -c | sort -rn | head -n 300 | sed 's/^ *[0-9]* /decision: /'
+sort /tmp/decisions | uniq -c | sort -rn | head -n 400 | sed 's/^ *[0-9]* /decision: /'
 say "   sets changed"
 changes() {
     for set in 0-$((last - 1)) "$last" 0,"$last" 0; do

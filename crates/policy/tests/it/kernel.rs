@@ -2,13 +2,15 @@
 //! kernel ran under it is made again.
 //!
 //! `DIMMER_KERNEL_DECISIONS` names a file of `dimmer-specialise run --record`; without it, these
-//! are the decisions of one run of `make test-kernel`, each kind once.
+//! are decisions of runs of `make test-kernel`, each kind once.
 
 use std::env;
 use std::fs;
 
-use dimmer_policy::specialise::{Class, Core, Interrupts, home, rank, to_interrupt};
-use dimmer_processor::units::{CoreId, LicenseLevel, NodeId};
+use dimmer_policy::specialise::{
+    Class, Core, Interrupts, goes_on, home, may_take, rank, to_interrupt,
+};
+use dimmer_processor::units::{CoreId, LicenseLevel, Nanos, NodeId};
 
 const RECORDED: &str = include_str!("decisions.txt");
 
@@ -70,11 +72,35 @@ fn chosen(words: &[&str]) -> bool {
     expected.map_or(-1, |core| i64::from(core.index())) == number(found)
 }
 
+/// `passed YES level L running R waited TENTHS`: whether the policy, too, leaves to its core what
+/// waits there for so many tenths of a millisecond (`-`: it did not give way to a wide thread).
+fn passed(words: &[&str]) -> bool {
+    let [found, "level", of, "running", running, "waited", waited] = words else {
+        panic!("not a queue that was looked at: {words:?}");
+    };
+    let class = if number(of) > 0 { Class::Wide(level(number(of))) } else { Class::Normal };
+    let gave_way = *waited != "-";
+    let tenths = if gave_way { u64::try_from(number(waited)).expect("a time") } else { 0 };
+    let is_behind_wide = gave_way && number(running) > 0;
+    may_take(class, Nanos::from_us(tenths * 100), is_behind_wide) != (number(found) == 1)
+}
+
+/// `went CPU own CPU idle YES other CPU`: whether the policy sends the thread there.
+fn went(words: &[&str]) -> bool {
+    let [found, "own", own, "idle", idle, "other", other] = words else {
+        panic!("not a thread whose phase is over: {words:?}");
+    };
+    let other = Some(number(other)).filter(|cpu| *cpu >= 0);
+    goes_on(number(own), *idle == "1", other) == number(found)
+}
+
 fn is_policys(line: &str) -> bool {
     let words: Vec<&str> = line.split_whitespace().collect();
     match words.split_first() {
         Some((&"taken", rest)) => taken(rest),
         Some((&"chosen", rest)) => chosen(rest),
+        Some((&"passed", rest)) => passed(rest),
+        Some((&"went", rest)) => went(rest),
         _ => panic!("no decision: {line}"),
     }
 }
@@ -88,8 +114,8 @@ fn the_kernels_scheduler_decides_as_the_policy_does() {
     let lines: Vec<&str> = text.lines().collect();
     let other: Vec<&&str> = lines.iter().filter(|line| !is_policys(line)).collect();
     assert!(other.is_empty(), "the policy decides otherwise: {other:#?}");
-    for kind in ["taken", "chosen"] {
-        assert!(lines.iter().any(|line| line.starts_with(kind)), "nothing was {kind}");
+    for kind in ["taken", "chosen", "passed 0", "passed 1", "went"] {
+        assert!(lines.iter().any(|line| line.starts_with(kind)), "no decision is: {kind}");
     }
 }
 
@@ -105,4 +131,15 @@ fn decisions_against_the_policy_are_found() {
     // No core is interrupted although one could be; one is that the thread may not run on.
     assert!(!is_policys("chosen -1 from 1 cpus 1:0:0:1 0:0:0:1"));
     assert!(!is_policys("chosen 0 from 1 cpus 1:0:0:0 1:0:0:1"));
+    // What gave way to a wide thread a moment ago is taken away; what waits long is not, nor a wide
+    // thread.
+    assert!(!is_policys("passed 0 level 0 running 1 waited 4"));
+    assert!(!is_policys("passed 1 level 0 running 1 waited 5"));
+    assert!(!is_policys("passed 1 level 0 running 0 waited 1"));
+    assert!(!is_policys("passed 1 level 1 running 1 waited 1"));
+    assert!(!is_policys("passed 1 level 0 running 1 waited -"));
+    // A thread goes elsewhere than to its own core, which has no work, or waits elsewhere.
+    assert!(!is_policys("went 2 own 1 idle 1 other 2"));
+    assert!(!is_policys("went 0 own 1 idle 0 other -1"));
+    assert!(!is_policys("went 1 own 1 idle 0 other 2"));
 }
