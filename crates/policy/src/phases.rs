@@ -7,9 +7,9 @@
 //! [`Flow`] counts what one thread does, and [`Graph`] sums that up over threads and processes.
 //! [`Profile`] has one value for each mark; the text formats of both are the paper's. A
 //! [`Threshold`] divides the marks into fast and slow ones: [`Threshold::largest_gap`] finds it by
-//! the values alone, [`solve()`] by a model of the cores. While the program runs, [`Learned`]
-//! follows its edges, [`Plan`] decides for each mark, and [`Thread`] for each thread that passes
-//! one.
+//! the values alone, [`solve()`] by a model of the cores. [`Plan`] decides for each mark, by a
+//! profile or by what is [`Learned`] while the program runs, and [`Thread`] for each thread that
+//! passes one. [`Follower`] and [`Leader`] are what a program's threads do to learn.
 //! [`Choosing`] finds good marks among all functions of a program, [`Assessment`] lists what is
 //! wrong with marks, and [`dot()`] draws the graph: with colors by
 //! a [`Scale`] and widths by [`TimeShare`], as all drawings.
@@ -22,6 +22,7 @@ mod decide;
 mod dot;
 mod drawing;
 mod flow;
+mod follow;
 mod format;
 mod learn;
 mod machine;
@@ -40,8 +41,9 @@ pub use self::decide::{Decision, Plan, Settings, Thread};
 pub use self::dot::dot;
 pub use self::drawing::{Scale, TimeShare};
 pub use self::flow::{Counters, Counts, Flow, Graph};
+pub use self::follow::{Edges, Follower, Leader};
 pub use self::format::{FormatError, Problem};
-pub use self::learn::{ENOUGH, Learned};
+pub use self::learn::Learned;
 pub use self::machine::{Kind, Machine};
 pub use self::profile::{Metric, Profile, memory_share};
 pub use self::slow_cpus::slow_cpus;

@@ -36,11 +36,11 @@ pub use self::energy::{AtPState, CoreEnergy, Energy, NoEnergy, PackageEnergy};
 pub use self::error::SimError;
 pub use self::governor::{Costs, Governor};
 pub use self::machine::{
-    Ended, Machine, Phases, Settings, Specialise, ThreadTotals, Traps, WideCores,
+    Ended, Guide, Machine, Phases, Settings, Specialise, ThreadTotals, Traps, WideCores,
 };
 pub use self::observer::{Course, Observer, Ruling, Served, State};
 pub use self::program::{Arrivals, Extent, License, Program, Script, Segment, Step};
-pub use self::region_moves::{Decider, Moving, RegionMoves, Specialising};
+pub use self::region_moves::{Decider, Guided, Moving, RegionMoves, Specialising};
 pub use self::sched::Scheduling;
 pub use dimmer_processor::units::{Moment, Picos};
 

@@ -24,7 +24,7 @@ use dimmer_processor::units::{LicenseLevel, Time};
 
 use self::locks::Locks;
 use self::moves::Moves;
-pub use self::phases::Phases;
+pub use self::phases::{Guide, Phases};
 use self::processor::Processor;
 use self::regions::Regions;
 pub use self::settings::Settings;

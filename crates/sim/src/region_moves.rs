@@ -26,7 +26,16 @@ pub enum Moving {
     /// others; rather one of them is idle (paper 003 §6.1).
     CoreScheduling,
     /// Regions stay: threads migrate between a fast and a slow core at marks (paper 004).
-    Phases,
+    Phases(Guided),
+}
+
+/// By what threads migrate at marks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Guided {
+    /// By a profile and a threshold, as in the paper.
+    Profile,
+    /// By what they learn while they run: on which core they do not lose much.
+    Learning,
 }
 
 /// How cores are specialised.
@@ -58,7 +67,8 @@ impl Moving {
             .chain(loops)
             .chain([Self::Always])
             .chain(specialise)
-            .chain([Self::CoreScheduling, Self::Phases])
+            .chain([Self::CoreScheduling])
+            .chain([Guided::Profile, Guided::Learning].map(Self::Phases))
             .collect()
     }
 
@@ -84,8 +94,11 @@ impl Moving {
             Self::CoreScheduling => {
                 "none: threads that have executed 512-bit code share a core with their like alone"
             }
-            Self::Phases => {
+            Self::Phases(Guided::Profile) => {
                 "none: threads migrate at marks, by the scenario's profile and threshold"
+            }
+            Self::Phases(Guided::Learning) => {
+                "none: threads migrate at marks, by the time that each part is found to take on either core"
             }
             Self::Specialise(Specialising::Told) => {
                 "none: the same, on a processor that says when code asks for a level, and when it no longer does"
@@ -104,7 +117,8 @@ impl Moving {
             Self::Specialise(Specialising::Learning) => "specialise-learning",
             Self::Specialise(Specialising::Told) => "specialise-told",
             Self::CoreScheduling => "core-scheduling",
-            Self::Phases => "phases",
+            Self::Phases(Guided::Profile) => "phases",
+            Self::Phases(Guided::Learning) => "phases-learning",
         }
     }
 }
@@ -159,7 +173,7 @@ impl RegionMoves {
         };
         let cores = usize::try_from(cores).unwrap_or(usize::MAX);
         let decider = match mechanism {
-            Moving::None | Moving::Specialise(_) | Moving::CoreScheduling | Moving::Phases => {
+            Moving::None | Moving::Specialise(_) | Moving::CoreScheduling | Moving::Phases(_) => {
                 return Ok(None);
             }
             Moving::Loop(definition) => {

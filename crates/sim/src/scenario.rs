@@ -33,8 +33,8 @@ use self::steps::Steps;
 
 use crate::machine::pstate;
 use crate::{
-    Arrivals, Costs, Ended, Governor, Machine, Moment, Moving, Observer, RegionMoves, Scheduling,
-    Script, Settings, SimError, Specialise, Specialising, Step,
+    Arrivals, Costs, Ended, Governor, Guided, Machine, Moment, Moving, Observer, RegionMoves,
+    Scheduling, Script, Settings, SimError, Specialise, Specialising, Step,
 };
 
 /// A workload: threads, and the code that they run.
@@ -170,7 +170,10 @@ impl Scenario {
             region_moves: RegionMoves::new(mechanism, model, self.cores, self.hand_over_ns)?,
             specialise,
             core_scheduling: mechanism == Moving::CoreScheduling,
-            phases: (mechanism == Moving::Phases).then(|| self.phases_of(model)).transpose()?,
+            phases: match mechanism {
+                Moving::Phases(guided) => Some(self.phases_of(guided, model)?),
+                _ => None,
+            },
             seed,
         })
     }
@@ -182,9 +185,9 @@ impl Scenario {
         Ok(Specialise::new(of, wide_cores, model))
     }
 
-    fn phases_of(&self, model: &Model) -> Result<crate::Phases, SimError> {
+    fn phases_of(&self, guided: Guided, model: &Model) -> Result<crate::Phases, SimError> {
         let phases = self.phases.as_ref().ok_or(SimError::NoPhases)?;
-        phases.of_machine(&self.marks, model)
+        phases.of_machine(guided, &self.marks, model)
     }
 
     fn needs_muqss(&self) -> Result<(), SimError> {

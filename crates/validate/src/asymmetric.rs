@@ -5,7 +5,7 @@ use std::path::Path;
 
 use dimmer_processor::model::Model;
 use dimmer_sim::scenario::{Outcome, Scenario};
-use dimmer_sim::{Governor, Moving, SimError};
+use dimmer_sim::{Governor, Guided, Moving, SimError};
 
 use crate::inputs::Inputs;
 
@@ -195,7 +195,7 @@ pub(crate) fn watts(outcome: &Outcome) -> f64 {
 }
 
 fn simulate(scenario: &Scenario, model: &Model, migrates: bool) -> Result<Outcome, SimError> {
-    let moving = if migrates { Moving::Phases } else { Moving::None };
+    let moving = if migrates { Moving::Phases(Guided::Profile) } else { Moving::None };
     let settings = scenario.settings(model, Governor::Hardware, moving, 1)?;
     Ok(scenario.run_on(model, settings, (), &|_| false)?.0)
 }

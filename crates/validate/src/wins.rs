@@ -13,7 +13,7 @@ use dimmer_processor::model::{Cluster, Domain, Model, ModelError, PState, Source
 use dimmer_processor::supply::SupplyPower;
 use dimmer_processor::units::nearest;
 use dimmer_sim::scenario::{Outcome, Scenario};
-use dimmer_sim::{Governor, Moving, SimError};
+use dimmer_sim::{Governor, Guided, Moving, SimError};
 
 use crate::asymmetric::{redefined, watts};
 use crate::causes::{set, set_price};
@@ -289,7 +289,7 @@ impl Processor {
         };
         let scenario = self.scenario(share, phase_us, on)?;
         let migrates = matches!(on, On::Both { .. });
-        let moving = if migrates { Moving::Phases } else { Moving::None };
+        let moving = if migrates { Moving::Phases(Guided::Profile) } else { Moving::None };
         let settings = scenario.settings(&model, Governor::Hardware, moving, 1)?;
         Ok(scenario.run_on(&model, settings, (), &|_| false)?.0)
     }

@@ -1,10 +1,15 @@
 //! Where threads go at the marks that they pass.
 //!
-//! For each mark that wants another core, [`Plan`] weighs a migration against what it brings: it
-//! is decided only if being on the other core is worth more than the migration costs, by all that
-//! is expected within the next [`HORIZON`] marks. [`Thread`] bounds how often a thread migrates
-//! where expectations fail. The paper decides by the threshold alone, which made MySQL slower
-//! (§5.2.4, §5.4).
+//! For each mark that wants another core, [`Plan::update`] weighs a migration against what it
+//! brings: it is decided only if being on the other core is worth more than the migration costs, by
+//! all that is expected within the next [`HORIZON`] marks. [`Thread`] bounds how often a thread
+//! migrates where expectations fail. The paper decides by the threshold alone, which made MySQL
+//! slower (§5.2.4, §5.4).
+//!
+//! A threshold between parts of speed that code keeps on a slow core says what the slow core is
+//! worth: at the threshold, neither core is better. So code that takes `f` on the fast core and `s`
+//! on the slow one is better off on the fast one by `threshold * s - f`, and nothing else is to be
+//! known: neither power nor prices.
 
 use dimmer_processor::units::{Nanos, Time};
 
@@ -18,6 +23,9 @@ const HORIZON: u32 = 256;
 /// The number of migrations that a thread may make at once, until time earns further ones. A guess.
 const BURST: f64 = 4.0;
 
+/// The hysteresis of what is learned. A guess: times of the same code differ by some percent.
+const BAND: f64 = 0.02;
+
 /// By what threads migrate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
@@ -28,9 +36,9 @@ pub struct Settings {
     pub band: f64,
     /// What a migration costs one way, as measured on this machine, in the program's time.
     pub cost: Nanos,
-    /// The part of its time that code is worth more on the core that it wants, 0 to 1: in time or
-    /// in energy, as the user trades them.
-    pub worth: f64,
+    /// The part of its time that a thread may migrate, 0 to 1: more than the right core is worth
+    /// cannot pay.
+    pub most: f64,
 }
 
 impl Settings {
@@ -38,14 +46,15 @@ impl Settings {
     /// thread only does not spend more time in migrations than in its code.
     #[must_use]
     pub const fn by_threshold(threshold: Threshold, cost: Nanos) -> Self {
-        Self { threshold, band: 0.0, cost, worth: 1.0 }
+        Self { threshold, band: 0.0, cost, most: 1.0 }
     }
 
-    /// The shortest time on the other core that pays for a migration there and one back; never, if
-    /// the right core is worth nothing. For [`super::Assessment::shortest`].
+    /// By what is learned of the program ([`Learned`]).
+    ///
+    /// * `keeps`: the part of its speed that code must keep on a slow core to be there, 0 to 1.
     #[must_use]
-    pub fn shortest(&self) -> Nanos {
-        Nanos::rounded(2.0 * self.cost_ns() / self.worth_share())
+    pub fn learning(keeps: Threshold, cost: Nanos) -> Self {
+        Self { threshold: keeps, band: BAND, cost, most: 1.0 - keeps.value() }
     }
 
     /// A migration has a cost, so that no setting allows any number of them.
@@ -53,9 +62,21 @@ impl Settings {
         self.cost.as_f64().max(1.0)
     }
 
-    fn worth_share(&self) -> f64 {
+    fn most(&self) -> f64 {
         // `max` takes the 0 if it is not a number.
-        self.worth.max(0.0).clamp(0.0, 1.0)
+        self.most.max(0.0).clamp(0.0, 1.0)
+    }
+
+    /// How much better the fast core is until the next mark (ns); negative: the slow one is.
+    fn gain(&self, (planned, next): (&Planned, &Vec<Next>)) -> f64 {
+        let better =
+            |edge: &Next| edge.probability * (self.threshold.value() * edge.slow_ns - edge.fast_ns);
+        let better = next.iter().map(better).sum::<f64>().abs();
+        match planned.wants {
+            Some(Core::Fast) => better,
+            Some(Core::Slow) => -better,
+            None => 0.0,
+        }
     }
 
     /// The side of a mark that was on the side `before`.
@@ -119,16 +140,8 @@ impl Plan {
                 planned.wants = Some(self.settings.core(value, planned.wants));
             }
         }
-        let worth = self.settings.worth_share();
-        let gains = self.marks.iter().zip(&next).map(|(planned, next)| {
-            let ns: f64 = next.iter().filter_map(|edge| Some(edge.probability * edge.ns?)).sum();
-            match planned.wants {
-                Some(Core::Fast) => ns * worth,
-                Some(Core::Slow) => -ns * worth,
-                None => 0.0,
-            }
-        });
-        let gains: Vec<f64> = gains.collect();
+        let gains: Vec<f64> =
+            self.marks.iter().zip(&next).map(|of| self.settings.gain(of)).collect();
         let cost = self.settings.cost_ns();
         for (planned, better) in self.marks.iter_mut().zip(advantage(&gains, &next, cost, HORIZON))
         {
@@ -185,8 +198,8 @@ pub enum Decision {
 
 /// A thread that passes marks.
 ///
-/// Its migrations cost at most [`Settings::worth`] of its time, and a few more at once: more than
-/// the right core is worth cannot pay, whatever the program does.
+/// Its migrations cost at most [`Settings::most`] of its time, and a few more at once, whatever the
+/// program does.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Thread {
     core: Core,
@@ -211,7 +224,7 @@ impl Thread {
             return Decision::Stay;
         };
         let cost = plan.settings.cost_ns();
-        let earned = (now - self.at).as_f64() * plan.settings.worth_share();
+        let earned = (now - self.at).as_f64() * plan.settings.most();
         let credit = self.credit_ns.map_or(BURST * cost, |credit| credit + earned);
         let credit = credit.min(BURST * cost);
         self.at = self.at.max(now);

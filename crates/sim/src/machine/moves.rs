@@ -137,11 +137,14 @@ impl<O: Observer> Machine<O> {
     /// * `from`: the core that it comes from, if it comes from another CPU.
     pub(super) fn taking_over(&mut self, thread: usize, from: Option<usize>, to: usize) -> Picos {
         let this = &mut self.threads[thread];
-        let is_migration = std::mem::take(&mut this.migrations.is_under_way);
+        let mark = this.migrations.under_way.take();
         let data_ns = this.data.come_to(to, &self.moves);
         let move_ns = from.map_or(0.0, |from| {
-            if is_migration { self.moves.migration_ns(from, to) } else { self.moves.kernel }
+            if mark.is_some() { self.moves.migration_ns(from, to) } else { self.moves.kernel }
         });
+        if let Some(mark) = mark {
+            self.arrives(thread, mark, to, (self.now + Picos::from_ns(move_ns)).time());
+        }
         Picos::from_ns(move_ns + data_ns)
     }
 

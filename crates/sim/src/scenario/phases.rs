@@ -1,19 +1,20 @@
 //! The table `[phases]`: how threads migrate at marks.
 
-use dimmer_policy::phases::{Mark, Plan, Profile, Settings, Threshold};
+use dimmer_policy::phases::{Leader, Mark, Plan, Profile, Settings, Threshold};
 use dimmer_processor::model::Model;
-use dimmer_processor::units::Nanos;
+use dimmer_processor::units::{Nanos, Time};
 use serde::Deserialize;
 
 use super::document::within;
-use crate::SimError;
+use crate::region_moves::Guided;
+use crate::{Guide, SimError};
 
 /// The largest threshold, and value of a profile.
 const MOST: f64 = 1e9;
 
-/// The part of its time that code is worth more on the core that it wants: all of it, so that a
-/// profile alone decides, as in paper 004.
-const WORTH: f64 = 1.0;
+/// The part of its speed that code keeps on a slow core where neither core is better, if the
+/// scenario does not say. A guess: what many accept as the price of less power.
+const KEEPS: f64 = 0.9;
 
 /// The table as written.
 #[derive(Debug, Deserialize)]
@@ -23,6 +24,7 @@ pub(super) struct PhasesDocument {
     slow_cpu: i64,
     threshold: f64,
     profile: Vec<(String, f64)>,
+    keeps: Option<f64>,
 }
 
 /// How threads migrate at marks, apart from the numbers of these.
@@ -32,6 +34,7 @@ pub(super) struct Phases {
     slow_cpu: usize,
     threshold: Threshold,
     profile: Profile,
+    keeps: Threshold,
 }
 
 impl PhasesDocument {
@@ -52,7 +55,11 @@ impl PhasesDocument {
             profile.insert(mark, value("profile", *number)?);
         }
         let threshold = value("threshold", self.threshold)?;
+        let keeps = self.keeps.unwrap_or(KEEPS);
+        let is_part = (0.0..=1.0).contains(&keeps);
+        let keeps = Threshold::new(keeps).filter(|_| is_part);
         Ok(Phases {
+            keeps: keeps.ok_or("`keeps` is expected to be a part of speed, from 0 to 1")?,
             fast_cpu: cpu("fast_cpu", self.fast_cpu)?,
             slow_cpu: cpu("slow_cpu", self.slow_cpu)?,
             threshold: Threshold::new(threshold).ok_or("`threshold` is not finite")?,
@@ -95,6 +102,7 @@ impl Phases {
     /// If the model lacks the price of a migration.
     pub(super) fn of_machine(
         &self,
+        guided: Guided,
         marks: &[String],
         model: &Model,
     ) -> Result<crate::Phases, SimError> {
@@ -102,16 +110,17 @@ impl Phases {
         let price = model.price(KIND);
         let ns = model.require(price, "move (thread in user mode)", "migrations at marks")?;
         let marks: Vec<Mark> = marks.iter().filter_map(|name| mark(name).ok()).collect();
-        let settings = Settings {
-            threshold: self.threshold,
-            band: 0.0,
-            cost: Nanos::rounded(*ns),
-            worth: WORTH,
+        let cost = Nanos::rounded(*ns);
+        let guide = match guided {
+            Guided::Profile => {
+                let settings = Settings::by_threshold(self.threshold, cost);
+                Guide::Plan(Plan::of_profile(&self.profile, &marks, settings))
+            }
+            Guided::Learning => {
+                let settings = Settings::learning(self.keeps, cost);
+                Guide::Leader(Leader::new(settings, Time::START))
+            }
         };
-        Ok(crate::Phases {
-            plan: Plan::of_profile(&self.profile, &marks, settings),
-            fast_cpu: self.fast_cpu,
-            slow_cpu: self.slow_cpu,
-        })
+        Ok(crate::Phases { guide, fast_cpu: self.fast_cpu, slow_cpu: self.slow_cpu })
     }
 }

@@ -99,18 +99,41 @@ fn a_request_of_one_core_changes_the_clock_of_its_neighbours() {
 
 #[test]
 fn threads_migrate_at_marks_by_profile_and_threshold() {
-    let moved = run(PHASES, Moving::Phases);
+    let moved = run(PHASES, Moving::Phases(Guided::Profile));
     assert_eq!(moved.threads[0].migrations, 19);
     let memory_us = 10.0 * (500.0 + 1800.0 / 1.44);
     close(us(&moved), 10.0 * 1000.0 + memory_us + 19.0 * 0.557);
     // The other CCX is further away, and slower.
     let across = PHASES.replace("slow_cpu = 1", "slow_cpu = 3");
     let memory_us = 10.0 * (500.0 + 1800.0 / 0.833);
-    close(us(&run(&across, Moving::Phases)), 10.0 * 1000.0 + memory_us + 19.0 * 1.5);
+    close(
+        us(&run(&across, Moving::Phases(Guided::Profile))),
+        10.0 * 1000.0 + memory_us + 19.0 * 1.5,
+    );
     // All marks want the fast core, and marks are ignored without the loop.
     let all_fast = PHASES.replace("threshold = 0.01", "threshold = 0.5");
-    assert_eq!(run(&all_fast, Moving::Phases).threads[0].migrations, 0);
+    assert_eq!(run(&all_fast, Moving::Phases(Guided::Profile)).threads[0].migrations, 0);
     assert_eq!(run(PHASES, Moving::None).threads[0].migrations, 0);
+}
+
+#[test]
+fn threads_learn_where_each_part_belongs() {
+    // On the slow core, the first part keeps 0.4 of its speed, and the second one 0.57.
+    let text = PHASES.replace("times = 10", "times = 20000");
+    let keeps = |keeps: f64| text.replace("threshold", &format!("keeps = {keeps}\nthreshold"));
+    let slow = 500.0 + 1800.0 / 1.44;
+    let ms_each = |text: &str| us(&run(text, Moving::Phases(Guided::Learning))) / 20_000.0 / 1000.0;
+    let near = |found: f64, expected_us: f64| {
+        let ratio = found * 1000.0 / expected_us;
+        assert!((0.985..1.015).contains(&ratio), "{found}, expected {expected_us} us");
+    };
+    near(ms_each(&keeps(0.5)), 1000.0 + slow + 2.0 * 0.557);
+    near(ms_each(&keeps(0.3)), 1000.0 / 0.4 + slow);
+    near(ms_each(&keeps(0.8)), 2000.0);
+    // Left out: nine tenths.
+    near(ms_each(&text), 2000.0);
+    let error = Scenario::parse(Path::new("s.toml"), &keeps(1.5)).unwrap_err();
+    assert!(error.message.contains("`keeps`") && error.message.contains("from 0 to 1"), "{error}");
 }
 
 #[test]
@@ -183,11 +206,15 @@ fn what_is_wrong_with_phases_is_said() {
     let rest = without.1.split_once("[[code]]").unwrap().1;
     let text = format!("{}[[code]]{rest}", without.0);
     let scenario = Scenario::parse(Path::new("s.toml"), &text).unwrap();
-    let error = scenario.settings(&ryzen(), Governor::Hardware, Moving::Phases, 1).unwrap_err();
+    let error = scenario
+        .settings(&ryzen(), Governor::Hardware, Moving::Phases(Guided::Profile), 1)
+        .unwrap_err();
     assert_eq!(error.to_string(), "migrating at marks needs `[phases]` in the scenario");
     let mut model = ryzen();
     model.moves.clear();
     let scenario = Scenario::parse(Path::new("s.toml"), PHASES).unwrap();
-    let error = scenario.settings(&model, Governor::Hardware, Moving::Phases, 1).unwrap_err();
+    let error = scenario
+        .settings(&model, Governor::Hardware, Moving::Phases(Guided::Profile), 1)
+        .unwrap_err();
     assert!(error.to_string().contains("`move (thread in user mode)`"), "{error}");
 }
