@@ -2,14 +2,14 @@
 
 mod mechanism;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use dimmer_host::root::{Root, parse_cpu_list};
 use dimmer_launch::Request;
-use dimmer_launch::account::{Account, Specialised, Summary};
+use dimmer_launch::account::{Account, Migrating, Specialised, Summary};
 use dimmer_launch::named::Wanted;
-use dimmer_launch::phases::Phases;
+use dimmer_launch::phases::{Guide, Phases};
+use dimmer_policy::phases::Threshold;
 use dimmer_processor::units::CpuId;
 use dimmer_report::run as report;
 
@@ -20,11 +20,9 @@ use crate::{bad_input, exit, not_launched};
 pub(crate) fn run(root: &Root, arguments: &Run, to: Option<Output>) -> anyhow::Result<ExitCode> {
     let asked = mechanism::asked(arguments)?;
     let json = arguments.json.open()?;
-    let phases = |file: &PathBuf| Phases::read(file, arguments.threshold.as_deref());
-    let phases = arguments.phases.as_ref().map(phases).transpose().map_err(not_launched)?;
     let request = Request {
         command: arguments.command.clone(),
-        phases,
+        phases: guide(arguments)?,
         functions: mechanism::functions(arguments).map(Wanted::parse).collect(),
         model: arguments.model.model.clone(),
         cpus: arguments.cpus.cpus.as_deref().map(cpu_list).transpose()?,
@@ -55,6 +53,8 @@ pub(crate) fn run(root: &Root, arguments: &Run, to: Option<Output>) -> anyhow::R
         let nothing = || {
             if how.specialises {
                 Summary::Threads(Specialised::default())
+            } else if how.follows_phases {
+                Summary::Phases(Migrating::default())
             } else {
                 Summary::Calls(Account::nothing(how))
             }
@@ -62,12 +62,37 @@ pub(crate) fn run(root: &Root, arguments: &Run, to: Option<Output>) -> anyhow::R
         match ended.summary.unwrap_or_else(nothing) {
             Summary::Calls(account) => json.write_json(&report::document(&account))?,
             Summary::Threads(threads) => json.write_json(&report::threads::document(&threads))?,
-            Summary::Phases(_) => unreachable!("refused before"),
+            Summary::Phases(phases) => json.write_json(&report::phases::document(&phases))?,
         }
     }
     match ended.not_given_back {
         Some(error) => Err(error.into()),
         None => Ok(exit::of_program(ended.status)),
+    }
+}
+
+/// How much longer code may take on a slow CPU to be better off there, if the user does not say
+/// (percent). A guess: what many accept as the price of less power.
+const SLOWER: f64 = 10.0;
+
+/// By what threads migrate at marks, if they do.
+fn guide(arguments: &Run) -> anyhow::Result<Option<Guide>> {
+    match &arguments.phases {
+        None => Ok(None),
+        Some(Some(_)) if arguments.slower.is_some() => {
+            Err(bad_input("--slower is for --phases without a profile".to_owned()))
+        }
+        Some(Some(file)) => {
+            let phases = Phases::read(file, arguments.threshold.as_deref());
+            Ok(Some(Guide::Profile(phases.map_err(not_launched)?)))
+        }
+        Some(None) if arguments.threshold.is_some() => Err(bad_input(
+            "--threshold is for --phases=PROFILE; without a profile, --slower is".to_owned(),
+        )),
+        Some(None) => {
+            let slower = arguments.slower.unwrap_or(SLOWER);
+            Ok(Some(Guide::Learning(Threshold::allowing(slower))))
+        }
     }
 }
 

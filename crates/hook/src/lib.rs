@@ -40,7 +40,8 @@ pub use ledger::{
     SiteEntry, Thread, TimedCall,
 };
 pub use marks::{
-    GRAPH_FILE, INTERVAL, MARKS, NAMES_FILE, OWN_MARK, PHASES, PROFILE_FILE, switch_off,
+    GRAPH_FILE, INTERVAL, LEARN, LEARNED_FILE, MARKS, NAMES_FILE, OWN_MARK, PHASES, PROFILE_FILE,
+    switch_off,
 };
 pub use mover::{Mover, SIGNALS_ARE_RIGHT, cut_migration_short};
 pub use objects::{Loaded, Objects};

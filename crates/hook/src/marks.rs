@@ -16,12 +16,20 @@ pub const GRAPH_FILE: &str = "graph";
 /// The name of the file with the profile by which threads migrate at marks, beside it.
 pub const PROFILE_FILE: &str = "profile";
 
+/// The name of the file for what processes have learned of their marks, beside it: lines of a
+/// profile, of one process after the other.
+pub const LEARNED_FILE: &str = "learned";
+
 /// Files about marks that runs put into their directories.
-pub(crate) const MARK_FILES: [&str; 3] = [NAMES_FILE, GRAPH_FILE, PROFILE_FILE];
+pub(crate) const MARK_FILES: [&str; 4] = [NAMES_FILE, GRAPH_FILE, PROFILE_FILE, LEARNED_FILE];
 
 /// The environment variable that makes threads migrate at marks. Its value is the threshold, a
-/// space, and what a migration takes (ns).
+/// space, and what a migration takes (ns). If there is no profile, [`LEARN`] and a space come
+/// first, and the threshold is the part of its speed that code must keep on a slow CPU.
 pub const PHASES: &str = "DIMMER_HOOK_PHASES";
+
+/// How a value of [`PHASES`] begins by which threads learn where marks belong.
+pub const LEARN: &str = "learn";
 
 /// The environment variable that switches off marks that are passed too often. Its value is the
 /// least CPU time of a process from one mark to the next, on average (ns).

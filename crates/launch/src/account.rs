@@ -33,6 +33,11 @@ pub struct Migrating {
     pub threads_summed: usize,
     /// The functions whose entries are marks, each with its calls.
     pub marks: Vec<(String, u64)>,
+    /// What threads have learned: the part of its speed that what follows each of these functions
+    /// keeps on a slow CPU. Empty if they migrated by a profile.
+    pub learned: Vec<(String, f64)>,
+    /// That part above which a slow CPU is better; `None`: they migrated by a profile.
+    pub keeps: Option<f64>,
     /// Problems, each with its file.
     pub problems: Vec<String>,
 }

@@ -63,6 +63,17 @@ pub enum Note {
         /// What migrating there and back takes (ns).
         takes_ns: f64,
     },
+    /// Threads may migrate at marks, as they learn.
+    LearnsPhases {
+        /// The number of functions whose entries may be marks.
+        functions: usize,
+        /// The part of its speed that code must keep on a slow CPU to be there.
+        keeps: f64,
+        /// The slow CPUs.
+        cpus: Vec<CpuId>,
+        /// What migrating there and back takes (ns).
+        takes_ns: f64,
+    },
     /// The policy server decides, or there is none.
     Server {
         /// Whether there is one.

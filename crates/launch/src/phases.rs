@@ -1,5 +1,7 @@
-//! The profile and the threshold by which threads of a program migrate (paper 004).
+//! By what threads of a program migrate at marks: a profile and a threshold (paper 004), or what
+//! they learn.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use dimmer_host::bounded_file;
@@ -9,6 +11,15 @@ use crate::LaunchError;
 
 /// Longer profiles are refused (bytes).
 const LONGEST: u64 = 1 << 20;
+
+/// By what threads migrate.
+#[derive(Clone, Debug)]
+pub enum Guide {
+    /// A profile and a threshold.
+    Profile(Phases),
+    /// What they learn; the threshold is between parts of its speed that code keeps on a slow CPU.
+    Learning(Threshold),
+}
 
 /// A profile from a file, and the threshold above which its marks are slow.
 #[derive(Clone, Debug)]
@@ -70,9 +81,34 @@ impl Phases {
     }
 }
 
+/// What processes have learned: the mean of each mark over those that passed it. Lines that are
+/// none of a profile are left out, as processes write them.
+pub(crate) fn learned(directory: &Path) -> Vec<(String, f64)> {
+    let text = bounded_file::read(&directory.join(dimmer_hook::LEARNED_FILE), LONGEST);
+    let text = text.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+    let mut sums: BTreeMap<String, (f64, f64)> = BTreeMap::new();
+    for profile in text.lines().filter_map(|line| Profile::from_text(line).ok()) {
+        for (mark, value) in profile.values() {
+            let (sum, number) = sums.entry(mark.name().to_owned()).or_default();
+            *sum += value;
+            *number += 1.0;
+        }
+    }
+    sums.into_iter().map(|(mark, (sum, number))| (mark, sum / number)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_processes_learned_is_averaged_and_anything_else_left_out() {
+        let directory = tempfile::tempdir().unwrap();
+        assert_eq!(learned(directory.path()), []);
+        let text = b"\"a b\" 0.5\n\"c\" 0.25\nnothing\n\"a b\" 1\n\"d\" -1\n\xff\xfe\n";
+        std::fs::write(directory.path().join(dimmer_hook::LEARNED_FILE), text).unwrap();
+        assert_eq!(learned(directory.path()), [("a b".to_owned(), 0.75), ("c".to_owned(), 0.25)]);
+    }
 
     #[test]
     fn what_is_wrong_is_named_with_file_line_and_what_is_accepted() {

@@ -23,7 +23,9 @@ const PLACES: [&str; 3] = ["", "deps", "../lib/dimmer"];
 /// [`LaunchError::NoLibrary`].
 pub(crate) fn preload(command: &mut Command) -> Result<(), LaunchError> {
     // Those of a run around this one.
-    command.env_remove(dimmer_hook::MARKS).env_remove(dimmer_hook::PHASES);
+    for variable in [dimmer_hook::MARKS, dimmer_hook::PHASES, dimmer_hook::INTERVAL] {
+        command.env_remove(variable);
+    }
     command.env(PRELOAD, with_first(&library()?, std::env::var_os(PRELOAD)));
     Ok(())
 }

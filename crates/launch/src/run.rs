@@ -17,7 +17,7 @@ use crate::forms::Spent;
 use crate::mechanism::{self, Definition, End, Setup};
 use crate::named::Wanted;
 use crate::note::{Note, Notes};
-use crate::phases::Phases;
+use crate::phases::Guide;
 use crate::program::Program;
 
 /// What to run, and how.
@@ -27,8 +27,8 @@ pub struct Request {
     pub command: Vec<OsString>,
     /// Functions whose calls move. Empty: a processor model chooses them.
     pub functions: Vec<Wanted>,
-    /// The marks at which threads migrate, if they do.
-    pub phases: Option<Phases>,
+    /// By what threads migrate at marks, if they do.
+    pub phases: Option<Guide>,
     /// The name or file of that model; `None`: what a probe of this machine has measured.
     pub model: Option<String>,
     /// The CPUs that calls move to; `None`: those of one core.

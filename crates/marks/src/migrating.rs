@@ -22,7 +22,7 @@ use crate::crossing;
 use crate::message;
 use crate::names::{Names, Place};
 pub use crate::passing::Mover;
-use crate::passing::{Named, Passing, Wanted, now};
+use crate::passing::{Learning, Named, Passing, Wanted, now};
 
 /// The environment variable that names the file with the profile.
 pub const PROFILE: &str = "SWP_CFG";
@@ -104,7 +104,32 @@ pub fn start() {
 pub fn start_with(mover: Mover, profile: Profile, settings: Settings) {
     let _errno = KeepErrno::new();
     end();
-    begin(mover, Some(Wanted { profile, settings }), None);
+    begin(mover, Some(Wanted::Profile(profile, settings)), None);
+}
+
+/// Starts a session without a profile: threads learn where each mark belongs
+/// ([`Settings::learning`]). `mover` reports the core of a thread, and registers none before its
+/// first mark. A session that is under way ends first.
+pub fn start_learning(mover: Mover, settings: Settings) {
+    let _errno = KeepErrno::new();
+    end();
+    begin(mover, Some(Wanted::Learned(Learning::new(settings))), None);
+}
+
+/// What the threads of the session have learned: the part of its speed that
+/// what follows each mark keeps on a slow core.
+/// `None` without such a session, and while a thread hands something over.
+pub fn learned() -> Option<Profile> {
+    let session = session()?;
+    let Some(Wanted::Learned(learning)) = &session.wanted else { return None };
+    let (learned, names) = (learning.learned()?, session.names.try_lock().ok()?);
+    let mut profile = Profile::default();
+    for (mark, value) in learned.values() {
+        if let Some(name) = names.marks().get(mark.index()) {
+            profile.insert(name.clone(), value);
+        }
+    }
+    Some(profile)
 }
 
 /// Reads the profile and the threshold.
@@ -127,11 +152,11 @@ fn read(path: Option<&str>, threshold: Option<&str>) -> Result<(Profile, Thresho
 
 /// Registers the calling thread, and measures what a migration costs.
 fn prepare(mover: Mover, (profile, threshold): (Profile, Threshold)) -> (Wanted, Passing) {
-    let settings = Settings::by_threshold(threshold, Nanos::ZERO);
-    let mut passing = Passing::new(mover, settings, now());
+    let wanted = |cost| Settings::by_threshold(threshold, cost);
+    let mut passing =
+        Passing::new(mover, &Wanted::Profile(Profile::default(), wanted(Nanos::ZERO)), now());
     passing.register();
-    let settings = Settings { cost: cost(&mover), ..settings };
-    (Wanted { profile, settings }, passing)
+    (Wanted::Profile(profile, wanted(cost(&mover))), passing)
 }
 
 fn begin(mover: Mover, wanted: Option<Wanted>, passing: Option<Passing>) {
@@ -270,7 +295,7 @@ fn join(session: Option<&'static Session>, place: &Place) -> bool {
     leave();
     let wanted = session.and_then(|session| Some((session, session.wanted.as_ref()?)));
     if let Some((session, wanted)) = wanted {
-        let passing = Passing::new(session.mover, wanted.settings, now());
+        let passing = Passing::new(session.mover, wanted, now());
         keep(Own { session, passing });
     }
     of_thread().is_busy.set(false);
@@ -310,11 +335,12 @@ pub fn end() -> bool {
 impl Session {
     /// Prints the marks of the profile that no thread has passed.
     fn report(&self) {
-        let (Some(wanted), Ok(names)) = (&self.wanted, self.names.try_lock()) else { return };
-        let unknown = wanted.profile.unknown(names.marks());
+        let Some(Wanted::Profile(profile, _)) = &self.wanted else { return };
+        let Ok(names) = self.names.try_lock() else { return };
+        let unknown = profile.unknown(names.marks());
         if let Some(first) = unknown.first() {
             let count = unknown.len();
-            let all = wanted.profile.values().count();
+            let all = profile.values().count();
             message::print(
                 LIBRARY,
                 format_args!(

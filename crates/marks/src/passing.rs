@@ -1,8 +1,13 @@
 //! One thread that passes marks and migrates.
 
 use std::ffi::{c_int, c_uint};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use dimmer_policy::phases::{Core, Decision, Mark, MarkId, Plan, Profile, Settings, Thread};
+use dimmer_policy::phases::{
+    Core, Counters, Decision, Follower, Leader, Learned, Mark, MarkId, Plan, Profile, Settings,
+    Thread,
+};
 use dimmer_processor::units::{Time, whole};
 
 use crate::cache::Cache;
@@ -38,11 +43,44 @@ impl Mover {
     }
 }
 
-/// What the marks of a program want, as far as it is decided in advance.
-#[derive(Clone, Debug)]
-pub(crate) struct Wanted {
-    pub(crate) profile: Profile,
-    pub(crate) settings: Settings,
+/// By what the threads of a program migrate at its marks.
+#[derive(Debug)]
+pub(crate) enum Wanted {
+    /// What is decided in advance.
+    Profile(Profile, Settings),
+    /// What the threads learn.
+    Learned(Learning),
+}
+
+impl Wanted {
+    const fn settings(&self) -> Settings {
+        match self {
+            Self::Profile(_, settings) => *settings,
+            Self::Learned(learning) => learning.settings,
+        }
+    }
+}
+
+/// What the threads of a program learn together.
+#[derive(Debug)]
+pub(crate) struct Learning {
+    settings: Settings,
+    /// Threads that find it taken go on, and try again at their next mark.
+    leader: Mutex<Leader>,
+    /// The number of plans so far.
+    plans: AtomicU32,
+}
+
+impl Learning {
+    pub(crate) fn new(settings: Settings) -> Self {
+        let leader = Mutex::new(Leader::new(settings, now()));
+        Self { settings, leader, plans: AtomicU32::new(0) }
+    }
+
+    /// What is known of the program now; `None` while a thread hands something over.
+    pub(crate) fn learned(&self) -> Option<Learned> {
+        self.leader.try_lock().ok().map(|leader| leader.learned().clone())
+    }
 }
 
 /// A mark that was looked up.
@@ -59,13 +97,36 @@ pub(crate) struct Named {
 #[derive(Debug)]
 pub(crate) struct Passing {
     mover: Mover,
+    registration: Registration,
+    way: Way,
+}
+
+/// How its marks are decided.
+#[derive(Debug)]
+enum Way {
+    Profile(ByProfile),
+    Learned(Box<Following>),
+}
+
+/// A thread that migrates by a profile.
+#[derive(Debug)]
+struct ByProfile {
     /// The core of each mark by its key; `None`: the profile does not have the mark.
     known: Cache<(MarkId, Option<Core>)>,
     plan: Plan,
     /// Number of marks that the plan is for.
     planned: usize,
     thread: Thread,
-    registration: Registration,
+}
+
+/// A thread that learns.
+#[derive(Debug)]
+struct Following {
+    known: Cache<MarkId>,
+    follower: Follower,
+    plan: Plan,
+    /// The number of the plan.
+    number: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,11 +138,24 @@ enum Registration {
 }
 
 impl Passing {
-    pub(crate) fn new(mover: Mover, settings: Settings, now: Time) -> Self {
-        let (known, plan) = (Cache::new(), Plan::new(settings));
-        let thread = Thread::new(Core::Fast, now);
-        let registration = Registration::NotYet;
-        Self { mover, known, plan, planned: 0, thread, registration }
+    pub(crate) fn new(mover: Mover, wanted: &Wanted, now: Time) -> Self {
+        let plan = Plan::new(wanted.settings());
+        let way = match wanted {
+            Wanted::Profile(..) => Way::Profile(ByProfile {
+                known: Cache::new(),
+                plan,
+                planned: 0,
+                thread: Thread::new(Core::Fast, now),
+            }),
+            Wanted::Learned(_) => Way::Learned(Box::new(Following {
+                known: Cache::new(),
+                // What a mark takes counts on either core.
+                follower: Follower::new(Core::Fast, now, Counters::default()),
+                plan,
+                number: 0,
+            })),
+        };
+        Self { mover, registration: Registration::NotYet, way }
     }
 
     /// Passes a mark: the thread migrates if the mark wants another core.
@@ -94,54 +168,45 @@ impl Passing {
         key: Key,
         wanted: &Wanted,
         name: impl FnOnce(usize) -> Named,
-        now: impl FnOnce() -> Time,
+        now: impl Fn() -> Time,
     ) {
-        let (mark, core) = match self.known.get(key) {
-            Some(known) => known,
-            None => self.learn(key, wanted, name(self.planned)),
-        };
-        let Some(core) = core else { return };
-        if self.registration == Registration::Ours && core == self.thread.core() {
-            return;
+        match (&mut self.way, wanted) {
+            (Way::Profile(way), Wanted::Profile(profile, settings)) => {
+                let (mark, core) = match way.known.get(key) {
+                    Some(known) => known,
+                    None => way.learn(key, (profile, settings), name(way.planned)),
+                };
+                let Some(core) = core else { return };
+                if self.registration == Registration::Ours && core == way.thread.core() {
+                    return;
+                }
+                self.go(mark, core, now());
+            }
+            (Way::Learned(way), Wanted::Learned(learning)) => {
+                self.registration.register(&self.mover);
+                way.pass(key, learning, name, now, &self.mover);
+            }
+            _ => {}
         }
-        self.go(mark, core, now());
-    }
-
-    #[cold]
-    fn learn(&mut self, key: Key, wanted: &Wanted, named: Named) -> (MarkId, Option<Core>) {
-        if let Some(marks) = named.marks {
-            self.plan = Plan::of_profile(&wanted.profile, &marks, wanted.settings);
-            self.planned = marks.len();
-        }
-        let known = (named.mark, self.plan.moves_to(named.mark));
-        if named.is_constant {
-            self.known.insert(key, known);
-        }
-        known
     }
 
     /// Migrates to this core, if the plan allows a migration now.
     fn go(&mut self, mark: MarkId, core: Core, now: Time) {
         self.register();
+        let Way::Profile(way) = &mut self.way else { return };
         if self.registration == Registration::Programs {
             (self.mover.migrate)(crossing::code(core));
-        } else if let Decision::Move(core) = self.thread.pass(mark, now, &self.plan) {
+        } else if let Decision::Move(core) = way.thread.pass(mark, now, &way.plan) {
             (self.mover.migrate)(crossing::code(core));
             if let Some(is_on) = self.mover.core {
-                self.thread.set_core(is_on());
+                way.thread.set_core(is_on());
             }
         }
     }
 
     /// Registers the thread, if the program has not done that.
     pub(crate) fn register(&mut self) {
-        if self.registration == Registration::NotYet {
-            self.registration = Registration::Programs;
-            if (self.mover.registered)() == 0 {
-                (self.mover.register)();
-                self.registration = Registration::Ours;
-            }
-        }
+        self.registration.register(&self.mover);
     }
 
     /// Brings the thread home, if it was registered here.
@@ -150,6 +215,84 @@ impl Passing {
             (self.mover.unregister)();
         }
         self.registration = Registration::NotYet;
+    }
+}
+
+impl Registration {
+    fn register(&mut self, mover: &Mover) {
+        if *self == Self::NotYet {
+            *self = Self::Programs;
+            if (mover.registered)() == 0 {
+                (mover.register)();
+                *self = Self::Ours;
+            }
+        }
+    }
+}
+
+impl ByProfile {
+    #[cold]
+    fn learn(
+        &mut self,
+        key: Key,
+        (profile, settings): (&Profile, &Settings),
+        named: Named,
+    ) -> (MarkId, Option<Core>) {
+        if let Some(marks) = named.marks {
+            self.plan = Plan::of_profile(profile, &marks, *settings);
+            self.planned = marks.len();
+        }
+        let known = (named.mark, self.plan.moves_to(named.mark));
+        if named.is_constant {
+            self.known.insert(key, known);
+        }
+        known
+    }
+}
+
+impl Following {
+    fn pass(
+        &mut self,
+        key: Key,
+        learning: &Learning,
+        name: impl FnOnce(usize) -> Named,
+        now: impl Fn() -> Time,
+        mover: &Mover,
+    ) {
+        // All marks are listed already, as far as this is concerned.
+        let mark = self.known.get(key).unwrap_or_else(|| {
+            let named = name(usize::MAX);
+            if named.is_constant {
+                self.known.insert(key, named.mark);
+            }
+            named.mark
+        });
+        let on = || mover.core.map_or(Core::Fast, |core| core());
+        let reading = || Counters { time: Some(now() - Time::START), ..Counters::default() };
+        let decision = self.follower.pass(mark, on(), reading(), &self.plan);
+        if let Decision::Move(core) = decision {
+            (mover.migrate)(crossing::code(core));
+            self.follower.arrive(mark, on(), reading());
+        }
+        if self.follower.is_due() && self.hand_over(learning, now()) {
+            self.follower.resume(mark, on(), reading());
+        }
+    }
+
+    /// Hands over what was counted, and takes the newest plan. Returns whether that was possible.
+    #[cold]
+    fn hand_over(&mut self, learning: &Learning, now: Time) -> bool {
+        let Ok(mut leader) = learning.leader.try_lock() else { return false };
+        if leader.take_in(self.follower.take(), now) {
+            learning.plans.fetch_add(1, Ordering::Relaxed);
+        }
+        // Relaxed: it only changes while the lock is held.
+        let number = learning.plans.load(Ordering::Relaxed);
+        if number != self.number {
+            self.plan = leader.plan().clone();
+            self.number = number;
+        }
+        true
     }
 }
 
@@ -207,11 +350,12 @@ mod tests {
         fn new(cost: Nanos) -> Self {
             let mover = Mover { register, unregister, registered, migrate, core: None };
             let threshold = Threshold::new(0.01).unwrap();
-            let settings = Settings { threshold, band: 0.0, cost, worth: 1.0 };
+            let settings = Settings::by_threshold(threshold, cost);
             let profile = Profile::from_text("\"slow\" 0.02\n\"fast\" 0.01\n").unwrap();
-            let passing = Passing::new(mover, settings, Time::from_ns(0));
+            let wanted = Wanted::Profile(profile, settings);
+            let passing = Passing::new(mover, &wanted, Time::from_ns(0));
             let marks = ["slow", "fast", "unknown"].map(|name| Mark::new(name).unwrap()).to_vec();
-            Self { passing, wanted: Wanted { profile, settings }, marks, time: 0 }
+            Self { passing, wanted, marks, time: 0 }
         }
 
         fn pass(&mut self, name: &str) {

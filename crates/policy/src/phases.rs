@@ -41,7 +41,7 @@ pub use self::decide::{Decision, Plan, Settings, Thread};
 pub use self::dot::dot;
 pub use self::drawing::{Scale, TimeShare};
 pub use self::flow::{Counters, Counts, Flow, Graph};
-pub use self::follow::{Edges, Follower, Leader};
+pub use self::follow::{Counted, Follower, Leader};
 pub use self::format::{FormatError, Problem};
 pub use self::learn::Learned;
 pub use self::machine::{Kind, Machine};

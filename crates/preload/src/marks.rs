@@ -10,6 +10,8 @@
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_uint};
+use std::fs::OpenOptions;
+use std::io::Write as _;
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -43,6 +45,21 @@ enum Purpose {
     Measure(PathBuf),
     /// Migrating by a profile.
     Migrate(Profile, Settings),
+    /// Migrating by what is learned, which goes to this file.
+    Learn(Settings, PathBuf),
+}
+
+impl Purpose {
+    /// Starts a session, if threads are to migrate.
+    fn start_migrating(&self) {
+        match self {
+            Self::Measure(_) => {}
+            Self::Migrate(profile, settings) => {
+                migrating::start_with(MOVER, profile.clone(), *settings);
+            }
+            Self::Learn(settings, _) => migrating::start_learning(MOVER, *settings),
+        }
+    }
 }
 
 static MARKS: OnceLock<Marks> = OnceLock::new();
@@ -96,7 +113,7 @@ pub(crate) fn prepare(hooks: &mut Hooks) -> Option<()> {
         std::fs::read_to_string(&file).ok()?.lines().map(str::to_owned).collect();
     often::prepare(names.len());
     let purpose = match std::env::var(dimmer_hook::PHASES) {
-        Ok(phases) => migrate(&phases, &directory.join(dimmer_hook::PROFILE_FILE))?,
+        Ok(phases) => migrate(&phases, directory)?,
         Err(_) => Purpose::Measure(directory.join(dimmer_hook::GRAPH_FILE)),
     };
     dimmer_marks::silence();
@@ -108,12 +125,19 @@ pub(crate) fn prepare(hooks: &mut Hooks) -> Option<()> {
     Some(())
 }
 
-/// What the observer has written about migrating: the threshold and what a migration takes (ns).
-fn migrate(phases: &str, profile: &Path) -> Option<Purpose> {
-    let (threshold, cost_ns) = phases.split_once(' ')?;
+/// What the observer has written about migrating, see [`dimmer_hook::PHASES`].
+fn migrate(phases: &str, directory: &Path) -> Option<Purpose> {
+    let mut words: Vec<&str> = phases.split(' ').collect();
+    let learns = words.first() == Some(&dimmer_hook::LEARN);
+    let [threshold, cost_ns] = words.split_off(usize::from(learns))[..] else { return None };
     let threshold = Threshold::parse(threshold).ok()?;
-    let profile = Profile::from_text(&std::fs::read_to_string(profile).ok()?).ok()?;
     let cost = Nanos::from_ns(cost_ns.parse().ok()?);
+    if learns {
+        let learned = directory.join(dimmer_hook::LEARNED_FILE);
+        return Some(Purpose::Learn(Settings::learning(threshold, cost), learned));
+    }
+    let profile = std::fs::read_to_string(directory.join(dimmer_hook::PROFILE_FILE)).ok()?;
+    let profile = Profile::from_text(&profile).ok()?;
     Some(Purpose::Migrate(profile, Settings::by_threshold(threshold, cost)))
 }
 
@@ -126,10 +150,17 @@ pub(crate) fn start() {
             let output = Output::File(graph.clone());
             measuring::start_with("dimmer", output, dimmer_hook::pass_own_mark);
         }
-        Purpose::Migrate(profile, settings) => {
-            migrating::start_with(MOVER, profile.clone(), *settings);
+        Purpose::Migrate(..) => marks.purpose.start_migrating(),
+        Purpose::Learn(..) => {
+            marks.purpose.start_migrating();
+            // SAFETY: the handler takes no arguments, and this library stays loaded.
+            unsafe { libc::atexit(at_exit) };
         }
     });
+}
+
+extern "C" fn at_exit() {
+    stop();
 }
 
 /// What the hooks call at a mark.
@@ -155,7 +186,7 @@ fn pass_named(number: u32) -> Option<u64> {
             }
             None
         }
-        Purpose::Migrate(profile, settings) => {
+        Purpose::Migrate(..) | Purpose::Learn(..) => {
             let is_known = migrating::has_joined();
             if !is_known && (number == OWN_MARK || !may_join()) {
                 return None;
@@ -168,9 +199,10 @@ fn pass_named(number: u32) -> Option<u64> {
             notice_early_return(own);
             // A child of a fork starts again.
             if !migrating::pass(&place) {
-                migrating::start_with(MOVER, profile.clone(), *settings);
+                marks.purpose.start_migrating();
                 migrating::pass(&place);
             }
+            often::note(number);
             own.take_mask()
         }
     }
@@ -183,17 +215,32 @@ fn may_join() -> bool {
 }
 
 /// Writes the graph of the process so far, which then starts again with no counts: another program
-/// is about to take its place.
+/// is about to take its place. Likewise what it has learned.
 pub(crate) fn write_so_far() {
-    if MARKS.get().is_some() && !is_restricted() {
-        let _ = catch_unwind(measuring::write_so_far);
-    }
+    let Some(marks) = MARKS.get().filter(|_| !is_restricted()) else { return };
+    let _ = catch_unwind(|| match &marks.purpose {
+        Purpose::Measure(_) => measuring::write_so_far(),
+        Purpose::Migrate(..) => {}
+        Purpose::Learn(_, file) => write_learned(file),
+    });
 }
 
-/// Writes the graph of the process, and measures no more.
+/// Writes the graph of the process, and measures no more. Likewise writes what it has learned.
 pub(crate) fn stop() {
-    if MARKS.get().is_some() && !is_restricted() {
-        let _ = catch_unwind(measuring::stop);
+    let Some(marks) = MARKS.get().filter(|_| !is_restricted()) else { return };
+    let _ = catch_unwind(|| match &marks.purpose {
+        Purpose::Measure(_) => measuring::stop(),
+        Purpose::Migrate(..) => {}
+        Purpose::Learn(_, file) => write_learned(file),
+    });
+}
+
+/// Appends what the process has learned, in one write: other processes append, too. A file that
+/// cannot be written is none.
+fn write_learned(file: &Path) {
+    if let Some(profile) = migrating::learned() {
+        let file = OpenOptions::new().append(true).create(true).open(file);
+        let _ = file.and_then(|mut file| file.write_all(profile.to_text().as_bytes()));
     }
 }
 

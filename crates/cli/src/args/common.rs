@@ -171,6 +171,15 @@ pub(crate) fn span_up_to(text: &str, longest_ns: f64) -> Option<Nanos> {
     parsed.map(Nanos::rounded)
 }
 
+/// The most that something may take longer (%): a hundred times as long.
+const MOST_PERCENT: f64 = 9900.0;
+
+/// How much longer something may take, in percent.
+pub(crate) fn percent(text: &str) -> Result<f64, String> {
+    let percent = text.parse().ok().filter(|percent| (0.0..=MOST_PERCENT).contains(percent));
+    percent.ok_or_else(|| format!("expected a number from 0 to {MOST_PERCENT}, as in `5`"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,13 +6,10 @@ use clap::{Args, ValueEnum};
 use dimmer_policy::phases::{Metric, Threshold};
 use dimmer_processor::units::Nanos;
 
-use super::common::{DedicatedCpus, Json, ModelName, Page, span, span_up_to};
+use super::common::{DedicatedCpus, Json, ModelName, Page, percent, span, span_up_to};
 
 /// The longest deadline that is accepted (ns): a million seconds.
 const LONGEST_DEADLINE_NS: f64 = 1e15;
-
-/// The most that a program may take longer (%): a hundred times as long.
-const MOST_PERCENT: f64 = 9900.0;
 
 #[derive(Args, Debug)]
 #[command(mut_arg("report", |arg| arg
@@ -136,11 +133,6 @@ fn threshold(text: &str) -> Result<Chosen, String> {
             .map(Chosen::ByHand)
             .map_err(|error| format!("{error}, and the words `gap` and `energy`")),
     }
-}
-
-fn percent(text: &str) -> Result<f64, String> {
-    let percent = text.parse().ok().filter(|percent| (0.0..=MOST_PERCENT).contains(percent));
-    percent.ok_or_else(|| format!("expected a number from 0 to {MOST_PERCENT}, as in `5`"))
 }
 
 fn deadline(text: &str) -> Result<Nanos, String> {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use dimmer_narrow::Width;
 
-use super::common::{DedicatedCpus, Json, ModelName};
+use super::common::{DedicatedCpus, Json, ModelName, percent};
 
 #[derive(Args, Debug)]
 #[command(mut_arg("json", |arg| arg.help(
@@ -23,9 +23,10 @@ the functions with that code) whose calls cost the code after them more than mov
 until it has made no such call for a while. They are those of --cpus, or else those that the policy daemon (dimmerd) gives all such \
 programs, or else those of one core.
 
---phases migrates threads at the entries of the functions in the profile: to the CPUs of --cpus, which are slow (default: the \
-efficiency cores of a hybrid processor, or else the CPUs with a lower highest clock than others), for functions above the threshold, and home for the others. `dimmer observe --marks` \
-measures what a profile is made from.
+--phases migrates threads at entries of functions: to the CPUs of --cpus, which are slow (default: the efficiency cores of a hybrid \
+processor, or else the CPUs with a lower highest clock than others), for functions above the threshold, and home for the others. \
+`dimmer observe --marks` measures what a profile is made from. Without PROFILE, threads find out by trying which functions lose little \
+there (--slower).
 
 With FN, calls of these functions move, whichever of the flags names them. FN is a symbol, as `dimmer scan` shows it, or a library and the address of an entry in it, as in `libcrypto.so.3:0x1a2b0`.
 
@@ -37,6 +38,7 @@ Examples:
   dimmer run --delegate --cpus 3 --dedicate -- ./server     # no other program on CPU 3
   dimmer run --specialise=EVP_EncryptUpdate --cpus 6-7 -- ./server
   dimmer run --phases=profile --threshold 0.01 --cpus 6-7 -- ./server
+  dimmer run --phases --slower 20 --cpus 6-7 -- ./server    # without a profile
   dimmer run --auto -- ./server                             # as dimmerd and earlier runs decide
   dimmer observe -- dimmer run --narrow -- python3 job.py   # is any wide code left?")]
 pub(crate) struct Run {
@@ -91,21 +93,26 @@ pub(crate) struct Run {
     )]
     pub(crate) specialise: Option<Vec<String>>,
 
-    /// Threads migrate to slow cores (--cpus) and back at the entries of functions, as the profile
-    /// in PROFILE has it (experimental): a line `"FUNCTION" VALUE` for each.
+    /// Threads migrate to slow cores (--cpus) and back at the entries of functions (experimental):
+    /// as PROFILE has it, a line `"FUNCTION" VALUE` for each, or as they find out by trying.
     #[arg(
         long,
         value_name = "PROFILE",
-        num_args = 1,
+        num_args = 0..=1,
         require_equals = true,
         help_heading = "Mechanisms"
     )]
-    pub(crate) phases: Option<PathBuf>,
+    pub(crate) phases: Option<Option<PathBuf>>,
 
-    /// With --phases, functions with a larger value are slow [default: the middle of the largest
-    /// gap between the values].
+    /// With --phases=PROFILE, functions with a larger value are slow [default: the middle of the
+    /// largest gap between the values].
     #[arg(long, value_name = "VALUE", requires = "phases", allow_negative_numbers = true)]
     pub(crate) threshold: Option<String>,
+
+    /// With --phases alone: how much longer code may take on a slow core to be better off there, in
+    /// percent [default: 10].
+    #[arg(long, value_name = "PERCENT", value_parser = percent, requires = "phases", allow_hyphen_values = true)]
+    pub(crate) slower: Option<f64>,
 
     #[command(flatten)]
     pub(crate) model: ModelName,

@@ -35,10 +35,8 @@ pub(super) fn asked(arguments: &Run) -> anyhow::Result<Vec<&'static Definition>>
         return Err(bad_input(format!("{option} is for {}", flags.join(", "))));
     }
     let follows_phases = asked.iter().any(|one| one.moves.is_some_and(|how| how.follows_phases));
-    let is_refused =
-        |(option, is_set): &&(&str, bool)| *is_set && ["--model", "--json"].contains(option);
-    if let Some((option, _)) = is_set.iter().find(is_refused).filter(|_| follows_phases) {
-        return Err(bad_input(format!("{option} is not for --phases")));
+    if follows_phases && arguments.model.model.is_some() {
+        return Err(bad_input("--model is not for --phases".to_owned()));
     }
     Ok(asked)
 }
@@ -52,7 +50,7 @@ pub(super) fn functions(arguments: &Run) -> impl Iterator<Item = &str> {
 /// A mechanism's flag, with what it takes.
 fn flag(definition: &Definition) -> String {
     let functions = match definition.moves {
-        Some(how) if how.follows_phases => "=PROFILE",
+        Some(how) if how.follows_phases => "[=PROFILE]",
         Some(_) => "[=FN,...]",
         None => "",
     };
@@ -77,12 +75,11 @@ mod tests {
     #[test]
     fn each_mechanism_is_asked_for_by_its_flag_alone() {
         for one in ALL {
-            let value = if one.name == "phases" { "=profile" } else { "" };
-            let run = parsed(&format!("--{}{value}", one.name));
+            let run = parsed(&format!("--{}", one.name));
             let names: Vec<&str> = asked(&run).unwrap().iter().map(|asked| asked.name).collect();
             assert_eq!(names, [one.name]);
             assert_eq!(functions(&run).count(), 0);
-            let with_cpus = asked(&parsed(&format!("--{}{value} --cpus 1", one.name)));
+            let with_cpus = asked(&parsed(&format!("--{} --cpus 1", one.name)));
             assert_eq!(with_cpus.is_ok(), one.moves.is_some());
         }
     }

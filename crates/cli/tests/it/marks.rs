@@ -153,6 +153,54 @@ fn programs_do_the_same_while_they_migrate_at_every_function() {
     assert!(migrated > 0, "threads of some migrated");
 }
 
+/// Code may take twice as long on the CPU that is called slow, so that trying it pays.
+#[test]
+fn programs_do_the_same_while_they_learn_where_their_functions_belong() {
+    let Some(cpu) = away() else { return };
+    let Some(victims) = Victims::compile(&PROGRAMS) else { return };
+    let json = victims.path("json");
+    // As above; and what is learned is seen where the program calls its functions often.
+    for name in PROGRAMS.iter().filter(|name| !["faults", "signals"].contains(*name)) {
+        let program = victims.path(name);
+        let plain = Command::new(&program).output().unwrap();
+        let output_to = format!("--json={json}");
+        let arguments =
+            ["run", "--phases", "--slower", "100", "--cpus", &cpu, &output_to, "--", &program];
+        let output = run(&victims, &arguments);
+        let told = stderr(&output);
+        assert_eq!(stdout(&output), stdout(&plain), "{name}: {told}");
+        assert_eq!(output.status.code(), plain.status.code(), "{name}: {told}");
+        let json: serde_json::Value =
+            serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+        assert_eq!(json["schema"], "dimmer/phases-run/1");
+        assert!(json["keeps"] == 0.5 || told.contains("no function can be a mark"), "{told}");
+    }
+}
+
+#[test]
+fn a_slow_cpu_is_tried_and_what_was_learned_is_reported() {
+    let Some(cpu) = away() else { return };
+    let Some(victims) = Victims::compile(&["phases"]) else { return };
+    let [program, json] = ["phases", "json"].map(|name| victims.path(name));
+    let output_to = format!("--json={json}");
+    let arguments =
+        ["run", "--phases", "--slower", "100", "--cpus", &cpu, &output_to, "--", &program];
+    let tried = |run: usize| {
+        let output = at_home(&victims, &arguments).env("EARLY_MS", early_ms(run)).output().unwrap();
+        let told = stderr(&output).replace('\u{a0}', " ");
+        assert_eq!(output.status.code(), Some(PHASES_STATUS), "{told}");
+        assert!(told.contains("Phases: threads find out at which of "), "{told}");
+        assert!(told.contains("lose at most 50.0 % on cpu"), "{told}");
+        assert!(told.contains("known functions loses at most 50.0 %"), "{told}");
+        let json: serde_json::Value =
+            serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+        let learned = json["learned"].as_array().unwrap();
+        let knows = |name: &str| learned.iter().any(|entry| entry["name"] == name);
+        json["left"].as_u64().unwrap() > 0 && knows("fast") && knows("slow")
+    };
+    assert!((0..RUNS).any(tried), "the slow CPU is tried");
+}
+
 #[test]
 fn what_is_no_mark_is_refused_before_the_program_starts() {
     let Some(victims) = Victims::compile(&["marks"]) else { return };
@@ -195,8 +243,12 @@ fn what_is_no_mark_is_refused_before_the_program_starts() {
     }
     let told = bad("\"compute\"\t0\n\"chase\"\t1\n", &["--migrate"]);
     assert!(told.contains("--phases does not go with --migrate"), "{told}");
-    let told = bad("\"compute\"\t0\n\"chase\"\t1\n", &["--json"]);
-    assert!(told.contains("--json is not for --phases"), "{told}");
+    let told = bad("\"compute\"\t0\n\"chase\"\t1\n", &["--model", "i9-7940x"]);
+    assert!(told.contains("--model is not for --phases"), "{told}");
+    let told = bad("\"compute\"\t0\n\"chase\"\t1\n", &["--slower", "5"]);
+    assert!(told.contains("--slower is for --phases without a profile"), "{told}");
+    let told = refused(&["run", "--phases", "--threshold", "1", "--cpus", "0"]);
+    assert!(told.contains("--threshold is for --phases=PROFILE"), "{told}");
 }
 
 /// The names in the option that the report of chosen marks ends with.

@@ -127,10 +127,13 @@ impl Plan {
 
     /// Plans again, by what is known now. A mark that is no longer known keeps its side.
     ///
+    /// * `cost`: what a migration costs one way, instead of [`Settings::cost`].
+    ///
     /// # Cost
     /// O(m) for m edges, 256 times: for each look at the edges, not for each mark that a thread
     /// passes.
-    pub fn update(&mut self, learned: &Learned) {
+    pub fn update(&mut self, learned: &Learned, cost: Nanos) {
+        self.settings.cost = cost;
         let number = learned.marks().max(self.marks.len());
         self.marks.resize(number, Planned::default());
         let next: Vec<Vec<Next>> =

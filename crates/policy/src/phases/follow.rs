@@ -21,8 +21,36 @@ const CALLS: u64 = 64;
 /// or less.
 const SHORTEST: Nanos = Nanos::from_ms(10);
 
-/// Edges, by the kind of core on which they ran.
-pub type Edges = BTreeMap<(Core, (MarkId, MarkId)), Counts>;
+/// The number of migrations as which the cost counts that was measured before the program started.
+/// A guess.
+const MEASURED: f64 = 16.0;
+
+/// The weight that migrations keep from one look to the next: half of it is gone after 34. So where
+/// they turned out dear, they are tried again. A guess.
+const KEEP: f64 = 0.98;
+
+/// The most migrations that count, so that a change is soon known. A guess.
+const MOST: f64 = 64.0;
+
+/// What a thread has counted.
+#[derive(Clone, Debug, Default)]
+pub struct Counted {
+    /// Edges, by the kind of core on which they ran.
+    edges: BTreeMap<(Core, (MarkId, MarkId)), Counts>,
+    /// Migrations, and the time that they took.
+    migrations: u32,
+    migrating: Nanos,
+}
+
+impl Counted {
+    fn add(&mut self, other: Self) {
+        for (edge, counts) in other.edges {
+            self.edges.entry(edge).or_insert(Counts::NONE).add(&counts);
+        }
+        self.migrations = self.migrations.saturating_add(other.migrations);
+        self.migrating += other.migrating;
+    }
+}
 
 /// A thread that passes marks, times what lies between, and goes where a plan wants it.
 #[derive(Clone, Debug)]
@@ -31,6 +59,10 @@ pub struct Follower {
     on_fast: Flow,
     on_slow: Flow,
     passed: u32,
+    migrations: u32,
+    migrating: Nanos,
+    /// When it last decided to migrate.
+    left: Time,
 }
 
 impl Follower {
@@ -41,10 +73,18 @@ impl Follower {
     pub fn new(core: Core, now: Time, overhead: Counters) -> Self {
         let thread = Thread::new(core, now);
         let (on_fast, on_slow) = (Flow::new(overhead), Flow::new(overhead));
-        Self { thread, on_fast, on_slow, passed: 0 }
+        Self {
+            thread,
+            on_fast,
+            on_slow,
+            passed: 0,
+            migrations: 0,
+            migrating: Nanos::ZERO,
+            left: now,
+        }
     }
 
-    /// The thread passes a mark. If the decision is to move, [`Follower::is_on`] must follow.
+    /// The thread passes a mark. If the decision is to move, [`Follower::arrive`] must follow.
     ///
     /// * `core`: where it is. If it was elsewhere at the mark before, because it came home for a
     ///   system call, the edge counts on neither core.
@@ -56,13 +96,21 @@ impl Follower {
         }
         self.flow(core).pass(mark, reading);
         self.passed = self.passed.saturating_add(1);
-        let now = Time::START + reading.time.unwrap_or(Nanos::ZERO);
-        self.thread.pass(mark, now, plan)
+        self.left = time(&reading);
+        self.thread.pass(mark, self.left, plan)
     }
 
-    /// After a decision to move at this mark, or another interruption: the thread is on this core,
-    /// and goes on from the mark.
-    pub fn is_on(&mut self, mark: MarkId, core: Core, reading: Counters) {
+    /// The thread has arrived where the decision at this mark has sent it, or is still where it
+    /// was, and goes on. The time in between is that of a migration: it has what no measurement
+    /// before the program's start has, as waiting for a CPU that others use.
+    pub fn arrive(&mut self, mark: MarkId, core: Core, reading: Counters) {
+        self.migrations = self.migrations.saturating_add(1);
+        self.migrating += time(&reading) - self.left;
+        self.resume(mark, core, reading);
+    }
+
+    /// The thread goes on from this mark after something that belongs to no edge.
+    pub fn resume(&mut self, mark: MarkId, core: Core, reading: Counters) {
         self.on_fast.interrupt();
         self.on_slow.interrupt();
         self.thread.set_core(core);
@@ -76,15 +124,19 @@ impl Follower {
     }
 
     /// Takes what was counted.
-    pub fn take(&mut self) -> Edges {
+    pub fn take(&mut self) -> Counted {
+        let mut counted = Counted {
+            edges: BTreeMap::new(),
+            migrations: std::mem::take(&mut self.migrations),
+            migrating: std::mem::take(&mut self.migrating),
+        };
         self.passed = 0;
-        let mut edges = Edges::new();
         for core in [Core::Fast, Core::Slow] {
             for (edge, counts) in self.flow(core).take() {
-                edges.entry((core, edge)).or_insert(Counts::NONE).add(&counts);
+                counted.edges.entry((core, edge)).or_insert(Counts::NONE).add(&counts);
             }
         }
-        edges
+        counted
     }
 
     const fn flow(&mut self, core: Core) -> &mut Flow {
@@ -95,43 +147,76 @@ impl Follower {
     }
 }
 
+/// What a reading's clock shows.
+fn time(reading: &Counters) -> Time {
+    Time::START + reading.time.unwrap_or(Nanos::ZERO)
+}
+
 /// What a program's threads have learned, and the plan by which they go.
 #[derive(Clone, Debug)]
 pub struct Leader {
+    settings: Settings,
     learned: Learned,
     plan: Plan,
-    edges: Edges,
+    counted: Counted,
     looked: Time,
+    /// Migrations, faded, and the mean of what they took (ns).
+    migrations: f64,
+    migration_ns: f64,
 }
 
 impl Leader {
     /// Nothing is known, so threads stay.
     #[must_use]
     pub fn new(settings: Settings, now: Time) -> Self {
-        let (learned, plan) = (Learned::default(), Plan::new(settings));
-        Self { learned, plan, edges: Edges::new(), looked: now }
+        Self {
+            settings,
+            learned: Learned::default(),
+            plan: Plan::new(settings),
+            counted: Counted::default(),
+            looked: now,
+            migrations: 0.0,
+            migration_ns: 0.0,
+        }
     }
 
     /// Takes in what a thread has counted. Returns whether the plan is another one.
     ///
     /// # Cost
     /// Once in a while, that of [`Plan::update`].
-    pub fn take_in(&mut self, edges: Edges, now: Time) -> bool {
-        for (edge, counts) in edges {
-            self.edges.entry(edge).or_insert(Counts::NONE).add(&counts);
-        }
-        let calls: u64 = self.edges.values().map(|counts| counts.calls).sum();
-        let starts: BTreeSet<MarkId> = self.edges.keys().map(|(_, (start, _))| *start).collect();
+    pub fn take_in(&mut self, counted: Counted, now: Time) -> bool {
+        self.counted.add(counted);
+        let edges = &self.counted.edges;
+        let calls: u64 = edges.values().map(|counts| counts.calls).sum();
+        let starts: BTreeSet<MarkId> = edges.keys().map(|(_, (start, _))| *start).collect();
         let is_enough = calls >= CALLS * u64::try_from(starts.len()).unwrap_or(u64::MAX);
         if !is_enough || now - self.looked < SHORTEST {
             return false;
         }
         self.looked = now;
-        let edges = std::mem::take(&mut self.edges).into_iter();
+        let counted = std::mem::take(&mut self.counted);
+        self.learn_cost(counted.migrations, counted.migrating);
+        let edges = counted.edges.into_iter();
         self.learned.look(edges.map(|((core, edge), counts)| (core, edge, counts)));
         let before = self.plan.clone();
-        self.plan.update(&self.learned);
+        self.plan.update(&self.learned, self.cost());
         before != self.plan
+    }
+
+    fn learn_cost(&mut self, migrations: u32, took: Nanos) {
+        self.migrations *= KEEP;
+        if migrations > 0 {
+            let sum = self.migrations + f64::from(migrations);
+            self.migration_ns += (took.as_f64() - f64::from(migrations) * self.migration_ns) / sum;
+            self.migrations = sum.min(MOST);
+        }
+    }
+
+    /// What a migration costs one way: as it was measured before, and as it has turned out since.
+    fn cost(&self) -> Nanos {
+        let before = MEASURED * self.settings.cost.as_f64();
+        let since = self.migrations * self.migration_ns;
+        Nanos::rounded((before + since) / (MEASURED + self.migrations))
     }
 
     /// The plan.

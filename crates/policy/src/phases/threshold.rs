@@ -15,6 +15,15 @@ pub struct ThresholdError {
 }
 
 impl Threshold {
+    /// Between parts of its speed that code keeps on a slow core: code is slow if it takes at most
+    /// this much longer there.
+    ///
+    /// * `percent`: 0 and above; anything else counts as 0.
+    #[must_use]
+    pub fn allowing(percent: f64) -> Self {
+        Self(100.0 / (100.0 + percent.max(0.0)))
+    }
+
     /// A threshold chosen by hand; `None` if it is not finite.
     #[must_use]
     pub fn new(value: f64) -> Option<Self> {

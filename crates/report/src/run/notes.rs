@@ -51,6 +51,13 @@ fn text(note: &Note) -> Option<String> {
             format_cpu_list(cpus),
             time(*takes_ns),
         ),
+        Note::LearnsPhases { functions, keeps, cpus, takes_ns } => format!(
+            "Phases: threads find out at which of {} they lose at most {} on cpu {}, and are there until others; there and back takes {}.",
+            counted(*functions, "function"),
+            percent(1.0 - keeps),
+            format_cpu_list(cpus),
+            time(*takes_ns),
+        ),
         Note::Server { is_there: true } => "The policy server decides which of them do.".to_owned(),
         Note::Server { is_there: false } => {
             "There is no policy server (dimmerd): calls move where a processor model says that it pays, and else stay."

@@ -118,7 +118,7 @@ impl<O: Observer> Machine<O> {
         let Some(phases) = &self.settings.phases else { return };
         let on = phases.core(cpu);
         if let Some(Passer::Follower(follower)) = &mut self.threads[thread].migrations.passer {
-            follower.is_on(mark, on, reading(at));
+            follower.arrive(mark, on, reading(at));
         }
     }
 }

@@ -42,7 +42,7 @@ fn cycle(marks: &[(u64, u64)]) -> Learned {
 
 fn plan(learned: &Learned, settings: Settings) -> Plan {
     let mut plan = Plan::new(settings);
-    plan.update(learned);
+    plan.update(learned, settings.cost);
     plan
 }
 
@@ -268,7 +268,7 @@ fn anything_is_decided_without_a_panic() {
         for _ in 0..4 {
             let core = if any.below(2) == 0 { Core::Fast } else { Core::Slow };
             learned.look(any.flow().take().map(|(edge, counts)| (core, edge, counts)));
-            plan.update(&learned);
+            plan.update(&learned, cost);
             let mut thread = Thread::new(Core::Fast, Time::from_ns(any.number()));
             for _ in 0..20 {
                 let mark = id(usize::try_from(any.below(8)).unwrap());

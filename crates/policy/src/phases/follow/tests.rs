@@ -14,6 +14,7 @@ fn id(index: usize) -> MarkId {
 struct World {
     leader: Leader,
     threads: Vec<(Follower, Time)>,
+    /// What a migration takes.
     cost: Nanos,
     moves: u64,
 }
@@ -44,7 +45,7 @@ impl World {
                     {
                         self.moves += 1;
                         *now += self.cost;
-                        thread.is_on(id(mark), core, reading(*now));
+                        thread.arrive(id(mark), core, reading(*now));
                     }
                     if thread.is_due() {
                         self.leader.take_in(thread.take(), *now);
@@ -113,6 +114,26 @@ fn parts_too_short_for_a_migration_stay_but_for_trials() {
     assert!(percent(slow[1], all) < 0.1, "{slow:?} of {all}");
 }
 
+/// As on a machine where others use the CPUs, too.
+#[test]
+fn migrations_that_take_longer_than_was_measured_come_to_an_end() {
+    let marks = [(100_000, 150_000), (100_000, 100_000)];
+    let mut world = World::new(1, Nanos::from_us(2));
+    world.run(10_000, &marks);
+    assert!(world.moves > 15_000, "{}", world.moves);
+    world.cost = Nanos::from_us(200);
+    let (before, alone) = (world.moves, Nanos::from_ns(200_000 * 20_000));
+    let (all, _) = world.run(20_000, &marks);
+    assert!(world.moves - before < 1000, "{}", world.moves - before);
+    assert!(percent(all - alone, alone) < 3.0, "{all}, alone {alone}");
+    // And begin again.
+    world.cost = Nanos::from_us(2);
+    world.run(20_000, &marks);
+    let before = world.moves;
+    world.run(10_000, &marks);
+    assert!(world.moves - before > 15_000, "{}", world.moves - before);
+}
+
 #[test]
 fn an_edge_on_both_cores_counts_on_neither() {
     let mut thread = Follower::new(Core::Fast, Time::START, Counters::default());
@@ -130,6 +151,7 @@ fn an_edge_on_both_cores_counts_on_neither() {
     }
     let edges: Vec<(Core, u64)> = thread
         .take()
+        .edges
         .into_iter()
         .map(|((core, _), counts)| (core, counts.spent.time.unwrap().ns() / counts.calls))
         .collect();
