@@ -23,9 +23,16 @@ pub(crate) fn run(root: &Root, arguments: &args::PhaseGraph) -> anyhow::Result<E
     let begin = SystemTime::now();
     let metric = arguments.metric.metric();
     let energy = &arguments.energy;
-    let is_for_energy = energy.model.name().is_some() || energy.slow.is_some();
-    if arguments.threshold != Chosen::Energy && (is_for_energy || energy.deadline.is_some()) {
-        return Err(bad_input("--model, --slow and --deadline are for `--threshold energy`"));
+    let for_energy = [
+        ("--model", energy.model.name().is_some()),
+        ("--slow", energy.slow.is_some()),
+        ("--slower", energy.slower.is_some()),
+        ("--deadline", energy.deadline.is_some()),
+        ("--miss", energy.miss.is_some()),
+    ];
+    let set = for_energy.iter().find(|(_, is_set)| *is_set);
+    if let Some((option, _)) = set.filter(|_| arguments.threshold != Chosen::Energy) {
+        return Err(bad_input(format!("{option} is for `--threshold energy`")));
     }
     let graph = read(&arguments.files)?;
     // By printed rates, as the paper's scripts make it: the same graph gives the same profile.

@@ -83,17 +83,17 @@ pub(crate) struct Energy {
     #[arg(long, value_name = "PSTATE")]
     pub(crate) slow: Option<String>,
 
-    /// How much longer the program may take than on the fast core alone, in percent.
-    #[arg(long, value_name = "PERCENT", value_parser = percent, allow_hyphen_values = true, default_value = "10")]
-    pub(crate) slower: f64,
+    /// How much longer the program may take than on the fast core alone, in percent [default: 10].
+    #[arg(long, value_name = "PERCENT", value_parser = percent, allow_hyphen_values = true)]
+    pub(crate) slower: Option<f64>,
 
     /// How long the program may take instead, as in `90s`.
     #[arg(long, value_name = "TIME", value_parser = deadline, conflicts_with = "slower")]
     pub(crate) deadline: Option<Nanos>,
 
-    /// How long a core waits for an L3 miss, on average; the default is a guess.
-    #[arg(long, value_name = "TIME", value_parser = span, default_value = "80ns")]
-    pub(crate) miss: Nanos,
+    /// How long a core waits for an L3 miss, on average [default: 80ns, a guess].
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    pub(crate) miss: Option<Nanos>,
 }
 
 /// What describes an edge.

@@ -9,6 +9,14 @@ use dimmer_report::phase_graph::{Solved, meaning};
 
 use crate::{args, bad_input, model};
 
+/// How much longer the program may take, if the user does not say (percent). A guess: what many
+/// accept as the price of less energy.
+const SLOWER: f64 = 10.0;
+
+/// How long a core waits for an L3 miss, if the user does not say. A guess: what processors of the
+/// last years take.
+const MISS: Nanos = Nanos::from_ns(80);
+
 /// Solves for the threshold, on a core in the model's fastest P-state and one in a slow one.
 /// `round_trip`: a migration there and back.
 pub(super) fn solved(
@@ -47,14 +55,14 @@ pub(super) fn solved(
              an edge's time memory takes",
         ));
     }
-    let miss_ns = energy.miss.as_f64();
+    let miss_ns = energy.miss.unwrap_or(MISS).as_f64();
     let share = |_: &Mark, _: &Mark, counts: &Counts| {
         let misses = counts.spent.l3_misses.unwrap_or(0) as f64;
         misses * miss_ns / counts.spent.time.map_or(f64::NAN, Nanos::as_f64)
     };
     let limit = match energy.deadline {
         Some(deadline) => Limit::Deadline(deadline),
-        None => Limit::Slowdown(1.0 + energy.slower / 100.0),
+        None => Limit::Slowdown(1.0 + energy.slower.unwrap_or(SLOWER) / 100.0),
     };
     let solution = solve(&graph, profile, share, &machine, limit).map_err(|error| match error {
         Unsolved::TooSlow { .. } => bad_input(format!("--deadline: {error}")),

@@ -166,6 +166,9 @@ fn wrong_options_are_refused_with_what_is_accepted() {
         ),
         ("--migration=5", "with its unit (ns, us, ms, s)"),
         ("--metric=l1", "[possible values: l3-misses, l2, cpi]"),
+        ("--model=fx-8120", "--model is for `--threshold energy`"),
+        ("--slower=5", "--slower is for `--threshold energy`"),
+        ("--miss=90ns", "--miss is for `--threshold energy`"),
     ] {
         refused(directory.path(), &["phases", "graph", option], says);
     }
