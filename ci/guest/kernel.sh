@@ -165,15 +165,17 @@ if start --wide 0 --stay-us 50000 --record /tmp/decisions; then
     wait "$spinner"
     at_least "the scheduler knew" "$(scheduler_count pinned)" 1
 
-    # A thread that computes with wide registers is there more than another, although it leaves at
+    # A thread that computes with wide registers comes there again and again, although it leaves at
     # each system call (that is what asking for the time is here, where the guest's clock is no time
-    # stamp).
+    # stamp). What part of its time that is depends on how soon it leaves, and so on the host.
+    arrived=$(scheduler_count arrived)
     command wide spin 3000 0 >/tmp/wide &
     spinner=$!
     sleep 0.3
     command wide share 2000 0 >/tmp/other
     wait "$spinner"
-    at_least "share of a wide thread's time on the wide processor" "$(sed -n 's/^share //p' /tmp/wide)" 15
+    at_least "arrivals of a wide thread on the wide processor" "$(($(scheduler_count arrived) - arrived))" 20
+    say "share of its time there: $(sed -n 's/^share //p' /tmp/wide)"
     at_most "share of another's there" "$(sed -n 's/^share //p' /tmp/other)" 40
 
     # With a thread for each processor, all with short phases: the one that runs on the wide
