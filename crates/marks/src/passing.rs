@@ -410,4 +410,44 @@ mod tests {
         // Four at once, and then one in 100 ms.
         check(&["register", "1", "0", "1", "0"]);
     }
+
+    thread_local! {
+        static ON: Cell<Core> = const { Cell::new(Core::Fast) };
+    }
+
+    extern "C" fn go(code: c_uint) {
+        ON.set(if code == crossing::SLOW_CODE { Core::Slow } else { Core::Fast });
+    }
+
+    /// Two marks: what follows the first one takes 100 us on either core, and what follows the
+    /// second one 100 us and 150 us.
+    #[test]
+    fn a_thread_learns_where_it_belongs_at_each_mark() {
+        let mover =
+            Mover { register, unregister, registered, migrate: go, core: Some(|| ON.get()) };
+        let settings = Settings::learning(Threshold::new(0.9).unwrap(), Nanos::from_us(1));
+        let wanted = Wanted::Learned(Learning::new(settings));
+        // The clock of the machine is the one by which plans are made.
+        let time = Cell::new(now());
+        let mut passing = Passing::new(mover, &wanted, time.get());
+        let mut slow = [0, 0];
+        for round in 0..1000 {
+            for mark in [0, 1] {
+                let id = MarkId::new(mark);
+                let named = Named { mark: id, is_constant: true, marks: None };
+                passing.pass([id.index(), 0], &wanted, |_| named, || time.get());
+                let takes = if (mark, ON.get()) == (1, Core::Slow) { 150 } else { 100 };
+                time.set(time.get() + Nanos::from_us(takes));
+                slow[id.index()] += u32::from(round >= 500 && ON.get() == Core::Slow);
+            }
+        }
+        check(&["register"]);
+        assert!(slow[0] > 450 && slow[1] < 50, "{slow:?}");
+        let Wanted::Learned(learning) = &wanted else { unreachable!() };
+        let learned = learning.learned().unwrap();
+        let value = |mark| learned.value(MarkId::new(mark)).unwrap();
+        assert!(value(0) > 0.99 && value(1) < 0.7, "{} {}", value(0), value(1));
+        passing.leave();
+        check(&["unregister"]);
+    }
 }
