@@ -1,6 +1,6 @@
 #!/bin/sh
-# The tests of crates/runtime, and all its ways of moving work at once, under AddressSanitizer; most of the tests under
-# ThreadSanitizer; under Miri what it can run, which excludes whatever is assembly. What cannot be run is said.
+# The tests of crates/runtime, and all its ways of moving work at once, under AddressSanitizer; most of the tests, and those of
+# crates/locks, under ThreadSanitizer; under Miri what it can run, which excludes whatever is assembly. What cannot be run is said.
 #
 # usage: ci/sanitizers.sh [address] [thread] [miri]     without arguments: all
 set -eu
@@ -45,6 +45,7 @@ thread() {
     echo "SKIPPED: tsan: instructions_are_what_they_are_called: the decoder's tables are set by the standard library's Once, which is not instrumented"
     echo "SKIPPED: tsan: tests that fork: what a child of several threads may do in it hangs now and then"
     cargo test $package --lib --test moves -- --skip "$handler" --skip instructions_are --skip child --skip other_threads_keep_off
+    cargo test --locked --quiet --target $target --package dimmer-locks --lib --test it
 }
 
 miri() {

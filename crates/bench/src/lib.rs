@@ -7,6 +7,7 @@
 
 pub mod daemon;
 mod error;
+pub mod lock;
 pub mod moves;
 pub mod neighbours;
 pub mod nginx;

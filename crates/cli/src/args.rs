@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 pub(crate) use bench::{
-    Bench, BenchDaemon, BenchDev, BenchHook, BenchHookedMoves, BenchMoves, BenchNginx,
+    Bench, BenchDaemon, BenchDev, BenchHook, BenchHookedMoves, BenchLock, BenchMoves, BenchNginx,
     BenchProgram, BenchServer, Moves, Neighbour, Tls,
 };
 pub(crate) use daemon::{Daemon, Record, Replay, Top};

@@ -3,6 +3,7 @@
 mod daemon;
 mod hook;
 mod hooked_moves;
+mod lock;
 mod moves;
 mod nginx;
 mod phases;
@@ -32,6 +33,7 @@ pub(crate) fn run(root: &Root, arguments: &Bench) -> anyhow::Result<ExitCode> {
         Bench::Dev(BenchDev::Migrate(arguments)) => moves::run(root, arguments, Way::Migration),
         Bench::Dev(BenchDev::HookedMoves(arguments)) => hooked_moves::run(root, arguments),
         Bench::Dev(BenchDev::Region(arguments)) => moves::region(arguments),
+        Bench::Dev(BenchDev::Lock(arguments)) => lock::run(root, arguments),
         Bench::Dev(BenchDev::Daemon(arguments)) => daemon::run(root, arguments),
     }
 }

@@ -1,5 +1,5 @@
 /*
- * Dimmer for C++11 and later: regions as objects, and callables on dedicated cores.
+ * Dimmer for C++11 and later: regions as objects, callables on dedicated cores, and a mutex.
  *
  *     dimmer::region region(parse_site);             // until the end of the block
  *     double sum = dimmer::delegate([&] { return transform(numbers); });
@@ -13,6 +13,8 @@
 #include <exception>
 #include <new>
 #include <stdexcept>
+#include <string>
+#include <system_error>
 #include <type_traits>
 #include <utility>
 
@@ -139,6 +141,46 @@ template <typename F> auto migrate(F &&work) -> decltype(work()) {
     dimmer_migrate(call.happen, &call);
     return call.settle(true);
 }
+
+/**
+ * A mutex with a strategy, see dimmer_mutex_init(): for std::lock_guard, std::unique_lock and std::condition_variable_any.
+ *
+ * A thread that releases a mutex that it does not have ends the program (std::terminate), and so does the end of a mutex that a
+ * thread has.
+ */
+class mutex {
+  public:
+    /** Throws std::invalid_argument if there is no strategy of this name. */
+    explicit mutex(const char *strategy = "auto") {
+        if (dimmer_mutex_init(&own_, strategy) != 0) {
+            throw std::invalid_argument("dimmer::mutex: unknown strategy `" + std::string(strategy) + "`, expected one of " +
+                                        dimmer_mutex_strategies());
+        }
+    }
+    ~mutex() { expect(dimmer_mutex_destroy(&own_)); }
+    mutex(const mutex &) = delete;
+    mutex &operator=(const mutex &) = delete;
+
+    /** Throws std::system_error (resource_deadlock_would_occur) if the calling thread has the mutex already. */
+    void lock() {
+        const int error = dimmer_mutex_lock(&own_);
+        if (error != 0) {
+            throw std::system_error(error, std::generic_category(), "dimmer::mutex");
+        }
+    }
+    bool try_lock() noexcept { return dimmer_mutex_trylock(&own_) == 0; }
+    void unlock() noexcept { expect(dimmer_mutex_unlock(&own_)); }
+    /** See dimmer_mutex_start(). */
+    void start() noexcept { expect(dimmer_mutex_start(&own_)); }
+
+  private:
+    static void expect(int error) noexcept {
+        if (error != 0) {
+            std::terminate();
+        }
+    }
+    dimmer_mutex own_;
+};
 
 } // namespace dimmer
 

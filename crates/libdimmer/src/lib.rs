@@ -1,5 +1,5 @@
 //! The C interface of `dimmer-runtime`: regions that a program marks run where its environment
-//! says.
+//! says. `mutex` is that of `dimmer-locks`.
 //!
 //! `cargo xtask header` generates `include/dimmer.h` from this file and from the site of
 //! `dimmer-runtime`, so C programmers read the documentation here. The header's macros are in
@@ -7,6 +7,7 @@
 //! anything goes wrong, work stays where it is.
 
 mod call;
+pub mod mutex;
 
 use std::ffi::{c_char, c_void};
 

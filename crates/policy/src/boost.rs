@@ -2,8 +2,12 @@
 //!
 //! Implements the strategies of paper 002, sections 4.2 and 4.3, as tables: [`Strategy::acts`]
 //! gives the acts of a thread at each [`Point`] of a lock. Whether a strategy pays is in
-//! [`break_even`](crate::break_even). The simulator runs `One`, `Owner` and `Wait` so far; the
-//! others are tables only.
+//! [`break_even`](crate::break_even), and [`choose`] picks one by that. The simulator runs `One`,
+//! `Owner` and `Wait` so far; the locks of crate `locks` execute all.
+
+mod choice;
+
+pub use choice::{Offers, Sample, choose};
 
 /// A strategy for a lock that threads compete for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +53,11 @@ pub enum Point {
     Acquires,
     /// The thread has released the lock.
     Releases,
+}
+
+impl Point {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Starts, Self::Waits, Self::Acquires, Self::Releases];
 }
 
 /// What a thread does about its clock or core.
@@ -98,6 +107,19 @@ impl Strategy {
         }
     }
 
+    /// The strategy of this name; `one` is at the base.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|strategy| strategy.name() == name)
+    }
+
+    /// Whether its threads request clocks.
+    #[must_use]
+    pub fn requests(self) -> bool {
+        let requests = |act: &Act| matches!(act, Act::Request(_) | Act::RequestByNeighbour(_));
+        Point::ALL.iter().any(|point| self.acts(*point).iter().any(requests))
+    }
+
     /// What a thread does at this point, in this order.
     #[must_use]
     pub const fn acts(self, point: Point) -> &'static [Act] {
@@ -141,6 +163,21 @@ mod tests {
             _ => None,
         };
         acts.filter_map(speed).collect()
+    }
+
+    #[test]
+    fn a_strategy_is_found_by_its_name() {
+        for strategy in Strategy::ALL {
+            assert_eq!(Strategy::named(strategy.name()), Some(strategy));
+        }
+        assert_eq!(Strategy::named("owner"), None);
+    }
+
+    #[test]
+    fn strategies_that_only_wait_request_nothing() {
+        let silent = Strategy::ALL.into_iter().filter(|strategy| !strategy.requests());
+        let silent: Vec<&str> = silent.map(Strategy::name).collect();
+        assert_eq!(silent, ["spin", "mwait", "futex"]);
     }
 
     /// A thread that waits does one thing until it has the lock, and does it last.

@@ -3,6 +3,7 @@
 mod daemon;
 mod hook;
 mod hooked_moves;
+mod lock;
 mod moves;
 mod nginx;
 mod phases;
@@ -16,6 +17,7 @@ use dimmer_bench::pairs;
 pub use daemon::Report as DaemonReport;
 pub use hook::Report as HookReport;
 pub use hooked_moves::Report as HookedMovesReport;
+pub use lock::Report as LockReport;
 pub use moves::{MovesReport, RegionReport};
 pub use nginx::{Measured as NginxMeasured, Report as NginxReport};
 pub use phases::Report as PhasesReport;

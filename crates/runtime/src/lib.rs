@@ -110,6 +110,8 @@ pub use settings::{
     CORES, Decision, ENTRANCE, POLICY, Settings, SettingsError, of_process as settings,
 };
 pub use start_error::StartError;
+#[cfg(not(all(test, loom)))]
+pub use wait::monitor;
 pub use worker::WORKERS;
 
 /// For code that moves calls of unmodified programs: a thread leaves home where a function starts,

@@ -6,6 +6,8 @@
 
 mod doorbell;
 mod futex;
+#[cfg(not(all(test, loom)))]
+pub mod monitor;
 mod patience;
 mod sleep;
 mod spin;

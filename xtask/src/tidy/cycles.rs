@@ -14,8 +14,13 @@ use super::product::without_tests;
 use crate::tree::{Problem, TextFile};
 
 /// The crates whose files must not import each other in a circle.
-const ACYCLIC: [&str; 4] =
-    ["crates/hook/src/", "crates/processor/src/", "crates/protocol/src/", "crates/runtime/src/"];
+const ACYCLIC: [&str; 5] = [
+    "crates/hook/src/",
+    "crates/locks/src/",
+    "crates/processor/src/",
+    "crates/protocol/src/",
+    "crates/runtime/src/",
+];
 
 /// The most re-exports that a name is followed through.
 const FAR: usize = 8;

@@ -12,11 +12,12 @@ use crate::tree::Problem;
 
 /// The dependencies of each crate within the workspace. A new crate or a new edge is a change of
 /// the architecture and starts in ARCHITECTURE.md.
-const EDGES: [(&str, &[&str]); 28] = [
+const EDGES: [(&str, &[&str]); 29] = [
     (
         "dimmer-bench",
         &[
             "dimmer-host",
+            "dimmer-locks",
             "dimmer-marks",
             "dimmer-policy",
             "dimmer-probe",
@@ -25,7 +26,7 @@ const EDGES: [(&str, &[&str]); 28] = [
             "dimmer-runtime",
         ],
     ),
-    ("dimmer-c", &["dimmer-marks", "dimmer-runtime"]),
+    ("dimmer-c", &["dimmer-locks", "dimmer-marks", "dimmer-runtime"]),
     (
         "dimmer-cli",
         &[
@@ -76,6 +77,7 @@ const EDGES: [(&str, &[&str]); 28] = [
             "dimmer-scan",
         ],
     ),
+    ("dimmer-locks", &["dimmer-policy", "dimmer-processor", "dimmer-runtime"]),
     (
         "dimmer-marks",
         &["dimmer-host", "dimmer-policy", "dimmer-processor", "dimmer-protocol", "dimmer-runtime"],

@@ -12,8 +12,13 @@ use super::product::without_tests;
 use crate::tree::{Problem, TextFile};
 
 /// The crates in which threads, or processes, share memory.
-const SHARING: [&str; 4] =
-    ["crates/hook/src/", "crates/preload/src/", "crates/protocol/src/", "crates/runtime/src/"];
+const SHARING: [&str; 5] = [
+    "crates/hook/src/",
+    "crates/locks/src/",
+    "crates/preload/src/",
+    "crates/protocol/src/",
+    "crates/runtime/src/",
+];
 
 /// The orderings that need a note.
 const ORDERING: [&str; 4] = ["Acquire", "Release", "AcqRel", "SeqCst"];

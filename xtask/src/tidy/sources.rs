@@ -7,10 +7,11 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use crate::tree::{Problem, TextFile};
 
 /// The crates that may contain `unsafe` code; all others must forbid it.
-const UNSAFE_CRATES: [&str; 9] = [
+const UNSAFE_CRATES: [&str; 10] = [
     "crates/hook/",
     "crates/host/",
     "crates/libdimmer/",
+    "crates/locks/",
     "crates/marks/",
     "crates/preload/",
     "crates/probe/",
@@ -282,8 +283,8 @@ mod tests {
             "crates/cli/src/main.rs",
             "//! No unsafe here.\nfn f() {\n    unsafe { g(\"unsafe\") }\n}\n",
             &[
-                "crates/cli/src/main.rs:3: `unsafe` outside crates/hook/ and crates/host/ and crates/libdimmer/ and crates/marks/ and \
-             crates/preload/ and \
+                "crates/cli/src/main.rs:3: `unsafe` outside crates/hook/ and crates/host/ and crates/libdimmer/ and crates/locks/ and \
+             crates/marks/ and crates/preload/ and \
              crates/probe/ and crates/protocol/ and crates/runtime/ and crates/scan/fuzz/",
                 "crates/cli/src/main.rs: must say `#![forbid(unsafe_code)]`",
             ],

@@ -39,6 +39,8 @@ pub(crate) enum BenchDev {
     HookedMoves(BenchHookedMoves),
     /// A marked region that stays where it is.
     Region(BenchMoves),
+    /// Locks: of the C library, the standard library, `parking_lot`, and Dimmer's.
+    Lock(BenchLock),
     /// The policy daemon's CPU time, with many programs and sites.
     Daemon(BenchDaemon),
 }
@@ -98,6 +100,20 @@ pub(crate) struct BenchDaemon {
 pub(crate) struct BenchMoves {
     /// Runs each way N times.
     #[arg(long, value_name = "N", default_value_t = 31, value_parser = clap::value_parser!(u32).range(3..=1000))]
+    pub(crate) rounds: u32,
+
+    #[command(flatten)]
+    pub(crate) json: Json,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct BenchLock {
+    /// The most threads that compete for a lock; by default as many as there are CPUs.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) threads: Option<u32>,
+
+    /// Runs each lock N times.
+    #[arg(long, value_name = "N", default_value_t = 21, value_parser = clap::value_parser!(u32).range(3..=1000))]
     pub(crate) rounds: u32,
 
     #[command(flatten)]

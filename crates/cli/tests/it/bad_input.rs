@@ -39,6 +39,14 @@ fn too_many_threads_says_how_many_there_are() {
 }
 
 #[test]
+fn numbers_of_threads_for_locks_are_named() {
+    check(&["bench", "dev", "lock", "--threads", "0"], 2, &["'0'", "--threads", "1.."]);
+    check(&["bench", "dev", "lock", "--threads", "100000"], 2, &["--threads 100000", "1 to "]);
+    let to = "--json=/proc/no/such/place";
+    check(&["bench", "dev", "lock", to], 1, &["/proc/no/such/place"]);
+}
+
+#[test]
 fn share_of_a_mixture_that_is_missing_is_named() {
     let mixture = "vfmadd231pd-512-unrolled+add-scalar-unrolled:3";
     check(&["probe", "--kernel", mixture], 2, &["vfmadd231pd-512-unrolled", "share from 1 to"]);

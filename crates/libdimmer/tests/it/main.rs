@@ -238,6 +238,31 @@ fn marks_are_measured_if_a_file_is_named() {
     }
 }
 
+#[test]
+fn a_mutex_of_each_strategy_keeps_threads_apart_and_refuses_what_is_no_use_of_it() {
+    if !have(&["make", "cc"]) {
+        return;
+    }
+    let names = ["auto", "spin", "mwait", "futex", "one", "ownr", "wait", "dlgt", "mgrt"];
+    let expected: String = names.map(|name| format!("{name} 4000\n")).concat();
+    for link in [Link::Shared, Link::Static] {
+        let program = compile_as("mutex.c", link, &["-pthread"]);
+        assert_eq!(program.run(&[]), (expected.clone(), String::new()));
+    }
+}
+
+#[test]
+fn a_mutex_works_with_the_guards_and_conditions_of_cpp() {
+    if !have(&["make", "c++"]) {
+        return;
+    }
+    let expected = "auto 1000\nfutex 1000\nwait 1000\n\
+                    dimmer::mutex: unknown strategy `owner`, expected one of auto, spin, mwait, futex, \
+                    one, ownr, wait, dlgt, mgrt\nlocked twice: 1\n";
+    let program = compile_as("mutex.cpp", Link::Shared, &["-pthread"]);
+    assert_eq!(program.run(&[]), (expected.to_owned(), String::new()));
+}
+
 /// All policies that this machine allows, with the cores that they take.
 fn policies() -> Vec<Vec<(&'static str, String)>> {
     let mut policies = vec![vec![], vec![("DIMMER_POLICY", "stay".to_owned())]];

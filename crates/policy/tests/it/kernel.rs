@@ -106,6 +106,7 @@ fn is_policys(line: &str) -> bool {
 }
 
 #[test]
+#[expect(clippy::print_stdout, reason = "what was not there to be tested is said")]
 fn the_kernels_scheduler_decides_as_the_policy_does() {
     let recorded = env::var_os("DIMMER_KERNEL_DECISIONS");
     let text = match &recorded {

@@ -17,6 +17,7 @@ mod kernel {
 
     /// The word.
     #[derive(Debug, Default)]
+    #[repr(transparent)]
     pub(crate) struct Futex(AtomicU32);
 
     impl Deref for Futex {

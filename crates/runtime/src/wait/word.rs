@@ -13,9 +13,17 @@ const NAP: Duration = Duration::from_millis(100);
 
 /// The word: a value below 2^31, and a bit for a waiter that sleeps.
 #[derive(Debug, Default)]
+#[repr(transparent)]
 pub(crate) struct Word(Futex);
 
 impl Word {
+    /// A word that lies in a program's own memory. Its value is below 2^31.
+    #[cfg(not(all(test, loom)))]
+    pub(super) fn of(word: &std::sync::atomic::AtomicU32) -> &Self {
+        // SAFETY: both types are transparent, down to the atomic word.
+        unsafe { &*std::ptr::from_ref(word).cast::<Self>() }
+    }
+
     /// The value. All writes before its posting are visible.
     pub(crate) fn value(&self) -> u32 {
         // Ordering: pairs with `set`, `put`, `change` and `post` of the other side, which hand the

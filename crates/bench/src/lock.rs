@@ -1,0 +1,412 @@
+//! Measures locks: what they cost a single thread, and how many sections threads complete that
+//! compete for one.
+//!
+//! Each lock has its turn in each round, and is compared with `parking_lot`'s mutex round by round.
+//! What an act does is left out: the decorated lock's acts do nothing here.
+
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use dimmer_host::affinity::{self, AffinityError};
+use dimmer_host::root::Root;
+use dimmer_locks::pthread::RawPthread;
+use dimmer_locks::{
+    Combining, Decorated, Delegated, McsMutex, Mutex, RawMutex, Strategy, Unchanged, lock_api,
+};
+use dimmer_probe::stats::Samples;
+use dimmer_processor::units::CpuId;
+use dimmer_runtime::Cores;
+
+use crate::moves::REST;
+
+/// How long threads compete in a turn.
+const TURN: Duration = Duration::from_millis(20);
+
+/// Sections of a batch in which one thread has the lock for itself.
+const SECTIONS: u32 = 500;
+/// Batches of a turn. The median of a turn leaves out those that an interrupt or another program
+/// hit.
+const BATCHES: u32 = 101;
+
+/// The cache lines that a section writes.
+pub const LINES: usize = 4;
+
+/// Why nothing can be measured.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LockError {
+    /// There are fewer CPUs. Nothing was measured.
+    #[error("--threads {asked}: this process may use {cpus} CPUs, so 1 to {cpus}")]
+    TooManyThreads {
+        /// The number that was asked for.
+        asked: u32,
+        /// The CPUs that this process may run on.
+        cpus: u32,
+    },
+    /// The kernel does not allow threads to be pinned.
+    #[error(transparent)]
+    Affinity(#[from] AffinityError),
+}
+
+/// The locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lock {
+    /// The C library's mutex.
+    Pthread,
+    /// `std::sync::Mutex`.
+    Std,
+    /// `parking_lot::Mutex`.
+    ParkingLot,
+    /// [`Mutex`].
+    Word,
+    /// The same with the strategy `ownr`, whose acts do nothing here.
+    Decorated,
+    /// [`McsMutex`].
+    Mcs,
+    /// [`Delegated`], with a worker if there are two CPUs.
+    Delegated,
+    /// [`Combining`].
+    Combining,
+}
+
+impl Lock {
+    /// All locks.
+    pub const ALL: [Self; 8] = [
+        Self::Pthread,
+        Self::Std,
+        Self::ParkingLot,
+        Self::Word,
+        Self::Decorated,
+        Self::Mcs,
+        Self::Delegated,
+        Self::Combining,
+    ];
+}
+
+/// The results.
+#[derive(Clone, Debug)]
+pub struct Locks {
+    /// The CPUs of the threads.
+    pub cpus: Vec<CpuId>,
+    /// The CPU of the worker that executes delegated sections. Without one, callers do.
+    pub worker: Option<CpuId>,
+    /// One entry for each of [`Lock::ALL`].
+    pub locks: Vec<OfLock>,
+}
+
+/// The results of one lock.
+#[derive(Clone, Debug)]
+pub struct OfLock {
+    /// The lock.
+    pub lock: Lock,
+    /// An empty section of a thread without others, acquisition and release included (ns): one
+    /// value for each round.
+    pub alone_ns: Vec<f64>,
+    /// One entry for each number of threads.
+    pub contended: Vec<Contended>,
+}
+
+/// Threads that compete for a lock.
+#[derive(Clone, Debug)]
+pub struct Contended {
+    /// The number of threads.
+    pub threads: u32,
+    /// One entry for each round.
+    pub turns: Vec<Turn>,
+}
+
+/// Competing threads in one turn.
+#[derive(Clone, Copy, Debug)]
+pub struct Turn {
+    /// The sections of all threads in a second.
+    pub per_second: f64,
+    /// The sections of the thread with the fewest, divided by the mean of all.
+    pub least: f64,
+    /// The same of the thread with the most.
+    pub most: f64,
+}
+
+/// The numbers of threads that compete: the powers of two up to `asked`, and that itself; without
+/// it, up to the number of CPUs.
+///
+/// # Errors
+/// [`LockError::TooManyThreads`] if there are fewer CPUs.
+pub fn thread_counts(asked: Option<u32>) -> Result<Vec<u32>, LockError> {
+    let cpus = u32::try_from(affinity::allowed()?.len()).unwrap_or(u32::MAX);
+    counts(asked, cpus)
+}
+
+fn counts(asked: Option<u32>, cpus: u32) -> Result<Vec<u32>, LockError> {
+    let most = asked.unwrap_or(cpus);
+    if most > cpus {
+        return Err(LockError::TooManyThreads { asked: most, cpus });
+    }
+    let powers = (0..u32::BITS).map(|power| 1 << power).take_while(|count| *count < most);
+    Ok(powers.chain([most]).collect())
+}
+
+/// Measures all locks in turn, `rounds` times, with these numbers of threads. Calls `done` after
+/// each round.
+///
+/// # Errors
+/// [`LockError::Affinity`].
+pub fn measure(
+    root: &Root,
+    threads: &[u32],
+    rounds: usize,
+    mut done: impl FnMut(),
+) -> Result<Locks, LockError> {
+    let cpus = affinity::allowed()?;
+    let worker = cpus.last().copied();
+    let cores = worker.and_then(|cpu| Cores::start(root, &[cpu]).ok());
+    let contended = |threads: &u32| Contended { threads: *threads, turns: Vec::new() };
+    let mut locks = Lock::ALL.map(|lock| OfLock {
+        lock,
+        alone_ns: Vec::new(),
+        contended: threads.iter().map(contended).collect(),
+    });
+    for round in 0..rounds {
+        for turn in 0..locks.len() {
+            let own = &mut locks[(turn + round) % Lock::ALL.len()];
+            let away = worker.filter(|_| own.lock == Lock::Delegated && cores.is_some());
+            let free: Vec<CpuId> = cpus.iter().copied().filter(|cpu| Some(*cpu) != away).collect();
+            let place = Place { root, cpus: &free };
+            own.alone_ns.push(alone(own.lock, cores.as_ref(), place)?);
+            for contended in &mut own.contended {
+                contended.turns.push(compete(own.lock, cores.as_ref(), place, contended.threads)?);
+                // The worker falls asleep, so that it does not disturb the next turn.
+                std::thread::sleep(REST);
+            }
+        }
+        done();
+    }
+    let worker = worker.filter(|_| cores.is_some());
+    Ok(Locks { cpus, worker, locks: locks.to_vec() })
+}
+
+/// Where threads run.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    root: &'a Root,
+    /// The thread `n` runs on the CPU `n` of these, modulo their number.
+    cpus: &'a [CpuId],
+}
+
+/// What a section writes: some cache lines.
+#[derive(Debug, Default)]
+struct Data([Line; LINES]);
+
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Line(u64);
+
+impl Data {
+    fn add(&mut self) {
+        for Line(number) in &mut self.0 {
+            *number = black_box(*number + 1);
+        }
+    }
+}
+
+/// Something that is done with one lock, whatever its type.
+trait Measure {
+    type Result;
+    /// Measures a function that runs one section.
+    fn measure(self, section: impl Fn(Work) + Sync) -> Self::Result;
+}
+
+/// The content of a section.
+#[derive(Clone, Copy)]
+enum Work {
+    Nothing,
+    Add,
+}
+
+impl Work {
+    #[inline(always)]
+    fn run(self, data: &mut Data) {
+        match self {
+            Self::Nothing => {}
+            Self::Add => data.add(),
+        }
+    }
+}
+
+/// Measures a lock that was just made.
+fn with<M: Measure>(lock: Lock, cores: Option<&Cores>, measure: M) -> M::Result {
+    match lock {
+        Lock::Pthread => {
+            let data = lock_api::Mutex::<RawPthread, _>::new(Data::default());
+            measure.measure(|work| work.run(&mut data.lock()))
+        }
+        Lock::Std => {
+            let data = std::sync::Mutex::new(Data::default());
+            measure.measure(|work| {
+                if let Ok(mut data) = data.lock() {
+                    work.run(&mut data);
+                }
+            })
+        }
+        Lock::ParkingLot => {
+            let data = parking_lot::Mutex::new(Data::default());
+            measure.measure(|work| work.run(&mut data.lock()))
+        }
+        Lock::Word => {
+            let data = Mutex::new(Data::default());
+            measure.measure(|work| work.run(&mut data.lock()))
+        }
+        Lock::Decorated => {
+            let raw = Decorated::<RawMutex, _>::new(Strategy::Owner, Unchanged);
+            let data = lock_api::Mutex::from_raw(raw, Data::default());
+            measure.measure(|work| work.run(&mut data.lock()))
+        }
+        Lock::Mcs => {
+            let data = McsMutex::new(Data::default());
+            measure.measure(|work| work.run(&mut data.lock()))
+        }
+        Lock::Delegated => {
+            let data = Delegated::new(cores, Data::default());
+            measure.measure(|work| data.run(|data| work.run(data)))
+        }
+        Lock::Combining => {
+            let data = Combining::new(Data::default());
+            measure.measure(|work| data.run(|data| work.run(data)))
+        }
+    }
+}
+
+/// One thread.
+struct Alone;
+
+impl Measure for Alone {
+    type Result = f64;
+    fn measure(self, section: impl Fn(Work) + Sync) -> f64 {
+        let batch = |_| {
+            let begin = Instant::now();
+            (0..SECTIONS).for_each(|_| section(Work::Nothing));
+            begin.elapsed().as_nanos() as f64 / f64::from(SECTIONS)
+        };
+        (0..BATCHES).map(batch).collect::<Samples>().quantile(0.5).unwrap_or(f64::NAN)
+    }
+}
+
+fn alone(lock: Lock, cores: Option<&Cores>, place: Place<'_>) -> Result<f64, AffinityError> {
+    let _pinned = affinity::pin(place.root, place.cpus[0])?;
+    Ok(with(lock, cores, Alone))
+}
+
+/// Several threads.
+struct Compete<'a> {
+    place: Place<'a>,
+    threads: u32,
+}
+
+impl Measure for Compete<'_> {
+    type Result = Result<Turn, AffinityError>;
+    fn measure(self, section: impl Fn(Work) + Sync) -> Self::Result {
+        let Self { place, threads } = self;
+        let (is_over, ready) = (AtomicBool::new(false), AtomicU32::new(0));
+        let compete = |cpu: CpuId| {
+            let pinned = affinity::pin(place.root, cpu);
+            ready.fetch_add(1, Ordering::Relaxed);
+            while ready.load(Ordering::Relaxed) < threads {
+                std::thread::yield_now();
+            }
+            let mut sections = 0_u32;
+            while !is_over.load(Ordering::Relaxed) {
+                section(Work::Add);
+                sections += 1;
+            }
+            pinned.map(|_pinned| sections)
+        };
+        std::thread::scope(|scope| {
+            let cpus = place.cpus.iter().cycle().take(threads as usize);
+            let handles: Vec<_> = cpus.map(|cpu| scope.spawn(|| compete(*cpu))).collect();
+            while ready.load(Ordering::Relaxed) < threads {
+                std::thread::yield_now();
+            }
+            let begin = Instant::now();
+            std::thread::sleep(TURN);
+            is_over.store(true, Ordering::Relaxed);
+            let lasted = begin.elapsed();
+            let join = |handle: std::thread::ScopedJoinHandle<'_, _>| match handle.join() {
+                Ok(sections) => sections,
+                Err(panic) => std::panic::resume_unwind(panic),
+            };
+            let sections = handles.into_iter().map(join).collect::<Result<Vec<u32>, _>>()?;
+            Ok(Turn::new(&sections, lasted))
+        })
+    }
+}
+
+impl Turn {
+    /// From the sections of each thread.
+    fn new(sections: &[u32], lasted: Duration) -> Self {
+        let all: f64 = sections.iter().map(|own| f64::from(*own)).sum();
+        let mean = all / sections.len() as f64;
+        let of_mean = |own: Option<&u32>| own.map_or(0.0, |own| f64::from(*own) / mean);
+        let (least, most) = (of_mean(sections.iter().min()), of_mean(sections.iter().max()));
+        Self { per_second: all / lasted.as_secs_f64(), least, most }
+    }
+}
+
+fn compete(
+    lock: Lock,
+    cores: Option<&Cores>,
+    place: Place<'_>,
+    threads: u32,
+) -> Result<Turn, AffinityError> {
+    with(lock, cores, Compete { place, threads })
+}
+
+impl Contended {
+    /// One number of each round.
+    pub fn each(&self, of: impl Fn(&Turn) -> f64) -> Samples {
+        self.turns.iter().map(of).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(asked: Option<u32>, cpus: u32, expected: &[u32]) {
+        assert_eq!(counts(asked, cpus).unwrap(), expected);
+    }
+
+    #[test]
+    fn numbers_of_threads_double_up_to_the_one_asked_for() {
+        check(None, 1, &[1]);
+        check(None, 2, &[1, 2]);
+        check(None, 12, &[1, 2, 4, 8, 12]);
+        check(Some(3), 12, &[1, 2, 3]);
+        check(Some(4), 4, &[1, 2, 4]);
+    }
+
+    #[test]
+    fn more_threads_than_cpus_are_refused_with_the_accepted_numbers() {
+        let error = counts(Some(3), 2).unwrap_err();
+        let says = "--threads 3: this process may use 2 CPUs, so 1 to 2";
+        assert_eq!(error.to_string(), says);
+    }
+
+    #[test]
+    fn fairness_is_the_least_and_the_most_of_the_mean() {
+        let turn = Turn::new(&[100, 300, 200], Duration::from_millis(100));
+        assert_eq!((turn.per_second, turn.least, turn.most), (6000.0, 0.5, 1.5));
+    }
+
+    #[test]
+    fn each_lock_is_measured_in_each_round() {
+        let threads = thread_counts(Some(1)).unwrap();
+        let mut rounds = 0;
+        let locks = measure(&Root::live(), &threads, 1, || rounds += 1).unwrap();
+        assert_eq!((rounds, locks.locks.len()), (1, Lock::ALL.len()));
+        for own in &locks.locks {
+            assert!(own.alone_ns[0] > 0.0, "{own:?}");
+            assert!(own.contended[0].turns[0].per_second > 0.0, "{own:?}");
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! A lock's strategy, chosen by its own use.
+//!
+//! The lock notes how many acquisitions find it taken, how long these wait, and how long one
+//! section in 16 lasts. After each 31 sections, `policy::boost::choose` decides by the medians. All
+//! of this happens under the lock; it costs a reading of the clock for each wait and two for each
+//! section that is timed.
+
+use std::cell::UnsafeCell;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use dimmer_policy::boost::{Offers, Sample, Strategy, choose};
+use dimmer_processor::units::{Nanos, Picos};
+use dimmer_runtime::monitor;
+
+use crate::waiting::{sleep, wake};
+
+/// One section in this number is timed. A guess: then the clock's readings, of some 25 ns, are a
+/// few nanoseconds for each section.
+const PERIOD: u32 = 16;
+/// The sections by which a decision is made: odd, for the median.
+const SECTIONS: usize = 31;
+/// `monitor` and `mwait` without a wait in between. Paper 002, table 4; not measured on this
+/// machine.
+const MONITOR: Nanos = Nanos::from_ns(454);
+
+/// The choice of a strategy for one lock.
+#[derive(Debug)]
+pub(crate) struct Auto {
+    offers: Offers,
+    /// The index of the strategy in [`Strategy::ALL`].
+    chosen: AtomicUsize,
+    /// Whether a strategy with requests was ever chosen: 1 or 0.
+    has_requested: AtomicU32,
+    /// It belongs to the owner of the lock.
+    seen: UnsafeCell<Seen>,
+}
+
+// SAFETY: `seen` belongs to the owner of the lock.
+unsafe impl Sync for Auto {}
+
+/// What was seen since the last decision.
+#[derive(Debug, Default)]
+struct Seen {
+    acquired: u32,
+    contended: u32,
+    since: Option<Instant>,
+    sections: Times,
+    waits: Times,
+}
+
+/// The latest times.
+#[derive(Debug, Default)]
+struct Times {
+    all: [Duration; SECTIONS],
+    count: usize,
+}
+
+impl Times {
+    fn add(&mut self, time: Duration) {
+        self.all[self.count % SECTIONS] = time;
+        self.count += 1;
+    }
+
+    /// The median; zero if there is none.
+    fn median(&mut self) -> Picos {
+        let times = &mut self.all[..self.count.min(SECTIONS)];
+        times.sort_unstable();
+        let middle = times.get(times.len() / 2).copied().unwrap_or_default();
+        let ns = u64::try_from(middle.as_nanos()).unwrap_or(u64::MAX);
+        Nanos::from_ns(ns).picos()
+    }
+}
+
+impl Seen {
+    fn sample(&mut self) -> Sample {
+        Sample {
+            section: self.sections.median(),
+            wait: self.waits.median(),
+            contended: f64::from(self.contended) / f64::from(self.acquired.max(1)),
+            stalled: 0.0,
+        }
+    }
+}
+
+impl Auto {
+    pub(crate) fn new(offers: Offers) -> Self {
+        Self {
+            offers,
+            chosen: AtomicUsize::new(0),
+            has_requested: AtomicU32::new(0),
+            seen: UnsafeCell::default(),
+        }
+    }
+
+    /// The strategy now; `spin` until the first decision.
+    pub(crate) fn strategy(&self) -> Strategy {
+        // Relaxed: a thread that waits may see an older one; the owner sees the latest by the lock.
+        Strategy::ALL[self.chosen.load(Ordering::Relaxed)]
+    }
+
+    /// Whether threads may have requests in force that this strategy does not make.
+    pub(crate) fn has_left_requests(&self, strategy: Strategy) -> bool {
+        self.has_requested.load(Ordering::Relaxed) == 1 && !strategy.requests()
+    }
+
+    /// Notes an acquisition, and since when it has waited.
+    ///
+    /// # Safety
+    /// The caller has the lock.
+    pub(crate) unsafe fn acquired(&self, waited_since: Option<Instant>) {
+        // SAFETY: it belongs to the owner of the lock.
+        let seen = unsafe { &mut *self.seen.get() };
+        seen.acquired += 1;
+        if let Some(since) = waited_since {
+            seen.contended += 1;
+            seen.waits.add(since.elapsed());
+        }
+        if seen.acquired.is_multiple_of(PERIOD) {
+            seen.since = Some(Instant::now());
+        }
+    }
+
+    /// Notes the end of a section, and decides if there were enough.
+    ///
+    /// # Safety
+    /// The caller has the lock.
+    pub(crate) unsafe fn releases(&self) {
+        // SAFETY: it belongs to the owner of the lock.
+        let seen = unsafe { &mut *self.seen.get() };
+        let Some(since) = seen.since.take() else { return };
+        seen.sections.add(since.elapsed());
+        if seen.sections.count == SECTIONS {
+            let strategy = choose(&seen.sample(), &self.offers);
+            *seen = Seen::default();
+            if strategy.requests() {
+                self.has_requested.store(1, Ordering::Relaxed);
+            }
+            let index = Strategy::ALL.iter().position(|one| *one == strategy);
+            self.chosen.store(index.unwrap_or_default(), Ordering::Relaxed);
+        }
+    }
+}
+
+/// What this machine offers without any control of clocks: ways to wait. Blocking is measured, once
+/// for the process, in about a millisecond; the monitor-wait's cost is the paper's.
+///
+/// A program that knows its processor's model adds the boosts that this gives:
+///
+/// ```
+/// use dimmer_locks::{Decorated, Offers, RawMutex, Unchanged, auto};
+/// use dimmer_policy::break_even::Boosts;
+/// use dimmer_processor::model::{Model, builtin};
+///
+/// let text = builtin("fx-8120").expect("a model of this name");
+/// let model = Model::parse("fx-8120".as_ref(), text).expect("a model");
+/// let own = Boosts::new(&model).ok().map(|boosts| boosts.owner);
+/// let offers = Offers { own, ..auto::offers_without_clocks() };
+/// let lock = lock_api::Mutex::from_raw(Decorated::<RawMutex, _>::auto(offers, Unchanged), 0);
+/// *lock.lock() += 1;
+/// ```
+#[must_use]
+pub fn offers_without_clocks() -> Offers {
+    static BLOCK: OnceLock<Duration> = OnceLock::new();
+    let block = BLOCK.get_or_init(time_to_block).as_nanos();
+    Offers {
+        own: None,
+        neighbour: None,
+        fast_core: None,
+        monitor: monitor::is_available().then(|| MONITOR.picos()),
+        block: Nanos::from_ns(u64::try_from(block).unwrap_or(u64::MAX)).picos(),
+    }
+}
+
+/// The median time in which two threads wake each other once, divided by two.
+fn time_to_block() -> Duration {
+    const TURNS: u32 = 15;
+    let word = AtomicU32::new(0);
+    // Each thread waits until the word is its own turn.
+    let wait_until = |turn: u32| {
+        loop {
+            let now = word.load(Ordering::Relaxed);
+            if now >= turn {
+                return;
+            }
+            sleep(&word, now);
+        }
+    };
+    let go_on = |turn: u32| {
+        word.store(turn, Ordering::Relaxed);
+        wake(&word, 1);
+    };
+    let mut took = std::thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            for turn in 0..TURNS {
+                wait_until(2 * turn + 1);
+                go_on(2 * turn + 2);
+            }
+        });
+        let turn = |turn: u32| {
+            let begin = Instant::now();
+            go_on(2 * turn + 1);
+            wait_until(2 * turn + 2);
+            begin.elapsed() / 2
+        };
+        let took: Vec<Duration> = (0..TURNS).map(turn).collect();
+        // The scope would wait for it as well, but ThreadSanitizer does not see that.
+        let _ = other.join();
+        took
+    });
+    took.sort_unstable();
+    took[took.len() / 2]
+}

@@ -1,0 +1,239 @@
+//! Locks, barriers and reader-writer locks whose threads execute a strategy's acts.
+//!
+//! Implements the decorations of paper 002, sections 3.2, 4.2 and 4.3, around any lock of this
+//! crate. Which acts a strategy has is in `policy::boost`.
+
+use dimmer_policy::boost::{Act, Offers, Point, Strategy};
+use lock_api::{GuardNoSend, RawMutex, RawRwLock};
+
+use crate::auto::Auto;
+use crate::barrier::Barrier;
+use crate::clocks::Clocks;
+use crate::waiting::{Wait, Waiting, WaitingLock};
+
+/// A lock with a strategy. Its threads execute the strategy's acts when they wait for it, when they
+/// have acquired it, and when they have released it.
+///
+/// Each thread calls [`Decorated::start`] once before it uses the lock, if the strategy has acts
+/// for the start (`one`, `ownr`, `wait`, `dlgt`, `mgrt`).
+///
+/// The guard stays on the thread that acquired the lock, since that thread has made the requests.
+#[derive(Debug)]
+pub struct Decorated<R, C> {
+    raw: R,
+    clocks: C,
+    /// The strategy, unless the lock chooses it.
+    fixed: Strategy,
+    auto: Option<Box<Auto>>,
+}
+
+impl<R, C: Clocks> Decorated<R, C> {
+    /// A lock around this one, with a strategy that stays.
+    #[must_use]
+    pub const fn around(raw: R, strategy: Strategy, clocks: C) -> Self {
+        Self { raw, clocks, fixed: strategy, auto: None }
+    }
+
+    /// Executes the acts of a thread that starts.
+    pub fn start(&self) {
+        self.execute(self.strategy(), Point::Starts);
+    }
+
+    /// The strategy now.
+    #[must_use]
+    #[inline]
+    pub fn strategy(&self) -> Strategy {
+        self.auto.as_ref().map_or(self.fixed, |auto| auto.strategy())
+    }
+
+    /// The lock without its decoration.
+    #[must_use]
+    pub const fn raw(&self) -> &R {
+        &self.raw
+    }
+
+    /// What executes the acts.
+    #[must_use]
+    pub const fn clocks(&self) -> &C {
+        &self.clocks
+    }
+
+    /// Executes the acts of this point. Returns the way to wait, if they have one.
+    #[inline]
+    fn execute(&self, strategy: Strategy, point: Point) -> Waiting {
+        if self.auto.as_ref().is_some_and(|auto| auto.has_left_requests(strategy)) {
+            self.clocks.end_requests();
+        }
+        let acts = strategy.acts(point);
+        for act in acts {
+            match act {
+                Act::Request(speed) => self.clocks.request(*speed),
+                Act::RequestByNeighbour(speed) => self.clocks.request_by_neighbour(*speed),
+                Act::GoToFastCore => self.clocks.go_to_fast_core(),
+                Act::GoHome => self.clocks.go_home(),
+                Act::Spin | Act::Monitor | Act::Block => {}
+            }
+        }
+        Waiting::of(acts)
+    }
+}
+
+impl<R: WaitingLock, C: Clocks> Decorated<R, C> {
+    /// A lock with a strategy that stays.
+    #[must_use]
+    pub const fn new(strategy: Strategy, clocks: C) -> Self {
+        Self::around(R::INIT, strategy, clocks)
+    }
+
+    /// A lock that chooses its strategy by its use, and by what the machine offers. See
+    /// [`crate::auto`].
+    #[must_use]
+    pub fn auto(offers: Offers, clocks: C) -> Self {
+        let auto = Some(Box::new(Auto::new(offers)));
+        Self { auto, ..Self::new(Strategy::Spin, clocks) }
+    }
+
+    #[cold]
+    fn wait(&self) {
+        let since = self.auto.as_ref().map(|_| std::time::Instant::now());
+        let waiting = self.execute(self.strategy(), Point::Waits);
+        self.raw.lock_by(waiting);
+        self.acquired(since);
+    }
+
+    #[inline]
+    fn acquired(&self, waited_since: Option<std::time::Instant>) {
+        if let Some(auto) = &self.auto {
+            // SAFETY: this thread has the lock.
+            unsafe { auto.acquired(waited_since) };
+        }
+        self.execute(self.strategy(), Point::Acquires);
+    }
+}
+
+// SAFETY: the lock is that of `raw`.
+unsafe impl<R: WaitingLock, C: Clocks> RawMutex for Decorated<R, C> {
+    const INIT: Self = Self::new(Strategy::Futex, C::INIT);
+
+    type GuardMarker = GuardNoSend;
+
+    #[inline]
+    fn lock(&self) {
+        if self.raw.try_lock() {
+            self.acquired(None);
+        } else {
+            self.wait();
+        }
+    }
+
+    #[inline]
+    fn try_lock(&self) -> bool {
+        let is_acquired = self.raw.try_lock();
+        if is_acquired {
+            self.acquired(None);
+        }
+        is_acquired
+    }
+
+    #[inline]
+    unsafe fn unlock(&self) {
+        // The strategy with which the lock was acquired: it changes under the lock alone.
+        let strategy = self.strategy();
+        if let Some(auto) = &self.auto {
+            // SAFETY: the caller has the lock.
+            unsafe { auto.releases() };
+        }
+        // SAFETY: the caller has the lock.
+        unsafe { self.raw.unlock() };
+        self.execute(strategy, Point::Releases);
+    }
+
+    #[inline]
+    fn is_locked(&self) -> bool {
+        self.raw.is_locked()
+    }
+}
+
+impl<R: RawRwLock, C: Clocks> Decorated<R, C> {
+    /// Acquires the lock by one of its functions, after the acts of a thread that waits. A thread
+    /// that should spin tries again and again; another waits as the lock itself does.
+    #[cold]
+    fn wait_to_share(&self, attempt: impl Fn(&R) -> bool, lock: impl Fn(&R)) {
+        let waiting = self.execute(self.fixed, Point::Waits);
+        if waiting == Waiting::Spin {
+            let word = std::sync::atomic::AtomicU32::new(0);
+            let mut wait = Wait::on_shared_line(waiting);
+            while !attempt(&self.raw) {
+                wait.pause(&word, 0);
+            }
+        } else {
+            lock(&self.raw);
+        }
+    }
+}
+
+// SAFETY: the lock is that of `raw`.
+unsafe impl<R: RawRwLock, C: Clocks> RawRwLock for Decorated<R, C> {
+    const INIT: Self = Self::around(R::INIT, Strategy::Futex, C::INIT);
+
+    type GuardMarker = GuardNoSend;
+
+    fn lock_shared(&self) {
+        if !self.raw.try_lock_shared() {
+            self.wait_to_share(R::try_lock_shared, R::lock_shared);
+        }
+        self.execute(self.fixed, Point::Acquires);
+    }
+
+    fn try_lock_shared(&self) -> bool {
+        let is_acquired = self.raw.try_lock_shared();
+        if is_acquired {
+            self.execute(self.fixed, Point::Acquires);
+        }
+        is_acquired
+    }
+
+    unsafe fn unlock_shared(&self) {
+        // SAFETY: the caller has the lock.
+        unsafe { self.raw.unlock_shared() };
+        self.execute(self.fixed, Point::Releases);
+    }
+
+    fn lock_exclusive(&self) {
+        if !self.raw.try_lock_exclusive() {
+            self.wait_to_share(R::try_lock_exclusive, R::lock_exclusive);
+        }
+        self.execute(self.fixed, Point::Acquires);
+    }
+
+    fn try_lock_exclusive(&self) -> bool {
+        let is_acquired = self.raw.try_lock_exclusive();
+        if is_acquired {
+            self.execute(self.fixed, Point::Acquires);
+        }
+        is_acquired
+    }
+
+    unsafe fn unlock_exclusive(&self) {
+        // SAFETY: the caller has the lock.
+        unsafe { self.raw.unlock_exclusive() };
+        self.execute(self.fixed, Point::Releases);
+    }
+
+    fn is_locked(&self) -> bool {
+        self.raw.is_locked()
+    }
+}
+
+impl<C: Clocks> Decorated<Barrier, C> {
+    /// Waits until all threads have arrived. Returns true to the last of them. Threads execute the
+    /// acts of one that waits, and then those of one that has acquired the lock: a barrier has no
+    /// owner, so `spin`, `mwait`, `futex` and `wait` are its strategies.
+    pub fn wait_for_all(&self) -> bool {
+        let Some(round) = self.raw.arrive() else { return true };
+        let waiting = self.execute(self.fixed, Point::Waits);
+        self.raw.wait_for(round, waiting);
+        self.execute(self.fixed, Point::Acquires);
+        false
+    }
+}

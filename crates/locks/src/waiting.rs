@@ -1,0 +1,112 @@
+//! How a thread waits for a word that another thread changes.
+
+use std::sync::atomic::AtomicU32;
+
+use dimmer_policy::boost::Act;
+use dimmer_runtime::monitor;
+use rustix::thread::futex;
+
+/// Looks at a word that is written for this thread alone, before it sleeps or offers its CPU to
+/// others. A guess: with some 40 cycles between two looks, 2000 take as long as it takes to sleep
+/// and to be woken, so a wait takes at most twice as long as by the better choice.
+const OWN_LINE: u32 = 2000;
+
+/// Looks at a word that the owner of the lock writes, too: each takes the line from the owner. So
+/// there are few, and the time between two doubles. They take some 10 us in all. Of five such
+/// series on an AMD EPYC, two threads completed most sections with this one (`bench dev lock`).
+const SHARED_LINE: u32 = 6;
+/// Pauses before the first of these looks.
+const FIRST_PAUSES: u32 = 16;
+
+/// How a thread waits for a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiting {
+    /// It spins until it has the lock. It yields its CPU to other threads from time to time.
+    Spin,
+    /// By the processor's monitor-wait; without one, as [`Waiting::SpinThenBlock`].
+    Monitor,
+    /// It sleeps in the kernel at once.
+    Block,
+    /// It spins for some microseconds, and sleeps then.
+    SpinThenBlock,
+}
+
+impl Waiting {
+    /// The way to wait among a strategy's acts; `SpinThenBlock` if there is none.
+    #[must_use]
+    pub fn of(acts: &[Act]) -> Self {
+        let way = |act: &Act| match act {
+            Act::Spin => Some(Self::Spin),
+            Act::Monitor => Some(Self::Monitor),
+            Act::Block => Some(Self::Block),
+            _ => None,
+        };
+        acts.iter().find_map(way).unwrap_or(Self::SpinThenBlock)
+    }
+}
+
+/// A lock that lets its caller choose how it waits.
+pub trait WaitingLock: lock_api::RawMutex {
+    /// Acquires the lock, and waits in this way until it has it.
+    fn lock_by(&self, waiting: Waiting);
+}
+
+/// A wait in progress.
+#[derive(Debug)]
+pub(crate) struct Wait {
+    waiting: Waiting,
+    turns: u32,
+    is_shared: bool,
+}
+
+impl Wait {
+    /// For a word that is written for this thread alone.
+    pub(crate) fn on_own_line(waiting: Waiting) -> Self {
+        let can = waiting != Waiting::Monitor || monitor::is_available();
+        let waiting = if can { waiting } else { Waiting::SpinThenBlock };
+        Self { waiting, turns: 0, is_shared: false }
+    }
+
+    /// For a word that all threads write that use the lock.
+    pub(crate) fn on_shared_line(waiting: Waiting) -> Self {
+        Self { is_shared: true, ..Self::on_own_line(waiting) }
+    }
+
+    /// Whether the thread never sleeps in this wait.
+    pub(crate) fn is_awake(&self) -> bool {
+        matches!(self.waiting, Waiting::Spin | Waiting::Monitor)
+    }
+
+    /// Waits a little for the word to be another value than `value`. Returns false if the thread
+    /// should sleep instead.
+    pub(crate) fn pause(&mut self, word: &AtomicU32, value: u32) -> bool {
+        let turns = if self.is_shared { SHARED_LINE } else { OWN_LINE };
+        let is_over = self.turns == turns;
+        let pauses = if self.is_shared { FIRST_PAUSES << self.turns } else { 1 };
+        self.turns = if is_over { 0 } else { self.turns + 1 };
+        match self.waiting {
+            Waiting::Block => return false,
+            Waiting::SpinThenBlock if is_over => return false,
+            Waiting::Spin | Waiting::Monitor if is_over => std::thread::yield_now(),
+            Waiting::Monitor => drop(monitor::wait(word, value)),
+            Waiting::Spin | Waiting::SpinThenBlock => {
+                (0..pauses).for_each(|_| std::hint::spin_loop());
+            }
+        }
+        true
+    }
+}
+
+/// Sleeps while the word is `value`. May return before it changes.
+pub(crate) fn sleep(word: &AtomicU32, value: u32) {
+    // The result does not matter: callers look at the word again.
+    let _ = futex::wait(word, futex::Flags::PRIVATE, value, None);
+}
+
+/// Wakes up to this number of threads that sleep on the word.
+pub(crate) fn wake(word: &AtomicU32, count: u32) {
+    let _ = futex::wake(word, futex::Flags::PRIVATE, count);
+}
+
+/// All threads, for [`wake`].
+pub(crate) const ALL: u32 = i32::MAX.cast_unsigned();

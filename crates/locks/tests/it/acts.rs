@@ -1,0 +1,209 @@
+//! Decorated locks execute the acts of their strategy, in order; how a strategy is chosen.
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use dimmer_locks::lock_api::{GuardNoSend, Mutex, RawMutex};
+use dimmer_locks::{
+    Act, Barrier, Clocks, Decorated, Offers, Point, RawMutex as Plain, Recorder, Speed, Strategy,
+    Waiting, WaitingLock, auto,
+};
+use dimmer_policy::break_even::{Boost, Costs};
+use dimmer_processor::units::{KiloHertz, Picos};
+
+use crate::{SECTIONS, THREADS, in_threads};
+
+/// What happened on this thread.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Event {
+    Did(Act),
+    EndedRequests,
+    Waited(Waiting),
+    Unlocked,
+}
+
+thread_local! {
+    static EVENTS: RefCell<Vec<Event>> = const { RefCell::new(Vec::new()) };
+}
+
+fn note(event: Event) {
+    EVENTS.with_borrow_mut(|events| events.push(event));
+}
+
+/// The events since the last call.
+fn events() -> Vec<Event> {
+    EVENTS.take()
+}
+
+/// A lock that another thread seems to have, until this one has waited for it.
+struct Taken {
+    is_free: AtomicBool,
+}
+
+// SAFETY: not a lock: the tests use it on one thread.
+unsafe impl RawMutex for Taken {
+    const INIT: Self = Self { is_free: AtomicBool::new(false) };
+    type GuardMarker = GuardNoSend;
+
+    fn lock(&self) {}
+    fn try_lock(&self) -> bool {
+        self.is_free.load(Ordering::Relaxed)
+    }
+    unsafe fn unlock(&self) {
+        note(Event::Unlocked);
+    }
+}
+
+impl WaitingLock for Taken {
+    fn lock_by(&self, waiting: Waiting) {
+        note(Event::Waited(waiting));
+    }
+}
+
+/// Notes all acts.
+struct Noting;
+
+impl Clocks for Noting {
+    const INIT: Self = Self;
+    fn request(&self, speed: Speed) {
+        note(Event::Did(Act::Request(speed)));
+    }
+    fn request_by_neighbour(&self, speed: Speed) {
+        note(Event::Did(Act::RequestByNeighbour(speed)));
+    }
+    fn go_to_fast_core(&self) {
+        note(Event::Did(Act::GoToFastCore));
+    }
+    fn go_home(&self) {
+        note(Event::Did(Act::GoHome));
+    }
+    fn end_requests(&self) {
+        note(Event::EndedRequests);
+    }
+}
+
+#[track_caller]
+fn check(strategy: Strategy, expected: &[Event]) {
+    let raw = Decorated::<Taken, _>::new(strategy, Noting);
+    raw.start();
+    let lock = Mutex::from_raw(raw, ());
+    drop(lock.lock());
+    assert_eq!(events(), expected, "{}", strategy.name());
+}
+
+#[test]
+fn each_strategy_acts_in_order_and_waits_in_its_way() {
+    use Event::{Did, Unlocked, Waited};
+    let (slow, base, turbo) =
+        (Act::Request(Speed::Slow), Act::Request(Speed::Base), Act::Request(Speed::Turbo));
+    let by_neighbour = |speed| Did(Act::RequestByNeighbour(speed));
+    let spun = Waited(Waiting::Spin);
+    check(Strategy::Spin, &[spun, Unlocked]);
+    check(Strategy::Mwait, &[Waited(Waiting::Monitor), Unlocked]);
+    check(Strategy::Futex, &[Waited(Waiting::Block), Unlocked]);
+    check(Strategy::One(Speed::Base), &[Did(base), spun, Unlocked]);
+    check(Strategy::Owner, &[Did(slow), spun, Did(turbo), Unlocked, Did(slow)]);
+    check(Strategy::Wait, &[Did(turbo), Did(slow), spun, Did(turbo), Unlocked]);
+    let (neighbour_slow, neighbour_turbo) = (by_neighbour(Speed::Slow), by_neighbour(Speed::Turbo));
+    check(Strategy::Delegate, &[neighbour_slow, spun, neighbour_turbo, Unlocked, neighbour_slow]);
+    let (go, home) = (Did(Act::GoToFastCore), Did(Act::GoHome));
+    check(Strategy::Migrate, &[Did(slow), spun, go, Unlocked, home]);
+}
+
+#[test]
+fn a_lock_that_is_free_makes_no_thread_wait_and_a_failed_try_acts_on_nothing() {
+    for strategy in Strategy::ALL {
+        let lock = Mutex::from_raw(Decorated::<Plain, _>::new(strategy, Noting), ());
+        let acts = |point| strategy.acts(point).iter().map(|act| Event::Did(*act));
+        let guard = lock.lock();
+        assert_eq!(events(), acts(Point::Acquires).collect::<Vec<_>>());
+        assert!(lock.try_lock().is_none());
+        assert_eq!(events(), []);
+        drop(guard);
+        assert_eq!(events(), acts(Point::Releases).collect::<Vec<_>>());
+    }
+}
+
+/// Every thread's acts are those of whole rounds, with a wait or without.
+#[test]
+fn under_contention_each_thread_acts_in_rounds() {
+    for strategy in Strategy::ALL {
+        let raw = Decorated::<Plain, _>::new(strategy, Recorder::default());
+        let lock = Mutex::from_raw(raw, ());
+        let acts = |point| {
+            let waits = |act: &&Act| !matches!(act, Act::Spin | Act::Monitor | Act::Block);
+            strategy.acts(point).iter().filter(waits).copied().collect::<Vec<Act>>()
+        };
+        in_threads(THREADS, |_| {
+            for _ in 0..SECTIONS / 20 {
+                drop(lock.lock());
+            }
+            // SAFETY: `raw` is used for its recorder alone.
+            let recorder = unsafe { lock.raw() }.clocks();
+            let all: Vec<Act> = recorder.take().into_iter().flatten().collect();
+            let mut rest = &all[..];
+            for _ in 0..SECTIONS / 20 {
+                rest = rest.strip_prefix(&*acts(Point::Waits)).unwrap_or(rest);
+                for point in [Point::Acquires, Point::Releases] {
+                    rest = rest.strip_prefix(&*acts(point)).expect("acts of this point");
+                }
+            }
+            assert_eq!(rest, []);
+        });
+    }
+}
+
+#[test]
+fn a_barrier_makes_threads_slow_while_they_wait() {
+    let barrier = Decorated::around(Barrier::new(2), Strategy::Wait, Recorder::default());
+    in_threads(2, |_| {
+        barrier.start();
+        let is_last = barrier.wait_for_all();
+        let speeds: Vec<Option<Act>> = barrier.clocks().take();
+        let [slow, turbo] = [Speed::Slow, Speed::Turbo].map(|to| Some(Act::Request(to)));
+        let expected = if is_last { vec![turbo] } else { vec![turbo, slow, turbo] };
+        assert_eq!(speeds, expected);
+    });
+}
+
+/// More than the acquisitions by which a strategy is chosen.
+const MANY: u32 = 1000;
+
+/// Acquires a lock often, with or without waiting.
+fn use_often(lock: &Mutex<Decorated<Taken, Noting>, ()>, is_free: bool) -> Strategy {
+    // SAFETY: nothing is locked or unlocked by it.
+    let raw = unsafe { lock.raw() };
+    raw.raw().is_free.store(is_free, Ordering::Relaxed);
+    for _ in 0..MANY {
+        drop(lock.lock());
+    }
+    raw.strategy()
+}
+
+/// With costs of zero, all waits are long enough, and all sections.
+#[test]
+fn the_strategy_follows_the_use_of_the_lock() {
+    let [base, turbo] = [3000, 4000].map(KiloHertz::from_mhz);
+    let zero = Picos::ZERO;
+    let costs = Costs { request: zero, ramp: zero, back: zero, down: zero };
+    let free = Boost::new(base, base, turbo, costs).unwrap();
+    let offers = Offers { own: Some(free), block: zero, ..auto::offers_without_clocks() };
+    let lock = Mutex::from_raw(Decorated::<Taken, _>::auto(offers, Noting), ());
+    // SAFETY: nothing is locked or unlocked by it.
+    assert_eq!(unsafe { lock.raw() }.strategy(), Strategy::Spin);
+    assert_eq!(use_often(&lock, true), Strategy::Futex);
+    assert!(!events().contains(&Event::EndedRequests));
+    assert_eq!(use_often(&lock, false), Strategy::Wait);
+    assert!(events().contains(&Event::Did(Act::Request(Speed::Slow))));
+    assert_eq!(use_often(&lock, true), Strategy::Futex);
+    // The last request was ended, and no other one follows.
+    let after: Vec<Event> = events().into_iter().rev().take(3).collect();
+    assert_eq!(after, [Event::EndedRequests, Event::Unlocked, Event::EndedRequests]);
+}
+
+#[test]
+fn without_clocks_a_machine_offers_only_ways_to_wait() {
+    let offers = auto::offers_without_clocks();
+    assert!(offers.own.is_none() && offers.neighbour.is_none() && offers.fast_core.is_none());
+    assert!(offers.block > Picos::ZERO);
+}
