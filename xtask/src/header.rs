@@ -23,13 +23,14 @@ const SOURCES: [&str; 3] = [
 ];
 
 /// Names in Rust and names in C.
-const NAMES: [(&str, &str); 9] = [
+const NAMES: [(&str, &str); 10] = [
     ("AtomicU32", "uint32_t"),
     ("AtomicU64", "uint64_t"),
     ("AtomicUsize", "uintptr_t"),
     ("Entered", "dimmer_entered"),
     ("Function", "dimmer_function"),
     ("Mutex", "dimmer_mutex"),
+    ("Pace", "dimmer_pace"),
     ("Site", "dimmer_site"),
     ("Statistics", "dimmer_statistics"),
     ("Where", "dimmer_where"),
@@ -107,6 +108,8 @@ fn generate(root: &Path, metadata: &Metadata) -> Result<String> {
             ..EnumConfig::default()
         },
         export: ExportConfig {
+            // No function has it in its signature: C++ would not take percent for it.
+            include: vec!["Pace".to_owned()],
             rename: NAMES.map(|(rust, c)| (rust.to_owned(), c.to_owned())).into(),
             ..ExportConfig::default()
         },

@@ -1,8 +1,10 @@
-//! Measures the cost of a marked region that is not moved.
+//! Measures the cost of a marked region that is not moved, and of a request for a clock that is in
+//! force.
 
 use std::hint::black_box;
 use std::time::Instant;
 
+use dimmer_pace::Request;
 use dimmer_runtime::{Decision, Site};
 
 /// Entries per turn: some milliseconds.
@@ -17,14 +19,18 @@ pub struct Round {
     pub region_ns: f64,
     /// The same, with a region about which a policy server may decide.
     pub served_ns: f64,
+    /// The plain loop, with a request for the clock that the thread has asked for before.
+    pub request_ns: f64,
 }
 
-/// Measures `rounds` rounds. Calls `done` after each.
+/// Measures `rounds` rounds, during which the thread asks for the fastest clock. Calls `done` after
+/// each.
 pub fn measure(rounds: usize, mut done: impl FnMut()) -> Vec<Round> {
     static SITE: Site = Site::new("bench", file!(), line!());
     /// A site with the default decision: a server decides, whether there is one or not.
     static SERVED: Site = Site::new("served", file!(), line!());
     SITE.decide(Decision::Stay);
+    let _fast = dimmer_pace::at(Request::TURBO);
     let measured = (0..rounds).map(|_| {
         let plain_ns = turn(|| work(1));
         let region_ns = turn(|| {
@@ -35,10 +41,20 @@ pub fn measure(rounds: usize, mut done: impl FnMut()) -> Vec<Round> {
             let _region = SERVED.region();
             work(1)
         });
+        let request_ns = turn(|| {
+            dimmer_pace::request(Request::TURBO);
+            work(1)
+        });
         done();
-        Round { plain_ns, region_ns, served_ns }
+        Round { plain_ns, region_ns, served_ns, request_ns }
     });
     measured.collect()
+}
+
+/// How threads ask for clocks here; `None` if there is no way.
+#[must_use]
+pub fn asks_by() -> Option<&'static str> {
+    dimmer_pace::back_end().ok()
 }
 
 /// The function inside the region.

@@ -2,6 +2,8 @@
 //!
 //! Source: Linux `Documentation/admin-guide/pm/cpufreq.rst`.
 
+pub mod clocks;
+
 use dimmer_processor::units::{CpuId, KiloHertz};
 
 use crate::root::Root;
@@ -51,6 +53,12 @@ pub fn clocks(root: &Root) -> Vec<(CpuId, KiloHertz)> {
     }
     clocks.sort_unstable_by_key(|(cpu, _)| *cpu);
     clocks
+}
+
+/// The clock of a policy's CPUs as the kernel reports it now.
+#[must_use]
+pub fn clock(root: &Root, policy: &Policy) -> Option<KiloHertz> {
+    frequency(root, &policy.name, "scaling_cur_freq")
 }
 
 fn frequency(root: &Root, name: &str, file: &str) -> Option<KiloHertz> {

@@ -12,7 +12,8 @@
 //!                                                          a register (MSR) was written
 //! ```
 //!
-//! One line per change; `sum` is the CRC-32 of the preceding part of the line. A control group is
+//! One line per change, but no second one for a value that was written to the same place before;
+//! `sum` is the CRC-32 of the preceding part of the line. A control group is
 //! undone by moving its members to the group above and removing it. Writes to files within it
 //! therefore need no line of their own. A file that another program writes, which the journal's
 //! process has started, gets its value at rest whatever it holds, because only that program knows
@@ -112,6 +113,8 @@ pub struct Journal {
     /// Whether the file ends in a partial line, because the disk accepted neither the rest of the
     /// line nor its removal.
     is_torn: bool,
+    /// Whether all records are on disk.
+    is_whole: bool,
 }
 
 impl Journal {
@@ -124,7 +127,8 @@ impl Journal {
     /// [`JournalError::Journal`]: there are journals, and this process may not read them.
     pub fn open(root: &Root) -> Result<(Self, Report), JournalError> {
         let report = restore::of_ended(root)?;
-        Ok((Self { root: root.clone(), file: None, records: Vec::new(), is_torn: false }, report))
+        let (root, records) = (root.clone(), Vec::new());
+        Ok((Self { root, file: None, records, is_torn: false, is_whole: true }, report))
     }
 
     /// The root under which this journal makes changes.
@@ -148,7 +152,7 @@ impl Journal {
         self.record(Record::file(path, &before, new)).map_err(JournalError::Journal)?;
         self.root.write(path, new).map_err(JournalError::Change)?;
 
-        let after = self.root.text(path).map_err(JournalError::Change)?;
+        let after = self.root.text_after(path, new).map_err(JournalError::Change)?;
         if after == before {
             let (path, written) = (path.to_owned(), new.to_owned());
             return Err(JournalError::NotTaken { path, written, found: after });
@@ -277,8 +281,12 @@ impl Journal {
         Ok(report)
     }
 
-    /// Appends a record and waits until it is on disk.
+    /// Appends a record and waits until it is on disk. A value that was written before needs no
+    /// second record: so a file that changes often between few values does not fill the journal.
     fn record(&mut self, record: Record) -> Result<(), RootError> {
+        if self.is_whole && self.records.iter().any(|known| known.covers(&record)) {
+            return Ok(());
+        }
         let (journal, mut file) = match self.file.take() {
             Some(open) => open,
             None => create(&self.root)?,
@@ -293,6 +301,7 @@ impl Journal {
         };
         let appended = append(&mut file);
         self.is_torn = appended.is_err() && !end.is_ok_and(|end| file.set_len(end).is_ok());
+        self.is_whole &= appended.is_ok();
         let appended = appended.map_err(|source| self.root.write_error(&journal, source));
         self.file = Some((journal, file));
         self.records.push(record);

@@ -10,17 +10,18 @@
 //!   [`symbols`]; what can be hidden from programs: [`faulting`]; what Dimmer itself stores:
 //!   [`cache`];
 //! * what a thread can request: [`affinity`], [`exclusion`], [`realtime`], [`memory`], [`tile`],
-//!   [`perf`], [`uprobes`];
+//!   [`perf`], [`uclamp`], [`uprobes`];
 //! * files that a user names: [`bounded_file`], [`models`];
 //! * what disturbed a measurement: [`steal`], [`usage`]; how much time was idle: [`idle`];
 //! * how to change the machine: [`turbo`], [`pstate`] by [`msr`], [`cpusets`], [`specialisation`],
-//!   always through the [`journal`], undone on an [`interrupt`] too; how signals reach the programs
-//!   that are run: [`relay`].
+//!   always through the [`journal`], undone on an [`interrupt`] and [`at_exit`] too; how signals
+//!   reach the programs that are run: [`relay`].
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 compile_error!("dimmer-host speaks to Linux on x86-64 only");
 
 pub mod affinity;
+pub mod at_exit;
 pub mod bounded_file;
 pub mod cache;
 pub mod capability;
@@ -56,6 +57,7 @@ pub mod symbols;
 pub mod tile;
 pub mod topology;
 pub mod turbo;
+pub mod uclamp;
 pub mod unavailable;
 pub mod uprobes;
 pub mod usage;

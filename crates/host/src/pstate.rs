@@ -13,10 +13,10 @@ mod plan;
 mod set;
 
 use dimmer_processor::pstate::{Layout, Limits, States};
-use dimmer_processor::units::CpuId;
+use dimmer_processor::units::{CpuId, KiloHertz};
 
 pub use self::plan::{Plan, PlanError, Redefinition, Wanted};
-pub use self::set::{SetError, set};
+pub use self::set::{SetError, check_requests, request, set};
 use crate::cpuid::{Cpuid, Feature, Identity};
 use crate::microarchitecture::Microarchitecture;
 use crate::msr;
@@ -100,6 +100,39 @@ impl Part {
             Self::Intel { limits, .. } => limits.lowest,
         }
     }
+
+    /// The fastest P-state without turbo. On AMD's processors that is the fastest that can be
+    /// requested: those that are boosted cannot, and turbo is no P-state.
+    #[must_use]
+    pub fn base(&self) -> u8 {
+        match self {
+            Self::Amd { fastest, .. } => *fastest,
+            Self::Intel { limits, .. } => limits.base,
+        }
+    }
+
+    /// The clock of a P-state; `None` if it is not in use.
+    #[must_use]
+    pub fn clock(&self, number: u8) -> Option<KiloHertz> {
+        match self {
+            Self::Amd { states, .. } => states.definition(number)?.frequency,
+            Self::Intel { .. } => Some(Limits::frequency(number)),
+        }
+    }
+
+    /// The P-state that a CPU requests now.
+    ///
+    /// # Errors
+    /// [`Unavailable`].
+    pub fn requested(&self, root: &Root, cpu: CpuId) -> Result<u8, Unavailable> {
+        match self {
+            Self::Amd { states, .. } => {
+                let register = msr::value(root, cpu, AMD_CONTROL)?;
+                Ok(states.base().saturating_add(low_bits(register)))
+            }
+            Self::Intel { .. } => Ok(Limits::ratio(msr::value(root, cpu, INTEL_CONTROL)?)),
+        }
+    }
 }
 
 /// The P-states of a CPU.
@@ -125,6 +158,14 @@ impl Pstates {
     /// Ten registers for each CPU, each with an interrupt to it.
     pub fn read(root: &Root, cpuid: &Cpuid) -> Result<Self, Unavailable> {
         Self::read_cpus(root, cpuid, &online(root)?)
+    }
+
+    /// As [`Self::read`], with this CPU alone.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_cpu(root: &Root, cpuid: &Cpuid, cpu: CpuId) -> Result<Self, Unavailable> {
+        Self::read_cpus(root, cpuid, &[cpu])
     }
 
     /// As [`Self::read`], with the first CPU that is online alone.
@@ -182,13 +223,15 @@ fn amd(
     let base = if is_15h { boosted(root)? } else { 0 };
     let numbered = |register: u64| base.saturating_add(low_bits(register));
     let limit = msr::value(root, first, AMD_LIMIT)?;
+    let states = States::new(layout, base, raw);
+    let part = Part::Amd { states, fastest: numbered(limit), slowest: numbered(limit >> 4) };
     let mut differing = Vec::new();
     let mut cpus = Vec::new();
     for &cpu in online {
         if definitions(root, cpu)? != raw {
             differing.push(cpu);
         }
-        let requested = numbered(msr::value(root, cpu, AMD_CONTROL)?);
+        let requested = part.requested(root, cpu)?;
         let current = if is_15h {
             low_bits(msr::value(root, cpu, AMD_COFVID)? >> 16)
         } else {
@@ -196,8 +239,6 @@ fn amd(
         };
         cpus.push(CpuState { cpu, requested, current });
     }
-    let states = States::new(layout, base, raw);
-    let part = Part::Amd { states, fastest: numbered(limit), slowest: numbered(limit >> 4) };
     Ok(Pstates { identity, part, cpus, differing })
 }
 
@@ -237,12 +278,12 @@ fn intel(
     let limits =
         Limits::decode(platform, turbo).ok_or_else(|| empty("MSR_PLATFORM_INFO has no ratios"))?;
     let has_hwp = knows_hwp && msr::value(root, first, INTEL_PM_ENABLE)? & 1 == 1;
+    let part = Part::Intel { limits, has_hwp };
     let mut cpus = Vec::new();
     for &cpu in online {
-        let requested = Limits::ratio(msr::value(root, cpu, INTEL_CONTROL)?);
+        let requested = part.requested(root, cpu)?;
         let current = Limits::ratio(msr::value(root, cpu, INTEL_STATUS)?);
         cpus.push(CpuState { cpu, requested, current });
     }
-    let part = Part::Intel { limits, has_hwp };
     Ok(Pstates { identity, part, cpus, differing: Vec::new() })
 }

@@ -11,6 +11,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use dimmer_processor::units::CpuId;
 use rustix::fs::{Access, AtFlags, Mode, OFlags};
@@ -124,6 +125,24 @@ impl Root {
     /// [`RootError::Read`].
     pub fn text(&self, path: &str) -> Result<String, RootError> {
         Ok(self.text_whole(path)?.trim_end().to_owned())
+    }
+
+    /// The content of `path`, into which `written` was just written: as soon as it holds that, and
+    /// otherwise after some 20 ms. The kernel takes limits of clocks over a moment later, in a
+    /// worker (cpufreq, seen with Linux 6.12). On a made-up machine nothing is awaited.
+    pub(crate) fn text_after(&self, path: &str, written: &str) -> Result<String, RootError> {
+        const TRIES: u32 = 200;
+        const BETWEEN: Duration = Duration::from_micros(50);
+        let mut found = self.text(path)?;
+        let tries = if self.is_live() { TRIES } else { 0 };
+        for _ in 0..tries {
+            if found == written {
+                break;
+            }
+            std::thread::sleep(BETWEEN);
+            found = self.text(path)?;
+        }
+        Ok(found)
     }
 
     /// As [`Self::text`], but keeps the white space at the end.

@@ -40,6 +40,28 @@ typedef enum dimmer_where {
 } dimmer_where;
 
 /**
+ * Clocks to ask for with dimmer_pace_request().
+ */
+typedef enum dimmer_pace {
+    /**
+     * The machine decides.
+     */
+    DIMMER_PACE_NONE = 0,
+    /**
+     * The slowest clock.
+     */
+    DIMMER_PACE_SLOW = 101,
+    /**
+     * The fastest clock without turbo. Where the kernel does not report it, the machine decides.
+     */
+    DIMMER_PACE_BASE = 102,
+    /**
+     * The fastest clock.
+     */
+    DIMMER_PACE_TURBO = 103,
+} dimmer_pace;
+
+/**
  * How a region was entered, for its exit. All zero: the exit has nothing to do.
  */
 typedef struct dimmer_entered {
@@ -130,8 +152,8 @@ typedef struct dimmer_statistics {
  * contains is not for use.
  *
  * dimmer_mutex_init() makes it; it must not be copied or moved then. Any thread may use it, but
- * not in a signal handler. So far no strategy changes a clock or a core from C: the strategies
- * differ in how threads wait.
+ * not in a signal handler. Strategies request clocks where the machine takes requests
+ * (docs/pace.md); requests by a neighbour core and migrations are left out.
  */
 typedef struct dimmer_mutex {
     /**
@@ -229,6 +251,25 @@ void dimmer_metric(uint64_t amount);
  * Both texts end with a zero.
  */
 void dimmer_mark_at(const char *function, const char *position);
+
+/**
+ * Asks for a clock of the core that executes this thread, until the thread asks for another one or
+ * ends: percent of the fastest clock (1 to 100), or a constant of `dimmer_pace`. DIMMER_PACE_NONE
+ * withdraws the request.
+ *
+ * Returns whether there is a way to ask here that has the request; if there is none, this does
+ * nothing (docs/pace.md). Other numbers do nothing and return false. A request that is in force
+ * already costs some nanoseconds, another one a system call or more. The first one in the process
+ * reads some files of each CPU. Any thread may call this, but not in a signal handler. `errno`
+ * stays as it is.
+ */
+bool dimmer_pace_request(uint32_t clock);
+
+/**
+ * What this thread has asked for with dimmer_pace_request() and not withdrawn, whether or not
+ * there is a way to ask here. DIMMER_PACE_NONE if it asks for nothing.
+ */
+uint32_t dimmer_pace_in_force(void);
 
 /**
  * Measurements of a site so far.

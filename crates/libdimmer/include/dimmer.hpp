@@ -1,8 +1,10 @@
 /*
- * Dimmer for C++11 and later: regions as objects, callables on dedicated cores, and a mutex.
+ * Dimmer for C++11 and later: regions and requests of clocks as objects, callables on dedicated cores,
+ * and a mutex.
  *
  *     dimmer::region region(parse_site);             // until the end of the block
  *     double sum = dimmer::delegate([&] { return transform(numbers); });
+ *     dimmer::pace fast(DIMMER_PACE_TURBO);          // until the end of the block
  *
  * What is thrown on a dedicated core goes on at home. A thread may end in a callable, or be cancelled there, where that runs as the thread
  * itself; a callable that ends a worker (delegate, run) is `lost`. The macros of dimmer.h work in C++, too.
@@ -10,6 +12,7 @@
 #ifndef DIMMER_HPP
 #define DIMMER_HPP
 
+#include <cstdint>
 #include <exception>
 #include <new>
 #include <stdexcept>
@@ -42,6 +45,18 @@ class region {
   private:
     const dimmer_site &site_;
     const dimmer_entered entered_;
+};
+
+/** The calling thread asks for a clock, until the end of this object, which must be on the same thread; see dimmer_pace_request(). */
+class pace {
+  public:
+    explicit pace(std::uint32_t clock) noexcept : outer_(dimmer_pace_in_force()) { dimmer_pace_request(clock); }
+    ~pace() { dimmer_pace_request(outer_); }
+    pace(const pace &) = delete;
+    pace &operator=(const pace &) = delete;
+
+  private:
+    const std::uint32_t outer_;
 };
 
 namespace detail {

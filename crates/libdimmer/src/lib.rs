@@ -1,5 +1,6 @@
-//! The C interface of `dimmer-runtime`: regions that a program marks run where its environment
-//! says. `mutex` is that of `dimmer-locks`.
+//! The C interface of `dimmer-runtime`, `dimmer-marks`, `dimmer-locks` and `dimmer-pace`: regions
+//! that a program marks run where its environment says, mutexes have strategies, and threads ask
+//! for clocks.
 //!
 //! `cargo xtask header` generates `include/dimmer.h` from this file and from the site of
 //! `dimmer-runtime`, so C programmers read the documentation here. The header's macros are in
@@ -13,6 +14,7 @@ use std::ffi::{c_char, c_void};
 
 use call::{Call, contained, errno, set_errno};
 use dimmer_marks::{Place, measuring};
+use dimmer_pace::Request;
 use dimmer_runtime::{Decision, Entered, Site};
 
 /// A function to call on a dedicated core.
@@ -40,6 +42,24 @@ impl From<Decision> for Where {
         }
     }
 }
+
+/// Clocks to ask for with dimmer_pace_request().
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub enum Pace {
+    /// The machine decides.
+    None = 0,
+    /// The slowest clock.
+    Slow = 101,
+    /// The fastest clock without turbo. Where the kernel does not report it, the machine decides.
+    Base = 102,
+    /// The fastest clock.
+    Turbo = 103,
+}
+
+const _: () = assert!(Pace::Slow as u8 == Request::SLOW.number());
+const _: () = assert!(Pace::Base as u8 == Request::BASE.number());
+const _: () = assert!(Pace::Turbo as u8 == Request::TURBO.number());
 
 /// Measurements of a site.
 #[derive(Clone, Copy, Debug)]
@@ -181,6 +201,38 @@ pub extern "C" fn dimmer_metric(amount: u64) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dimmer_mark_at(function: *const c_char, position: *const c_char) {
     contained(|| measuring::pass_started(&Place::C(function, position)));
+}
+
+/// Asks for a clock of the core that executes this thread, until the thread asks for another one or
+/// ends: percent of the fastest clock (1 to 100), or a constant of `dimmer_pace`. DIMMER_PACE_NONE
+/// withdraws the request.
+///
+/// Returns whether there is a way to ask here that has the request; if there is none, this does
+/// nothing (docs/pace.md). Other numbers do nothing and return false. A request that is in force
+/// already costs some nanoseconds, another one a system call or more. The first one in the process
+/// reads some files of each CPU. Any thread may call this, but not in a signal handler. `errno`
+/// stays as it is.
+#[unsafe(no_mangle)]
+pub extern "C" fn dimmer_pace_request(clock: u32) -> bool {
+    let before = errno();
+    let is_taken = contained(|| match (clock, u8::try_from(clock).ok()) {
+        (0, _) => {
+            dimmer_pace::withdraw();
+            true
+        }
+        (_, number) => number.and_then(Request::of_number).is_some_and(|request| {
+            dimmer_pace::request(request) == dimmer_pace::Decision::Requested
+        }),
+    });
+    set_errno(before);
+    is_taken.unwrap_or(false)
+}
+
+/// What this thread has asked for with dimmer_pace_request() and not withdrawn, whether or not
+/// there is a way to ask here. DIMMER_PACE_NONE if it asks for nothing.
+#[unsafe(no_mangle)]
+pub extern "C" fn dimmer_pace_in_force() -> u32 {
+    dimmer_pace::in_force().map_or(0, |request| request.number().into())
 }
 
 /// Measurements of a site so far.

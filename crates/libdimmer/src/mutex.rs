@@ -5,14 +5,14 @@ use std::ffi::{CStr, c_char, c_int};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use dimmer_locks::lock_api::RawMutex as _;
-use dimmer_locks::{Decorated, RawMutex, Strategy, Unchanged, auto};
+use dimmer_locks::{Decorated, Paced, RawMutex, Strategy, auto};
 
 /// A mutex with a strategy for the clocks and cores of its threads (docs/locks.md). What it
 /// contains is not for use.
 ///
 /// dimmer_mutex_init() makes it; it must not be copied or moved then. Any thread may use it, but
-/// not in a signal handler. So far no strategy changes a clock or a core from C: the strategies
-/// differ in how threads wait.
+/// not in a signal handler. Strategies request clocks where the machine takes requests
+/// (docs/pace.md); requests by a neighbour core and migrations are left out.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Mutex {
@@ -27,7 +27,7 @@ struct Content {
     made: AtomicU32,
     /// The number of the thread that has the lock; 0: none.
     owner: AtomicUsize,
-    lock: Decorated<RawMutex, Unchanged>,
+    lock: Decorated<RawMutex, Paced>,
 }
 
 const _: () = assert!(size_of::<Content>() <= size_of::<Mutex>());
@@ -89,8 +89,8 @@ pub unsafe extern "C" fn dimmer_mutex_init(mutex: *mut Mutex, strategy: *const c
         unsafe { CStr::from_ptr(strategy) }
     };
     let lock = match name.to_str() {
-        Ok("auto") => Some(Decorated::auto(auto::offers_without_clocks(), Unchanged)),
-        Ok(name) => Strategy::named(name).map(|strategy| Decorated::new(strategy, Unchanged)),
+        Ok("auto") => Some(Decorated::auto(auto::offers_without_clocks(), Paced)),
+        Ok(name) => Strategy::named(name).map(|strategy| Decorated::new(strategy, Paced)),
         Err(_) => None,
     };
     let Some(lock) = lock.filter(|_| !mutex.is_null()) else { return libc::EINVAL };

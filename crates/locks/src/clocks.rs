@@ -47,6 +47,33 @@ impl Clocks for Unchanged {
     fn end_requests(&self) {}
 }
 
+/// Requests clocks of the machine, as far as it takes requests ([`dimmer_pace`]).
+///
+/// Requests by the neighbour core and migrations are left out: no interface of Linux takes the
+/// former, and the machine's fast core is not known here.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Paced;
+
+impl Clocks for Paced {
+    const INIT: Self = Self;
+
+    #[inline]
+    fn request(&self, speed: Speed) {
+        // Where the machine takes no request, the lock is one without.
+        let _ = dimmer_pace::request(speed.into());
+    }
+    #[inline]
+    fn request_by_neighbour(&self, _: Speed) {}
+    #[inline]
+    fn go_to_fast_core(&self) {}
+    #[inline]
+    fn go_home(&self) {}
+    #[inline]
+    fn end_requests(&self) {
+        dimmer_pace::withdraw();
+    }
+}
+
 /// Records the acts of all threads, for tests. `None` stands for the end of requests.
 #[derive(Debug, Default)]
 pub struct Recorder(Mutex<RawMutex, Vec<(ThreadId, Option<Act>)>>);

@@ -12,7 +12,7 @@ use crate::tree::{self, Problem, TextFile};
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
 /// Documents with a maximum size (bytes), and what to do about more.
 const LIMITS: [(&str, usize, &str); 2] = [
-    (ARCHITECTURE, 48_000, "it is a map, not the country"),
+    (ARCHITECTURE, 50_000, "it is a map, not the country"),
     ("README.md", 9_000, "what is not for everybody belongs to a page in docs/"),
 ];
 /// Maximum columns of a line, except in tables and code.
@@ -283,8 +283,8 @@ mod tests {
         );
         check(
             "ARCHITECTURE.md",
-            48_001,
-            Some("48001 bytes, more than 48000: it is a map, not the country"),
+            50_001,
+            Some("50001 bytes, more than 50000: it is a map, not the country"),
         );
         check("docs/model.md", 100_000, None);
     }

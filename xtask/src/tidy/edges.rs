@@ -12,13 +12,14 @@ use crate::tree::Problem;
 
 /// The dependencies of each crate within the workspace. A new crate or a new edge is a change of
 /// the architecture and starts in ARCHITECTURE.md.
-const EDGES: [(&str, &[&str]); 29] = [
+const EDGES: [(&str, &[&str]); 30] = [
     (
         "dimmer-bench",
         &[
             "dimmer-host",
             "dimmer-locks",
             "dimmer-marks",
+            "dimmer-pace",
             "dimmer-policy",
             "dimmer-probe",
             "dimmer-processor",
@@ -26,7 +27,7 @@ const EDGES: [(&str, &[&str]); 29] = [
             "dimmer-runtime",
         ],
     ),
-    ("dimmer-c", &["dimmer-locks", "dimmer-marks", "dimmer-runtime"]),
+    ("dimmer-c", &["dimmer-locks", "dimmer-marks", "dimmer-pace", "dimmer-runtime"]),
     (
         "dimmer-cli",
         &[
@@ -77,13 +78,14 @@ const EDGES: [(&str, &[&str]); 29] = [
             "dimmer-scan",
         ],
     ),
-    ("dimmer-locks", &["dimmer-policy", "dimmer-processor", "dimmer-runtime"]),
+    ("dimmer-locks", &["dimmer-pace", "dimmer-policy", "dimmer-processor", "dimmer-runtime"]),
     (
         "dimmer-marks",
         &["dimmer-host", "dimmer-policy", "dimmer-processor", "dimmer-protocol", "dimmer-runtime"],
     ),
     ("dimmer-narrow", &[]),
     ("dimmer-observe", &["dimmer-hook", "dimmer-host", "dimmer-processor"]),
+    ("dimmer-pace", &["dimmer-host", "dimmer-policy", "dimmer-processor"]),
     ("dimmer-policy", &["dimmer-processor"]),
     (
         "dimmer-preload",

@@ -29,7 +29,7 @@ pub(crate) fn region(arguments: &BenchMoves) -> anyhow::Result<ExitCode> {
     let bar = progress::bar(arguments.rounds.into());
     let rounds = region::measure(usize::try_from(arguments.rounds)?, || bar.inc(1));
     bar.finish_and_clear();
-    let report = RegionReport::new(&rounds, arguments.rounds);
+    let report = RegionReport::new(&rounds, arguments.rounds, region::asks_by());
     output::show(json, &report, &report.text())?;
     Ok(ExitCode::SUCCESS)
 }

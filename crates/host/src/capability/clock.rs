@@ -3,12 +3,13 @@
 use dimmer_processor::units::CpuId;
 
 use super::{Area, Capability, Context, Subject};
-use crate::cpufreq::{self, POLICIES, Policy};
+use crate::cpufreq::{self, POLICIES, Policy, clocks};
 use crate::cpuid::Feature;
 use crate::msr;
 use crate::pstate::Pstates;
 use crate::root::format_cpu_list;
 use crate::turbo::Turbo;
+use crate::uclamp;
 
 const MSR: Subject = Subject {
     id: "msr",
@@ -20,7 +21,21 @@ const PSTATES: Subject = Subject {
     id: "p-states",
     title: "P-states by registers",
     area: Area::Clock,
-    enables: Some("pstate: shows and sets them"),
+    enables: Some(
+        "pstate: shows and sets them; libdimmer: clocks that threads ask for, the third choice",
+    ),
+};
+const UCLAMP: Subject = Subject {
+    id: "uclamp",
+    title: "clamps of a thread's utilization (uclamp)",
+    area: Area::Clock,
+    enables: Some("libdimmer: clocks that threads ask for, the first choice"),
+};
+const CLOCK_REQUESTS: Subject = Subject {
+    id: "clock-requests",
+    title: "requests of clocks by files (cpufreq)",
+    area: Area::Clock,
+    enables: Some("libdimmer: clocks that threads ask for, the second choice"),
 };
 const MSR_SAFE: Subject = Subject {
     id: "msr-safe",
@@ -63,6 +78,8 @@ pub(super) fn survey(context: &Context) -> Vec<Capability> {
         msr_safe(context),
         pstates(context),
         cpufreq(context),
+        uclamp(context),
+        clock_requests(context),
         intel_pstate(context),
         amd_pstate(context),
         hwp(context),
@@ -152,6 +169,24 @@ fn cpufreq(context: &Context) -> Capability {
         })
         .collect();
     CPUFREQ.available(details.join("; "))
+}
+
+fn uclamp(context: &Context) -> Capability {
+    match uclamp::check(context.root) {
+        Ok(()) => UCLAMP.available("the governor schedutil follows them"),
+        Err(missing) => UCLAMP.unavailable(missing.why, missing.remedy),
+    }
+}
+
+fn clock_requests(context: &Context) -> Capability {
+    match clocks::check(context.root) {
+        Ok(policies) => {
+            let lacks_base = policies.iter().any(|(_, clocks)| clocks.base.is_none());
+            let without = if lacks_base { ", without a base clock" } else { "" };
+            CLOCK_REQUESTS.available(format!("every policy is writable{without}"))
+        }
+        Err(missing) => CLOCK_REQUESTS.unavailable(missing.why, missing.remedy),
+    }
 }
 
 fn describe(policy: &Policy) -> String {

@@ -62,6 +62,19 @@ impl Record {
         }
     }
 
+    /// Whether this earlier record is enough to undo what `later` records: it says that the same
+    /// value was written to the same place.
+    pub(super) fn covers(&self, later: &Self) -> bool {
+        let is_same = match (&self.change, &later.change) {
+            (Change::File { written, .. }, Change::File { written: again, .. }) => written == again,
+            (Change::Register { written, .. }, Change::Register { written: again, .. }) => {
+                written == again
+            }
+            _ => false,
+        };
+        is_same && self.place() == later.place()
+    }
+
     /// The line, including its end.
     pub(super) fn line(&self) -> String {
         let fields = match &self.change {

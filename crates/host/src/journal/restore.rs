@@ -268,7 +268,7 @@ fn undo_by_other(root: &Root, path: &str, rest: &str, report: &mut Report) {
 
 /// Writes `before` into a file that holds `found`, and checks that the file holds it then.
 fn write_back(root: &Root, path: String, found: String, before: String, report: &mut Report) {
-    match root.write(&path, &before).and_then(|()| root.text(&path)) {
+    match root.write(&path, &before).and_then(|()| root.text_after(&path, &before)) {
         Ok(now) if now == before => {
             report.restored.push(Restored { path, from: found, to: before });
         }

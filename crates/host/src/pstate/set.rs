@@ -73,15 +73,35 @@ pub fn set(journal: &mut Journal, pstates: &Pstates, plan: &Plan) -> Result<(), 
     Ok(())
 }
 
+/// Checks that [`request`] works for all CPUs, and that nothing else requests P-states.
+///
+/// # Errors
+/// [`Unavailable`].
+pub fn check_requests(root: &Root, pstates: &Pstates) -> Result<(), Unavailable> {
+    for state in &pstates.cpus {
+        msr::check_writable(root, state.cpu)?;
+    }
+    refuse_hwp(pstates)?;
+    let Some(policy) = cpufreq::policies(root).into_iter().next() else { return Ok(()) };
+    let driver = policy.driver.as_deref().unwrap_or("unknown");
+    let why = format!("the driver {driver} requests P-states itself");
+    Err(Unavailable::new(WHAT, why, "request clocks by its files (cpufreq)"))
+}
+
+fn refuse_hwp(pstates: &Pstates) -> Result<(), Unavailable> {
+    if let Part::Intel { has_hwp: true, .. } = pstates.part {
+        let why = "the processor chooses P-states by itself (HWP)";
+        return Err(Unavailable::new(WHAT, why, "start the kernel with intel_pstate=no_hwp"));
+    }
+    Ok(())
+}
+
 /// The files of the governors to set aside.
 fn in_the_way(root: &Root, pstates: &Pstates, plan: &Plan) -> Result<Vec<String>, Unavailable> {
     if plan.requests.is_empty() {
         return Ok(Vec::new());
     }
-    if let Part::Intel { has_hwp: true, .. } = pstates.part {
-        let why = "the processor chooses P-states by itself (HWP)";
-        return Err(Unavailable::new(WHAT, why, "start the kernel with intel_pstate=no_hwp"));
-    }
+    refuse_hwp(pstates)?;
     let is_meant = |policy: &Policy| plan.cpus().any(|(cpu, _)| policy.cpus.contains(&cpu));
     let mut files = Vec::new();
     for policy in cpufreq::policies(root).into_iter().filter(is_meant) {
@@ -137,7 +157,12 @@ fn leave(journal: &mut Journal, pstates: &Pstates, plan: &Plan) -> Result<(), Se
     Ok(())
 }
 
-fn request(journal: &mut Journal, part: &Part, cpu: CpuId, number: u8) -> Result<(), SetError> {
+/// Has a CPU request a P-state, until `journal` is undone or it requests another one. The caller
+/// has checked that it can be requested ([`check_requests`]).
+///
+/// # Errors
+/// [`SetError`].
+pub fn request(journal: &mut Journal, part: &Part, cpu: CpuId, number: u8) -> Result<(), SetError> {
     let (register, value) = match part {
         Part::Amd { states, .. } => {
             let before = msr::value(journal.root(), cpu, AMD_CONTROL)?;

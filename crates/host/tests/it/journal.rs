@@ -533,3 +533,20 @@ fn a_file_that_another_program_writes_gets_its_value_at_rest_whatever_it_holds()
     assert!(journal.undo().expect("undone").is_empty());
     nothing_is_left(root);
 }
+
+#[test]
+fn a_file_that_changes_often_between_few_values_does_not_fill_the_journal() {
+    let machine = machine();
+    let root = &machine.root;
+    let (mut journal, _) = Journal::open(root).expect("a journal");
+    for round in 0..1000 {
+        journal.change(SWITCH, ["1", "2", "0"][round % 3]).expect("changed");
+    }
+    let name = root.list("/run/dimmer").expect("the directory").remove(0);
+    let lines = root.text(&format!("/run/dimmer/{name}")).expect("the journal").lines().count();
+    assert_eq!(lines, 3);
+    // The last value is on record, although its line is not the last one.
+    assert_eq!(root.text(SWITCH).expect("the switch"), "1");
+    restored(&journal.undo().expect("undone"), &[SWITCH]);
+    nothing_is_left(root);
+}

@@ -69,6 +69,9 @@ fn finds_everything_on_a_skylake_server_as_root() {
             - p-states: /dev/cpu/0/msr does not answer for register 0xce: failed to fill whole buffer
                 -> in a virtual machine only the host has it: use bare metal
             + cpufreq: cpu 0-3: intel_pstate, governor performance, hardware 1000-3700 MHz, allowed 1000-3700 MHz, writable
+            - uclamp: no /proc/sys/kernel/sched_util_clamp_min
+                -> use a kernel from 5.3 on that was built with CONFIG_UCLAMP_TASK
+            + clock-requests: every policy is writable, without a base clock
             + intel-pstate: mode active
             . amd-pstate: no AMD processor
             + hwp: HWP, preference of policy0: balance_performance
@@ -126,6 +129,10 @@ fn says_why_a_cloud_machine_has_nothing() {
                 -> as root: modprobe msr
             - cpufreq: no policy under /sys/devices/system/cpu/cpufreq
                 -> only the host can: use bare metal where it matters; measuring by timing works here
+            - uclamp: no /proc/sys/kernel/sched_util_clamp_min
+                -> use a kernel from 5.3 on that was built with CONFIG_UCLAMP_TASK
+            - clock-requests: no policy under /sys/devices/system/cpu/cpufreq
+                -> use bare metal, with a driver for cpufreq
             - intel-pstate: no /sys/devices/system/cpu/intel_pstate/status
                 -> only the host can: use bare metal where it matters; measuring by timing works here
             . amd-pstate: no AMD processor
@@ -198,6 +205,10 @@ fn finds_the_old_cpusets_on_a_zen_5_guest() {
                 -> as root: modprobe msr
             - cpufreq: no policy under /sys/devices/system/cpu/cpufreq
                 -> only the host can: use bare metal where it matters; measuring by timing works here
+            - uclamp: no /proc/sys/kernel/sched_util_clamp_min
+                -> use a kernel from 5.3 on that was built with CONFIG_UCLAMP_TASK
+            - clock-requests: no policy under /sys/devices/system/cpu/cpufreq
+                -> use bare metal, with a driver for cpufreq
             . intel-pstate: no Intel processor
             - amd-pstate: no /sys/devices/system/cpu/amd_pstate/status
                 -> only the host can: use bare metal where it matters; measuring by timing works here
@@ -262,6 +273,10 @@ fn names_the_missing_permissions_on_a_desktop() {
             - p-states: no permission to read /dev/cpu/0/msr
                 -> run as root, or give read permission on /dev/cpu/*/msr and CAP_SYS_RAWIO
             + cpufreq: cpu 0-1: intel_pstate, governor powersave, hardware 800-4800 MHz, allowed 800-4800 MHz, read-only for this user; cpu 2: intel_pstate, governor powersave, hardware 800-3600 MHz, allowed 800-3600 MHz, read-only for this user
+            - uclamp: no /proc/sys/kernel/sched_util_clamp_min
+                -> use a kernel from 5.3 on that was built with CONFIG_UCLAMP_TASK
+            - clock-requests: no permission to write scaling_max_freq of policy0
+                -> run as root
             + intel-pstate: mode active
             . amd-pstate: no AMD processor
             + hwp: HWP, preference of policy0: balance_performance

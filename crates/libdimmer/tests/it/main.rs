@@ -263,6 +263,24 @@ fn a_mutex_works_with_the_guards_and_conditions_of_cpp() {
     assert_eq!(program.run(&[]), (expected.to_owned(), String::new()));
 }
 
+#[test]
+fn threads_ask_for_clocks_whether_or_not_there_is_a_way() {
+    if !have(&["make", "cc", "c++"]) {
+        return;
+    }
+    let in_c = "at first 0\nerrno is 77\nnow 50\nstill 50\nanother thread asks for 101\n\
+                at last 0, each time alike\n";
+    let in_cpp = "half 50\nin the block 101\noutside 103\n";
+    for (source, link, expected) in [
+        ("pace.c", Link::Shared, in_c),
+        ("pace.c", Link::Static, in_c),
+        ("pace.cpp", Link::Shared, in_cpp),
+    ] {
+        let program = compile_as(source, link, &["-pthread"]);
+        assert_eq!(program.run(&[]), (expected.to_owned(), String::new()), "{source}");
+    }
+}
+
 /// All policies that this machine allows, with the cores that they take.
 fn policies() -> Vec<Vec<(&'static str, String)>> {
     let mut policies = vec![vec![], vec![("DIMMER_POLICY", "stay".to_owned())]];

@@ -52,6 +52,8 @@ pub struct RegionReport {
     plain_ns: Option<Measured>,
     stay_ns: Option<Measured>,
     served_ns: Option<Measured>,
+    request_ns: Option<Measured>,
+    asks_by: Option<&'static str>,
 }
 
 /// The name in documents and JSON.
@@ -154,8 +156,8 @@ impl MovesReport {
 }
 
 impl RegionReport {
-    /// `asked`: the number of rounds that were asked for.
-    pub fn new(rounds: &[region::Round], asked: u32) -> Self {
+    /// `asked`: the number of rounds that were asked for; `asks_by`: how threads ask for clocks.
+    pub fn new(rounds: &[region::Round], asked: u32, asks_by: Option<&'static str>) -> Self {
         let measured = |of: fn(&region::Round) -> f64| {
             rounds.iter().map(of).collect::<Samples>().estimate().map(Measured::new)
         };
@@ -165,6 +167,8 @@ impl RegionReport {
             plain_ns: measured(|round| round.plain_ns),
             stay_ns: measured(|round| round.region_ns - round.plain_ns),
             served_ns: measured(|round| round.served_ns - round.plain_ns),
+            request_ns: measured(|round| round.request_ns - round.plain_ns),
+            asks_by,
         }
     }
 
@@ -174,6 +178,11 @@ impl RegionReport {
             line("a call of a function that does nothing", self.plain_ns, 2),
             line("a region around it more, entered and left", self.stay_ns, 2),
             line("the same where a policy server may decide", self.served_ns, 2),
+            line("a request for the same clock as before, more", self.request_ns, 2),
+            match self.asks_by {
+                Some(name) => format!("Threads ask for clocks by {name} here.\n"),
+                None => "There is no way to ask for clocks here.\n".to_owned(),
+            },
         ]
         .concat()
     }

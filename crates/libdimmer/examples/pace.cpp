@@ -1,0 +1,24 @@
+/* Requests of clocks as objects: they nest, and end with their block, however it is left. */
+#include <cstdio>
+#include <stdexcept>
+
+#include "dimmer.hpp"
+
+static void fail() {
+    dimmer::pace slow(DIMMER_PACE_SLOW);
+    std::printf("in the block %u\n", dimmer_pace_in_force());
+    throw std::runtime_error("out of the block");
+}
+
+int main() {
+    dimmer::pace fast(DIMMER_PACE_TURBO);
+    {
+        dimmer::pace half(50);
+        std::printf("half %u\n", dimmer_pace_in_force());
+    }
+    try {
+        fail();
+    } catch (const std::runtime_error &) {
+        std::printf("outside %u\n", dimmer_pace_in_force());
+    }
+}

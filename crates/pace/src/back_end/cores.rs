@@ -1,0 +1,167 @@
+//! What back ends share whose requests are for cores: which thread asks which core for what.
+//!
+//! A request counts for the cores that share the clock of the one that executes the thread when it
+//! asks. If several threads ask them, the fastest clock is in force, as within a module of the
+//! paper's processor (paper 002, section 2.1). A thread that has moved asks its new core with its
+//! next request, and that is when its old core is free of it.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::fmt::Debug;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use dimmer_host::cpufreq::clocks::Clocks;
+use dimmer_host::journal::Journal;
+use dimmer_host::unavailable::Unavailable;
+use dimmer_processor::units::{CpuId, KiloHertz};
+
+use super::{BackEnd, Refused, Thread};
+use crate::Request;
+
+/// What is done about a domain that something else has changed.
+pub(crate) const LEFT_ALONE: &str = "Dimmer leaves these CPUs alone until the program starts again";
+
+/// An error with its causes, in one line.
+pub(crate) fn explain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text += &format!(": {error}");
+        cause = error.source();
+    }
+    text
+}
+
+/// CPUs that have their clock in common.
+#[derive(Clone, Debug)]
+pub(crate) struct Domain {
+    pub(crate) cpus: Vec<CpuId>,
+    pub(crate) clocks: Clocks,
+}
+
+/// How the clock of a domain is set.
+pub(crate) trait Setting: Debug + Send {
+    /// The back end's name.
+    const NAME: &str;
+
+    /// Sets the clock of the domain with this index; `None` sets what it was at first. Every change
+    /// goes through the journal.
+    ///
+    /// # Errors
+    /// [`Unavailable`]: something else has changed the domain. It was left as it is.
+    fn set(
+        &mut self,
+        journal: &mut Journal,
+        domain: usize,
+        clock: Option<KiloHertz>,
+    ) -> Result<(), Unavailable>;
+
+    /// The clock that the kernel reports of the domain now.
+    fn clock(&self, domain: usize) -> Option<KiloHertz>;
+}
+
+/// Requests for cores.
+#[derive(Debug)]
+pub(crate) struct Cores<S> {
+    domains: Vec<Domain>,
+    /// The process that may make requests: its children have copies of the journal.
+    process: u32,
+    /// `None` once requests have ended.
+    state: Mutex<Option<State<S>>>,
+}
+
+#[derive(Debug)]
+struct State<S> {
+    journal: Journal,
+    setting: S,
+    /// What each thread asks for, and of which domain.
+    threads: BTreeMap<u32, (usize, KiloHertz)>,
+    /// What is in force in each domain.
+    in_force: Vec<Option<KiloHertz>>,
+    /// Why a domain is left alone.
+    lost: Vec<Option<Unavailable>>,
+}
+
+impl<S: Setting> Cores<S> {
+    pub(crate) fn new(domains: Vec<Domain>, journal: Journal, setting: S) -> Self {
+        let (in_force, lost) = (vec![None; domains.len()], vec![None; domains.len()]);
+        let state = State { journal, setting, threads: BTreeMap::new(), in_force, lost };
+        Self { domains, process: std::process::id(), state: Mutex::new(Some(state)) }
+    }
+
+    fn domain(&self, cpu: CpuId) -> Option<(usize, &Domain)> {
+        self.domains.iter().enumerate().find(|(_, domain)| domain.cpus.contains(&cpu))
+    }
+
+    /// `None` in a child of fork, where another thread may have had the lock.
+    fn lock(&self) -> Option<MutexGuard<'_, Option<State<S>>>> {
+        let is_own = self.process == std::process::id();
+        is_own.then(|| self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl<S: Setting> State<S> {
+    /// Puts the fastest clock in force that threads ask of this domain.
+    fn update(&mut self, domain: usize) -> Result<(), Refused> {
+        if let Some(Some(lost)) = self.lost.get(domain) {
+            return Err(Refused::Lost(lost.clone()));
+        }
+        let asked = self.threads.values().filter(|(of, _)| *of == domain);
+        let fastest = asked.map(|(_, clock)| *clock).max();
+        let Some(in_force) = self.in_force.get_mut(domain) else { return Err(Refused::Unknown) };
+        if *in_force == fastest {
+            return Ok(());
+        }
+        *in_force = fastest;
+        self.setting.set(&mut self.journal, domain, fastest).map_err(|lost| {
+            if let Some(known) = self.lost.get_mut(domain) {
+                *known = Some(lost.clone());
+            }
+            Refused::Lost(lost)
+        })
+    }
+}
+
+impl<S: Setting + Debug> BackEnd for Cores<S> {
+    fn name(&self) -> &'static str {
+        S::NAME
+    }
+
+    fn follows_threads(&self) -> bool {
+        false
+    }
+
+    fn request(&self, thread: Thread, request: Option<Request>) -> Result<(), Refused> {
+        let mut guard = self.lock().ok_or(Refused::Unknown)?;
+        let state = guard.as_mut().ok_or(Refused::Unknown)?;
+        let wanted = request.and_then(|request| {
+            let (domain, found) = self.domain(thread.cpu)?;
+            Some((domain, request.clock(&found.clocks)?))
+        });
+        let before = match wanted {
+            Some(wanted) => state.threads.insert(thread.id, wanted),
+            None => state.threads.remove(&thread.id),
+        };
+        let left = before.filter(|(domain, _)| wanted.is_none_or(|(now, _)| now != *domain));
+        let of_left = left.map_or(Ok(()), |(domain, _)| state.update(domain));
+        match wanted {
+            Some((domain, _)) => state.update(domain).and(of_left),
+            None if request.is_some() => of_left.and(Err(Refused::Unknown)),
+            None => of_left,
+        }
+    }
+
+    fn clocks(&self, cpu: CpuId) -> Option<Clocks> {
+        self.domain(cpu).map(|(_, domain)| domain.clocks)
+    }
+
+    fn clock(&self, cpu: CpuId) -> Option<KiloHertz> {
+        let (domain, _) = self.domain(cpu)?;
+        self.lock()?.as_ref()?.setting.clock(domain)
+    }
+
+    fn end(&self) {
+        // The journal undoes its changes when it is dropped.
+        drop(self.lock().and_then(|mut state| state.take()));
+    }
+}

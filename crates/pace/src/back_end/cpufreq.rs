@@ -1,0 +1,171 @@
+//! Requests by the files of cpufreq: the speed of the governor `userspace`, or, with any other one,
+//! both limits between which the governor or the processor chooses.
+//!
+//! Source: Linux `Documentation/admin-guide/pm/cpufreq.rst`. The governor stays the administrator's
+//! choice. Before every change the files must hold what this back end left there, and the governor
+//! must be the same; otherwise somebody else is at work, and the policy is theirs.
+
+use dimmer_host::cpufreq::{self, POLICIES, Policy, clocks};
+use dimmer_host::journal::{Journal, JournalError};
+use dimmer_host::root::{Root, RootError};
+use dimmer_host::unavailable::Unavailable;
+use dimmer_processor::units::KiloHertz;
+
+use super::cores::{Cores, Domain, LEFT_ALONE, Setting, explain};
+
+/// The governor that sets the clock that it gets from users.
+const USERSPACE: &str = "userspace";
+/// Its file.
+const SPEED: &[&str] = &["scaling_setspeed"];
+/// The limits, the lower one first.
+const LIMITS: &[&str] = &["scaling_min_freq", "scaling_max_freq"];
+/// The clocks of a driver that has few.
+const TABLE: &str = "scaling_available_frequencies";
+
+/// The back end of this machine. First undoes what a process has left that was killed.
+///
+/// # Errors
+/// [`Unavailable`].
+pub(crate) fn open(root: &Root) -> Result<Cores<Files>, Unavailable> {
+    clocks::check(root)?;
+    let (journal, _) = Journal::open(root)
+        .map_err(|error| unavailable(explain(&error), "run `dimmer restore` as root"))?;
+    let mut domains = Vec::new();
+    let mut policies = Vec::new();
+    for (policy, clocks) in clocks::check(root)? {
+        policies.push(OwnPolicy::new(root, &policy).map_err(|error| {
+            let why = explain(&JournalError::Before(error));
+            unavailable(why, "use a driver that has this file")
+        })?);
+        domains.push(Domain { cpus: policy.cpus, clocks });
+    }
+    Ok(Cores::new(domains, journal, Files { root: root.clone(), policies }))
+}
+
+fn unavailable(why: String, remedy: &str) -> Unavailable {
+    Unavailable::new("requests of clocks by files (cpufreq)", why, remedy)
+}
+
+/// The files of all policies.
+#[derive(Debug)]
+pub(crate) struct Files {
+    root: Root,
+    policies: Vec<OwnPolicy>,
+}
+
+/// The files of a policy.
+#[derive(Debug)]
+struct OwnPolicy {
+    policy: Policy,
+    governor: OwnFile,
+    /// Those to write; of two the lower limit first.
+    files: Vec<OwnFile>,
+    /// The clocks that the driver chooses from (kHz), ascending; empty if it can set any.
+    table: Vec<u64>,
+}
+
+/// A file, what it held at first, and what it held when this back end left it.
+#[derive(Debug)]
+struct OwnFile {
+    path: String,
+    before: String,
+    left: String,
+}
+
+impl OwnFile {
+    fn new(root: &Root, policy: &Policy, name: &str) -> Result<Self, RootError> {
+        let path = format!("{POLICIES}/{}/{name}", policy.name);
+        let before = root.text(&path)?;
+        Ok(Self { left: before.clone(), path, before })
+    }
+
+    /// Checks that nothing else has written the file.
+    fn check(&self, root: &Root) -> Result<(), Unavailable> {
+        let why = match root.text(&self.path) {
+            Ok(found) if found == self.left => return Ok(()),
+            Ok(found) => format!("{} held `{}` and now holds `{found}`", self.path, self.left),
+            Err(error) => explain(&JournalError::Before(error)),
+        };
+        Err(left_alone(why))
+    }
+
+    fn write(&self, journal: &mut Journal, clock: Option<KiloHertz>) -> Result<(), Unavailable> {
+        let wanted = clock.map_or_else(|| self.before.clone(), |clock| clock.khz().to_string());
+        match journal.change(&self.path, &wanted) {
+            // The kernel may round, also to the clock that it had.
+            Ok(()) | Err(JournalError::NotTaken { .. }) => Ok(()),
+            Err(error) => Err(left_alone(explain(&error))),
+        }
+    }
+
+    fn note(&mut self, root: &Root) -> Result<(), Unavailable> {
+        let found = root.text(&self.path);
+        self.left = found.map_err(|error| left_alone(explain(&JournalError::Before(error))))?;
+        Ok(())
+    }
+}
+
+fn left_alone(why: String) -> Unavailable {
+    unavailable(why, LEFT_ALONE)
+}
+
+impl OwnPolicy {
+    fn new(root: &Root, policy: &Policy) -> Result<Self, RootError> {
+        let governor = OwnFile::new(root, policy, "scaling_governor")?;
+        let names = if governor.before == USERSPACE { SPEED } else { LIMITS };
+        let files = names.iter().map(|name| OwnFile::new(root, policy, name));
+        let files = files.collect::<Result<_, _>>()?;
+        let table = root.text(&format!("{POLICIES}/{}/{TABLE}", policy.name)).unwrap_or_default();
+        let mut table: Vec<u64> =
+            table.split_whitespace().filter_map(|khz| khz.parse().ok()).collect();
+        table.sort_unstable();
+        Ok(Self { policy: policy.clone(), governor, files, table })
+    }
+
+    /// The slowest clock of the driver's that is as fast. The kernel would round both limits apart,
+    /// and each again when the other changes. The table may lack clocks with turbo.
+    fn of_driver(&self, clock: KiloHertz) -> KiloHertz {
+        let found = self.table.iter().find(|khz| **khz >= clock.khz());
+        found.map_or(clock, |khz| KiloHertz::from_khz(*khz))
+    }
+
+    fn set(&mut self, journal: &mut Journal, clock: Option<KiloHertz>) -> Result<(), Unavailable> {
+        self.governor.check(journal.root())?;
+        self.files.iter().try_for_each(|file| file.check(journal.root()))?;
+        let clock = clock.map(|clock| self.of_driver(clock));
+        if self.is_raised(clock) {
+            self.files.iter().rev().try_for_each(|file| file.write(journal, clock))?;
+        } else {
+            self.files.iter().try_for_each(|file| file.write(journal, clock))?;
+        }
+        // Only now, because the kernel may round the one when the other changes.
+        self.files.iter_mut().try_for_each(|file| file.note(journal.root()))
+    }
+
+    /// Whether the upper limit rises: then it goes first, so that the lower one never passes it.
+    fn is_raised(&self, clock: Option<KiloHertz>) -> bool {
+        let khz = |text: &str| text.parse::<u64>().ok();
+        let Some(upper) = self.files.last() else { return false };
+        clock.map(KiloHertz::khz).or_else(|| khz(&upper.before)) > khz(&upper.left)
+    }
+}
+
+impl Setting for Files {
+    const NAME: &str = "cpufreq";
+
+    fn set(
+        &mut self,
+        journal: &mut Journal,
+        domain: usize,
+        clock: Option<KiloHertz>,
+    ) -> Result<(), Unavailable> {
+        self.policies.get_mut(domain).map_or(Ok(()), |policy| policy.set(journal, clock))
+    }
+
+    fn clock(&self, domain: usize) -> Option<KiloHertz> {
+        cpufreq::clock(&self.root, &self.policies.get(domain)?.policy)
+    }
+}
+
+#[cfg(test)]
+mod tests;

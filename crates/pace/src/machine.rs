@@ -1,0 +1,78 @@
+//! The back end of the process, chosen at its first request, and what it has to report.
+
+use std::io::{self, Write as _};
+use std::sync::OnceLock;
+
+use dimmer_host::at_exit;
+use dimmer_host::root::Root;
+use dimmer_host::unavailable::Unavailable;
+
+use crate::back_end::{self, BackEnd};
+use crate::thread;
+
+static BACK_END: OnceLock<Result<Box<dyn BackEnd>, Unavailable>> = OnceLock::new();
+static TROUBLE: OnceLock<Unavailable> = OnceLock::new();
+
+/// The process's back end.
+pub(crate) fn get() -> Result<&'static dyn BackEnd, &'static Unavailable> {
+    get_under(&Root::live())
+}
+
+fn get_under(root: &Root) -> Result<&'static dyn BackEnd, &'static Unavailable> {
+    let chosen = BACK_END.get_or_init(|| {
+        let chosen = back_end::choose(root);
+        if chosen.is_ok() {
+            // If the C library has no room for it, the next start undoes what is left.
+            at_exit::call(end);
+        }
+        chosen
+    });
+    chosen.as_ref().map(|chosen| &**chosen)
+}
+
+extern "C" fn end() {
+    if let Some(Ok(chosen)) = BACK_END.get() {
+        thread::outside(|| chosen.end());
+    }
+}
+
+/// Chooses the process's back end, if there is none yet. Otherwise the first request does that: it
+/// reads some files of each CPU, and undoes what a process has left that was killed.
+///
+/// # Errors
+/// [`Unavailable`]: no back end works here, with the reason of each.
+pub fn prepare() -> Result<(), Unavailable> {
+    prepare_under(&Root::live())
+}
+
+/// The same on a made-up machine. Has no effect once the process has a back end.
+///
+/// # Errors
+/// As [`prepare`].
+pub fn prepare_under(root: &Root) -> Result<(), Unavailable> {
+    get_under(root).map(|_| ()).map_err(Clone::clone)
+}
+
+/// The name of the back end by which this process asks for clocks: `uclamp`, `cpufreq`, `P-states`.
+///
+/// # Errors
+/// As [`prepare`].
+pub fn back_end() -> Result<&'static str, Unavailable> {
+    get().map(BackEnd::name).map_err(Clone::clone)
+}
+
+/// Why the back end has stopped working for some core or thread; `None` if it has not. The first
+/// reason in the process, which is on standard error, too.
+#[must_use]
+pub fn trouble() -> Option<&'static Unavailable> {
+    TROUBLE.get()
+}
+
+/// Keeps and prints the first trouble of the process. If standard error is closed, the message is
+/// lost.
+pub(crate) fn report(trouble: Unavailable) {
+    let message = format!("dimmer: {trouble}");
+    if TROUBLE.set(trouble).is_ok() {
+        let _ = writeln!(io::stderr(), "{message}");
+    }
+}

@@ -1,0 +1,194 @@
+//! A thread's request, and the cache of it.
+
+use std::cell::Cell;
+use std::hint::spin_loop;
+use std::marker::PhantomData;
+use std::time::Instant;
+
+use dimmer_processor::units::{CpuId, KiloHertz};
+use rustix::thread::{gettid, sched_getcpu};
+
+use crate::back_end::{Refused, Thread};
+use crate::machine;
+use crate::request::is_granted;
+use crate::{Answer, Decision, Request, Wish};
+
+/// The place of a request that goes with the thread.
+const ANYWHERE: u32 = u32::MAX;
+
+/// What a thread has asked for last.
+#[derive(Clone, Copy)]
+struct Kept {
+    /// [`Request::number`], or 0 for none.
+    number: u8,
+    /// Whether a back end has it: 1, or 0. (To read a `bool` there costs one more check.)
+    taken: u8,
+    /// The CPU that was asked, or [`ANYWHERE`].
+    cpu: u32,
+}
+
+const NONE: Kept = Kept { number: 0, taken: 0, cpu: ANYWHERE };
+
+impl Kept {
+    fn decision(self) -> Decision {
+        if self.taken == 0 { Decision::Unavailable } else { Decision::Requested }
+    }
+}
+
+thread_local! {
+    static KEPT: Cell<Kept> = const { Cell::new(NONE) };
+    /// Whether the thread is in a back end: a signal handler that asks then gets nothing.
+    static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
+    static END: End = const { End };
+}
+
+/// Ends the request of a thread that ends.
+struct End;
+
+impl Drop for End {
+    fn drop(&mut self) {
+        withdraw();
+    }
+}
+
+/// Asks for this clock of the core that executes the calling thread, until the thread asks for
+/// another one, withdraws the request, or ends. Does not wait for the clock.
+///
+/// Cost: a request that is in force already, a load and a comparison; where requests are for cores
+/// (`cpufreq`), also asking which core this is. Another one takes two system calls (`uclamp`), or
+/// reads and writes some files. The process's first one chooses a back end. May be called from any
+/// thread, but not in a signal handler: a request for a core allocates memory.
+pub fn request(request: Request) -> Decision {
+    let kept = KEPT.get();
+    if kept.number == request.number() && kept.cpu == ANYWHERE {
+        return kept.decision();
+    }
+    request_here(request, kept)
+}
+
+/// A request that is not in force everywhere. Apart from the fast way, which needs no stack then.
+#[inline(never)]
+fn request_here(request: Request, kept: Kept) -> Decision {
+    if kept.number == request.number() && kept.cpu == this_cpu() {
+        return kept.decision();
+    }
+    change(Some(request))
+}
+
+/// The same, and tells as much of the outcome as the caller wishes. The kernel's report of a core's
+/// clock takes microseconds to read.
+pub fn ask(wanted: Request, wish: Wish) -> Answer {
+    let begin = Instant::now();
+    loop {
+        let decision = request(wanted);
+        let unseen = Answer { decision, clock: None, is_granted: false };
+        if decision == Decision::Unavailable || wish == Wish::BestEffort {
+            return unseen;
+        }
+        let Some((clock, is_granted)) = seen(wanted) else { return unseen };
+        let is_over = match wish {
+            Wish::Granted { within } => begin.elapsed() >= within,
+            _ => true,
+        };
+        if is_granted || is_over {
+            return Answer { decision, clock: Some(clock), is_granted };
+        }
+        spin_loop();
+    }
+}
+
+/// The clock of this core, and whether it is the one that is wanted.
+fn seen(wanted: Request) -> Option<(KiloHertz, bool)> {
+    let (back_end, cpu) = (machine::get().ok()?, CpuId::new(this_cpu()));
+    let clock = back_end.clock(cpu)?;
+    Some((clock, is_granted(wanted.clock(&back_end.clocks(cpu)?)?, clock)))
+}
+
+/// Ends the thread's request: the machine decides about the clock as before.
+pub fn withdraw() {
+    if KEPT.get().number != 0 {
+        change(None);
+    }
+}
+
+/// What the calling thread has asked for, and not withdrawn.
+#[must_use]
+pub fn in_force() -> Option<Request> {
+    Request::of_number(KEPT.get().number)
+}
+
+/// Asks for a clock until the result is dropped; then the request before it counts again. Scopes
+/// end in the reverse order of their begins.
+#[must_use = "the request ends when the scope is dropped"]
+pub fn at(wanted: Request) -> Scope {
+    let outer = in_force();
+    request(wanted);
+    Scope { outer, not_send: PhantomData }
+}
+
+/// While this value lives, the calling thread asks for a clock; see [`at`].
+#[derive(Debug)]
+pub struct Scope {
+    outer: Option<Request>,
+    /// It must be dropped in the same thread.
+    not_send: PhantomData<*const ()>,
+}
+
+impl Drop for Scope {
+    fn drop(&mut self) {
+        match self.outer {
+            Some(outer) => {
+                request(outer);
+            }
+            None => withdraw(),
+        }
+    }
+}
+
+fn this_thread() -> Thread {
+    let id = gettid().as_raw_nonzero().get().unsigned_abs();
+    Thread { id, cpu: CpuId::new(this_cpu()) }
+}
+
+fn this_cpu() -> u32 {
+    u32::try_from(sched_getcpu()).unwrap_or(0)
+}
+
+#[cold]
+fn change(request: Option<Request>) -> Decision {
+    outside(|| change_outside(request)).unwrap_or(Decision::Unavailable)
+}
+
+fn change_outside(request: Option<Request>) -> Decision {
+    let number = request.map_or(0, Request::number);
+    let Ok(back_end) = machine::get() else {
+        KEPT.set(Kept { number, ..NONE });
+        return Decision::Unavailable;
+    };
+    let thread = this_thread();
+    let result = back_end.request(thread, request);
+    let is_taken = result.is_ok();
+    if let Err(Refused::Lost(trouble)) = result {
+        machine::report(trouble);
+    }
+    let cpu = match number != 0 && !back_end.follows_threads() {
+        true => thread.cpu.index(),
+        false => ANYWHERE,
+    };
+    KEPT.set(Kept { number, taken: is_taken.into(), cpu });
+    if cpu != ANYWHERE {
+        // Has the request ended with the thread. At the thread's end there is nothing to announce.
+        let _ = END.try_with(|_| ());
+    }
+    if is_taken { Decision::Requested } else { Decision::Unavailable }
+}
+
+/// Does this unless the thread is in the middle of such work, in which a signal has interrupted it.
+pub(crate) fn outside<T>(work: impl FnOnce() -> T) -> Option<T> {
+    if IS_INSIDE.replace(true) {
+        return None;
+    }
+    let result = work();
+    IS_INSIDE.set(false);
+    Some(result)
+}

@@ -1,0 +1,59 @@
+//! A process is killed a thousand times while it asks for clocks, and the machine is as before.
+
+use std::time::Duration;
+use std::{panic, thread};
+
+use dimmer_host::journal::Journal;
+use dimmer_pace::{Request, at, prepare_under, request};
+
+use crate::machine::{Machine, child_root};
+
+const ROUNDS: u32 = 1000;
+/// The seed of all moments.
+const SEED: u64 = 2;
+/// The longest time from the first change to the end: some dozens of requests.
+const LONGEST_US: u64 = 1000;
+
+/// Asks until it is killed: from one thread, and from others that end at once.
+fn ask_all_the_time() -> ! {
+    let mut random = fastrand::Rng::new();
+    loop {
+        let wanted = Request::of_number(random.u8(1..=103)).expect("a request");
+        let _scope = at(wanted);
+        for _ in 0..random.u32(0..4) {
+            request(Request::of_number(random.u8(1..=103)).expect("a request"));
+        }
+        let _ = thread::spawn(move || request(wanted)).join();
+    }
+}
+
+#[test]
+fn a_kill_at_any_moment_is_undone_by_the_next_start() {
+    if let Some(root) = child_root() {
+        panic::set_hook(Box::new(|_| ()));
+        prepare_under(&root).expect("a back end");
+        ask_all_the_time();
+    }
+    let machine = Machine::new(2);
+    let before = machine.files();
+    let mut random = fastrand::Rng::with_seed(SEED);
+    for round in 0..ROUNDS {
+        let test = "killed::a_kill_at_any_moment_is_undone_by_the_next_start";
+        let mut child = machine.command(test).spawn().expect("a process");
+        // Some are killed while they start, the others while they ask.
+        if random.u32(0..4) != 0 {
+            while machine.is_untouched() {
+                assert_eq!(child.try_wait().expect("a process"), None, "round {round}");
+                thread::sleep(Duration::from_micros(100));
+            }
+        }
+        thread::sleep(Duration::from_micros(random.u64(0..LONGEST_US)));
+        child.kill().expect("a process to kill");
+        child.wait().expect("its end");
+        let (journal, report) = Journal::open(&machine.root).expect("a journal");
+        assert!(report.is_complete() && report.left.is_empty(), "round {round}: {report:?}");
+        drop(journal);
+        assert_eq!(machine.files(), before, "round {round}");
+    }
+    assert_eq!(machine.root.list("/run/dimmer").expect("the directory"), ["lock"]);
+}
