@@ -190,19 +190,36 @@ static __always_inline bool is_idle(u32 cpu)
 	return found;
 }
 
+/* What is known of a processor before a thread may go there. */
+struct seen {
+	bool was_idle;
+	u32 started;
+};
+
+static __always_inline struct seen look_at(u32 cpu)
+{
+	struct seen seen = { .started = READ_ONCE(processor_of(cpu)->started) };
+
+	if (recording)
+		seen.was_idle = is_idle(cpu);
+	return seen;
+}
+
 /*
  * Records where a thread goes on whose phase is over. `own` had no work if the thread has got it,
- * or if it had none before the choice and has none after it: in between, others may claim it.
+ * or if it was without work before the choice and after it, and nothing has run there in between.
  */
-static __always_inline void record_went(s32 own, bool was_idle, s32 claimed, s32 went)
+static __always_inline void record_went(s32 own, struct seen seen, s32 claimed, s32 went)
 {
 	struct record *record = recording ? bpf_ringbuf_reserve(&decisions, sizeof(*record), 0) : NULL;
+	bool stayed_idle;
 
 	if (!record)
 		return;
+	stayed_idle = seen.was_idle && is_idle(own) && READ_ONCE(processor_of(own)->started) == seen.started;
 	record->decision = WENT;
 	record->cpu = own;
-	record->is_idle = claimed == own || (was_idle && is_idle(own));
+	record->is_idle = claimed == own || stayed_idle;
 	record->other = claimed == own ? -1 : claimed;
 	record->chosen = went;
 	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
@@ -214,27 +231,29 @@ static __always_inline void record_went(s32 own, bool was_idle, s32 claimed, s32
  */
 #define CACHE_HOT_NS 500000ULL
 
-/* Whether what waits at this processor, behind a wide thread, is to stay there. */
-static __always_inline bool stays_near(u32 cpu, u64 now)
+/*
+ * Whether what waits at a processor, behind a wide thread, is to stay there: by when a thread gave
+ * way, and by what runs.
+ */
+static __always_inline bool stays_near(u64 gave_way, s32 runs, u64 now)
 {
-	u64 gave_way = processor_of(cpu)->gave_way;
-
-	return gave_way && processor_of(cpu)->runs > 0 && now < gave_way + CACHE_HOT_NS;
+	return gave_way && runs > 0 && now < gave_way + CACHE_HOT_NS;
 }
 
 /* Whether another processor passes over what waits in this queue. */
 static __always_inline bool passes(u32 cpu, u32 level)
 {
 	struct record *record = recording ? bpf_ringbuf_reserve(&decisions, sizeof(*record), 0) : NULL;
-	u64 now = bpf_ktime_get_ns(), gave_way = processor_of(cpu)->gave_way;
-	s32 running = processor_of(cpu)->runs;
-	bool passed = !level && stays_near(cpu, now);
+	u64 gave_way = READ_ONCE(processor_of(cpu)->gave_way), now = bpf_ktime_get_ns();
+	s32 runs = READ_ONCE(processor_of(cpu)->runs);
+	bool passed = !level && stays_near(gave_way, runs, now);
 
 	if (record) {
 		record->decision = PASSED;
 		record->level = level;
-		record->running = running;
-		record->waited_ns = gave_way ? now - gave_way : -1;
+		record->running = runs;
+		/* The clocks of two processors may differ by a little. */
+		record->waited_ns = !gave_way ? -1 : now < gave_way ? 0 : now - gave_way;
 		record->chosen = passed;
 		bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
 	}

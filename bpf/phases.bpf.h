@@ -22,7 +22,7 @@ static int look(void *map, u32 *key, struct stay_alarm *alarm)
 
 		if (own->gave_way) {
 			is_needed = true;
-			if (!stays_near(cpu, now)) {
+			if (!stays_near(own->gave_way, own->runs, now)) {
 				own->gave_way = 0;
 				has_left = true;
 			}

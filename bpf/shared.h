@@ -55,7 +55,7 @@ enum decision {
 
 struct record {
 	unsigned int decision;
-	int cpu;		/* TAKEN: who takes; CHOSEN: where the thread ran; WENT: where its own code did */
+	int cpu;		/* TAKEN: the processor that takes; CHOSEN: where the thread ran; WENT: where its own code did */
 	int level;		/* TAKEN: that processor's; PASSED: the queue's */
 	int class;		/* TAKEN: the thread's */
 	int has_narrow;		/* TAKEN: whether its affinity has narrow processors, and wide ones */

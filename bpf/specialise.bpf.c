@@ -76,7 +76,7 @@ void BPF_PROG(specialise_enqueue, struct task_struct *p, u64 flags)
 	struct thread *t = thread_of(p);
 	struct cores *all = the_cores();
 	s32 from = scx_bpf_task_cpu(p), near, cpu;
-	bool was_idle;
+	struct seen seen;
 	u64 slice = SLICE_NS;
 	struct home home;
 
@@ -106,14 +106,14 @@ void BPF_PROG(specialise_enqueue, struct task_struct *p, u64 flags)
 		return;
 	}
 	near = goes_on_near(p, t, &home, from);
-	was_idle = recording && near != from && is_idle(near);
+	seen = look_at(near);
 
 	/* A thread of the user's that is where it belongs and alone stays. */
 	if (!(flags & ENQ_LAST) || level_of(all, from) != home.level) {
 		cpu = idle_for(p, &home, near);
 		if (cpu >= 0) {
 			if (near != from) {
-				record_went(near, was_idle, cpu, cpu);
+				record_went(near, seen, cpu, cpu);
 				add(WENT_HOME, cpu == near);
 			}
 			processor_of(cpu)->rank = -1;
@@ -153,7 +153,7 @@ void BPF_PROG(specialise_enqueue, struct task_struct *p, u64 flags)
 	if (t)
 		t->queued = home;
 	if (near != from)
-		record_went(near, was_idle, -1, cpu);
+		record_went(near, seen, -1, cpu);
 	insert(p, queue_of(cpu, home.is_none ? 0 : home.level), slice, flags);
 	kick_idle(p, home.level, cpu);
 }
@@ -240,6 +240,7 @@ void BPF_PROG(specialise_running, struct task_struct *p)
 		add(LEFT, 1);
 		t->leaving = false;
 	}
+	own->started++;
 	class = class_of(p, t);
 	own->until = t && level_of(all, cpu) ? t->until : 0;
 	own->runs = class == CLASS_WIDE;

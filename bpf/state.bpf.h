@@ -36,6 +36,7 @@ struct processor {
 	s32 runs;		/* the level of the thread that runs here; -1: none */
 	s32 rank;		/* of the queue that the last thread came from; -1: it came directly */
 	bool is_offline;
+	u32 started;		/* how often a thread has begun to run here */
 	u64 gave_way;		/* when a thread last gave way here to a wide one, and stayed; 0: none has */
 	bool asks;		/* the thread that runs here has begun a phase, and nothing has moved it */
 };

@@ -16,19 +16,23 @@ pub const GRAPH_FILE: &str = "graph";
 /// The name of the file with the profile by which threads migrate at marks, beside it.
 pub const PROFILE_FILE: &str = "profile";
 
-/// The name of the file for what processes have learned of their marks, beside it: lines of a
-/// profile, of one process after the other.
-pub const LEARNED_FILE: &str = "learned";
+/// What the names of files begin with for what processes have learned of their marks, beside it: a
+/// profile each. The process's number follows.
+pub const LEARNED_FILE: &str = "learned-";
 
-/// Files about marks that runs put into their directories.
-pub(crate) const MARK_FILES: [&str; 4] = [NAMES_FILE, GRAPH_FILE, PROFILE_FILE, LEARNED_FILE];
+/// Whether a file of this name is about marks, and of those that runs put into their directories.
+pub(crate) fn is_mark_file(name: &[u8]) -> bool {
+    let is = |file: &&str| name == file.as_bytes();
+    [NAMES_FILE, GRAPH_FILE, PROFILE_FILE].iter().any(is)
+        || name.starts_with(LEARNED_FILE.as_bytes())
+}
 
 /// The environment variable that makes threads migrate at marks. Its value is the threshold, a
 /// space, and what a migration takes (ns). If there is no profile, [`LEARN`] and a space come
 /// first, and the threshold is the part of its speed that code must keep on a slow CPU.
 pub const PHASES: &str = "DIMMER_HOOK_PHASES";
 
-/// How a value of [`PHASES`] begins by which threads learn where marks belong.
+/// The first word of [`PHASES`] if threads learn.
 pub const LEARN: &str = "learn";
 
 /// The environment variable that switches off marks that are passed too often. Its value is the

@@ -34,7 +34,7 @@ pub struct Migrating {
     /// The functions whose entries are marks, each with its calls.
     pub marks: Vec<(String, u64)>,
     /// What threads have learned: the part of its speed that what follows each of these functions
-    /// keeps on a slow CPU. Empty if they migrated by a profile.
+    /// keeps on a slow CPU. Only those that were tried there; none if they migrated by a profile.
     pub learned: Vec<(String, f64)>,
     /// That part above which a slow CPU is better; `None`: they migrated by a profile.
     pub keeps: Option<f64>,

@@ -2,8 +2,10 @@
 //! they learn.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
+use dimmer_hook::LEARNED_FILE;
 use dimmer_host::bounded_file;
 use dimmer_policy::phases::{Profile, Threshold};
 
@@ -11,6 +13,9 @@ use crate::LaunchError;
 
 /// Longer profiles are refused (bytes).
 const LONGEST: u64 = 1 << 20;
+
+/// Likewise of what a process has learned: names of C++ functions may be long.
+const LONGEST_LEARNED: u64 = 1 << 24;
 
 /// By what threads migrate.
 #[derive(Clone, Debug)]
@@ -81,20 +86,30 @@ impl Phases {
     }
 }
 
-/// What processes have learned: the mean of each mark over those that passed it. Lines that are
-/// none of a profile are left out, as processes write them.
-pub(crate) fn learned(directory: &Path) -> Vec<(String, f64)> {
-    let text = bounded_file::read(&directory.join(dimmer_hook::LEARNED_FILE), LONGEST);
-    let text = text.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
-    let mut sums: BTreeMap<String, (f64, f64)> = BTreeMap::new();
-    for profile in text.lines().filter_map(|line| Profile::from_text(line).ok()) {
-        for (mark, value) in profile.values() {
-            let (sum, number) = sums.entry(mark.name().to_owned()).or_default();
-            *sum += value;
-            *number += 1.0;
+/// What processes have learned: the mean of each mark over those that know it, and which of their
+/// files cannot be read. Processes write these files, so they may hold anything.
+pub(crate) fn learned(directory: &Path) -> (Vec<(String, f64)>, Vec<String>) {
+    let (mut sums, mut problems) = (BTreeMap::<String, (f64, f64)>::new(), Vec::new());
+    let files = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let is_learned = |name: &OsStr| name.as_encoded_bytes().starts_with(LEARNED_FILE.as_bytes());
+    for file in files.filter(|file| is_learned(&file.file_name())) {
+        let text = bounded_file::read_to_string(&file.path(), LONGEST_LEARNED);
+        let profile = text
+            .map_err(|error| error.to_string())
+            .and_then(|text| Profile::from_text(&text).map_err(|error| error.to_string()));
+        match profile {
+            Ok(profile) => {
+                for (mark, value) in profile.values() {
+                    let (sum, number) = sums.entry(mark.name().to_owned()).or_default();
+                    *sum += value;
+                    *number += 1.0;
+                }
+            }
+            Err(error) => problems.push(format!("what a process has learned: {error}")),
         }
     }
-    sums.into_iter().map(|(mark, (sum, number))| (mark, sum / number)).collect()
+    let mean = |(mark, (sum, number)): (String, (f64, f64))| (mark, sum / number);
+    (sums.into_iter().map(mean).collect(), problems)
 }
 
 #[cfg(test)]
@@ -102,12 +117,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_processes_learned_is_averaged_and_anything_else_left_out() {
+    fn what_processes_learned_is_averaged_and_anything_else_reported() {
         let directory = tempfile::tempdir().unwrap();
-        assert_eq!(learned(directory.path()), []);
-        let text = b"\"a b\" 0.5\n\"c\" 0.25\nnothing\n\"a b\" 1\n\"d\" -1\n\xff\xfe\n";
-        std::fs::write(directory.path().join(dimmer_hook::LEARNED_FILE), text).unwrap();
-        assert_eq!(learned(directory.path()), [("a b".to_owned(), 0.75), ("c".to_owned(), 0.25)]);
+        assert_eq!(learned(directory.path()), (vec![], vec![]));
+        let write = |name: &str, text: &[u8]| {
+            std::fs::write(directory.path().join(name), text).unwrap();
+        };
+        write("learned-7", b"\"a b\" 0.5\n\"c\" 0.25\n");
+        write("learned-8", b"\"a b\" 1\n");
+        write("graph", b"nothing of this kind");
+        let expected = vec![("a b".to_owned(), 0.75), ("c".to_owned(), 0.25)];
+        assert_eq!(learned(directory.path()), (expected.clone(), vec![]));
+        write("learned-9", b"\"d\" -1\n");
+        write("learned-x", b"\xff\xfe");
+        let (found, problems) = learned(directory.path());
+        assert_eq!((found, problems.len()), (expected, 2), "{problems:?}");
     }
 
     #[test]

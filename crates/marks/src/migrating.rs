@@ -315,7 +315,9 @@ fn leave() {
     if !own.is_null() {
         // SAFETY: from `Box::into_raw`, and used once, because `own` no longer has it.
         let mut own = unsafe { Box::from_raw(own) };
-        own.passing.leave();
+        // SAFETY: sessions are never freed.
+        let wanted = unsafe { (*own.session).wanted.as_ref() };
+        own.passing.leave(wanted);
     }
 }
 

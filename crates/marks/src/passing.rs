@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_uint};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use dimmer_policy::phases::{
     Core, Counters, Decision, Follower, Leader, Learned, Mark, MarkId, Plan, Profile, Settings,
@@ -43,6 +43,9 @@ impl Mover {
     }
 }
 
+/// Tries to see what was learned, a millisecond apart.
+const TRIES: usize = 20;
+
 /// By what the threads of a program migrate at its marks.
 #[derive(Debug)]
 pub(crate) enum Wanted {
@@ -67,19 +70,23 @@ pub(crate) struct Learning {
     settings: Settings,
     /// Threads that find it taken go on, and try again at their next mark.
     leader: Mutex<Leader>,
-    /// The number of plans so far.
-    plans: AtomicU32,
 }
 
 impl Learning {
     pub(crate) fn new(settings: Settings) -> Self {
         let leader = Mutex::new(Leader::new(settings, now()));
-        Self { settings, leader, plans: AtomicU32::new(0) }
+        Self { settings, leader }
     }
 
-    /// What is known of the program now; `None` while a thread hands something over.
+    /// What is known of the program now; `None` while a thread hands something over for longer than
+    /// some milliseconds.
     pub(crate) fn learned(&self) -> Option<Learned> {
-        self.leader.try_lock().ok().map(|leader| leader.learned().clone())
+        (0..TRIES).find_map(|attempt| {
+            if attempt > 0 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            self.leader.try_lock().ok().map(|leader| leader.learned().clone())
+        })
     }
 }
 
@@ -147,13 +154,14 @@ impl Passing {
                 planned: 0,
                 thread: Thread::new(Core::Fast, now),
             }),
-            Wanted::Learned(_) => Way::Learned(Box::new(Following {
-                known: Cache::new(),
-                // What a mark takes counts on either core.
-                follower: Follower::new(Core::Fast, now, Counters::default()),
-                plan,
-                number: 0,
-            })),
+            Wanted::Learned(learning) => {
+                let follower = Follower::new(Core::Fast, now);
+                let mut way = Following { known: Cache::new(), follower, plan, number: 0 };
+                if let Ok(leader) = learning.leader.try_lock() {
+                    way.take_plan(&leader);
+                }
+                Way::Learned(Box::new(way))
+            }
         };
         Self { mover, registration: Registration::NotYet, way }
     }
@@ -180,7 +188,8 @@ impl Passing {
                 if self.registration == Registration::Ours && core == way.thread.core() {
                     return;
                 }
-                self.go(mark, core, now());
+                self.registration.register(&self.mover);
+                way.go(mark, core, now(), (&self.mover, self.registration));
             }
             (Way::Learned(way), Wanted::Learned(learning)) => {
                 self.registration.register(&self.mover);
@@ -190,27 +199,17 @@ impl Passing {
         }
     }
 
-    /// Migrates to this core, if the plan allows a migration now.
-    fn go(&mut self, mark: MarkId, core: Core, now: Time) {
-        self.register();
-        let Way::Profile(way) = &mut self.way else { return };
-        if self.registration == Registration::Programs {
-            (self.mover.migrate)(crossing::code(core));
-        } else if let Decision::Move(core) = way.thread.pass(mark, now, &way.plan) {
-            (self.mover.migrate)(crossing::code(core));
-            if let Some(is_on) = self.mover.core {
-                way.thread.set_core(is_on());
-            }
-        }
-    }
-
     /// Registers the thread, if the program has not done that.
     pub(crate) fn register(&mut self) {
         self.registration.register(&self.mover);
     }
 
-    /// Brings the thread home, if it was registered here.
-    pub(crate) fn leave(&mut self) {
+    /// The thread passes no more marks in this session: it hands over what it has counted, and
+    /// comes home, if it was registered here.
+    pub(crate) fn leave(&mut self, wanted: Option<&Wanted>) {
+        if let (Way::Learned(way), Some(Wanted::Learned(learning))) = (&mut self.way, wanted) {
+            way.hand_over(learning, now());
+        }
         if self.registration == Registration::Ours {
             (self.mover.unregister)();
         }
@@ -231,6 +230,20 @@ impl Registration {
 }
 
 impl ByProfile {
+    /// Migrates to this core, if the plan allows a migration now, or if the program itself moves
+    /// the thread, too.
+    fn go(&mut self, mark: MarkId, core: Core, now: Time, by: (&Mover, Registration)) {
+        let (mover, registration) = by;
+        if registration == Registration::Programs {
+            (mover.migrate)(crossing::code(core));
+        } else if let Decision::Move(core) = self.thread.pass(mark, now, &self.plan) {
+            (mover.migrate)(crossing::code(core));
+            if let Some(is_on) = mover.core {
+                self.thread.set_core(is_on());
+            }
+        }
+    }
+
     #[cold]
     fn learn(
         &mut self,
@@ -251,6 +264,7 @@ impl ByProfile {
 }
 
 impl Following {
+    /// Passes a mark, with what `mover` brings.
     fn pass(
         &mut self,
         key: Key,
@@ -259,7 +273,7 @@ impl Following {
         now: impl Fn() -> Time,
         mover: &Mover,
     ) {
-        // All marks are listed already, as far as this is concerned.
+        // No list of marks is needed.
         let mark = self.known.get(key).unwrap_or_else(|| {
             let named = name(usize::MAX);
             if named.is_constant {
@@ -283,16 +297,16 @@ impl Following {
     #[cold]
     fn hand_over(&mut self, learning: &Learning, now: Time) -> bool {
         let Ok(mut leader) = learning.leader.try_lock() else { return false };
-        if leader.take_in(self.follower.take(), now) {
-            learning.plans.fetch_add(1, Ordering::Relaxed);
-        }
-        // Relaxed: it only changes while the lock is held.
-        let number = learning.plans.load(Ordering::Relaxed);
-        if number != self.number {
-            self.plan = leader.plan().clone();
-            self.number = number;
-        }
+        leader.take_in(self.follower.take(), now);
+        self.take_plan(&leader);
         true
+    }
+
+    fn take_plan(&mut self, leader: &Leader) {
+        if leader.plans() != self.number {
+            self.plan = leader.plan().clone();
+            self.number = leader.plans();
+        }
     }
 }
 
@@ -384,7 +398,7 @@ mod tests {
             program.pass(name);
         }
         check(&["1", "0"]);
-        program.passing.leave();
+        program.passing.leave(None);
         check(&["unregister"]);
     }
 
@@ -395,7 +409,7 @@ mod tests {
         for name in ["slow", "slow", "fast"] {
             program.pass(name);
         }
-        program.passing.leave();
+        program.passing.leave(None);
         check(&["1", "1", "0"]);
         REGISTERED.set(0);
     }
@@ -447,7 +461,7 @@ mod tests {
         let learned = learning.learned().unwrap();
         let value = |mark| learned.value(MarkId::new(mark)).unwrap();
         assert!(value(0) > 0.99 && value(1) < 0.7, "{} {}", value(0), value(1));
-        passing.leave();
+        passing.leave(Some(&wanted));
         check(&["unregister"]);
     }
 }

@@ -10,8 +10,6 @@
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_uint};
-use std::fs::OpenOptions;
-use std::io::Write as _;
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -45,7 +43,7 @@ enum Purpose {
     Measure(PathBuf),
     /// Migrating by a profile.
     Migrate(Profile, Settings),
-    /// Migrating by what is learned, which goes to this file.
+    /// Migrating by what is learned, which goes to a file in this directory.
     Learn(Settings, PathBuf),
 }
 
@@ -57,12 +55,18 @@ impl Purpose {
             Self::Migrate(profile, settings) => {
                 migrating::start_with(MOVER, profile.clone(), *settings);
             }
-            Self::Learn(settings, _) => migrating::start_learning(MOVER, *settings),
+            Self::Learn(settings, _) => {
+                LEARNER.store(std::process::id(), Ordering::Relaxed);
+                migrating::start_learning(MOVER, *settings);
+            }
         }
     }
 }
 
 static MARKS: OnceLock<Marks> = OnceLock::new();
+
+/// The process that learns.
+static LEARNER: AtomicU32 = AtomicU32::new(0);
 
 /// What a thread that migrates keeps.
 struct OfThread {
@@ -133,8 +137,7 @@ fn migrate(phases: &str, directory: &Path) -> Option<Purpose> {
     let threshold = Threshold::parse(threshold).ok()?;
     let cost = Nanos::from_ns(cost_ns.parse().ok()?);
     if learns {
-        let learned = directory.join(dimmer_hook::LEARNED_FILE);
-        return Some(Purpose::Learn(Settings::learning(threshold, cost), learned));
+        return Some(Purpose::Learn(Settings::learning(threshold, cost), directory.to_owned()));
     }
     let profile = std::fs::read_to_string(directory.join(dimmer_hook::PROFILE_FILE)).ok()?;
     let profile = Profile::from_text(&profile).ok()?;
@@ -221,7 +224,7 @@ pub(crate) fn write_so_far() {
     let _ = catch_unwind(|| match &marks.purpose {
         Purpose::Measure(_) => measuring::write_so_far(),
         Purpose::Migrate(..) => {}
-        Purpose::Learn(_, file) => write_learned(file),
+        Purpose::Learn(_, directory) => write_learned(directory),
     });
 }
 
@@ -231,16 +234,21 @@ pub(crate) fn stop() {
     let _ = catch_unwind(|| match &marks.purpose {
         Purpose::Measure(_) => measuring::stop(),
         Purpose::Migrate(..) => {}
-        Purpose::Learn(_, file) => write_learned(file),
+        Purpose::Learn(_, directory) => write_learned(directory),
     });
 }
 
-/// Appends what the process has learned, in one write: other processes append, too. A file that
-/// cannot be written is none.
-fn write_learned(file: &Path) {
+/// Writes what the process has learned so far, instead of what it has written before. A file that
+/// cannot be written is none. A child of vfork(2) has learned nothing of its own.
+fn write_learned(directory: &Path) {
+    let _errno = KeepErrno::new();
+    let process = std::process::id();
+    if process != LEARNER.load(Ordering::Relaxed) {
+        return;
+    }
     if let Some(profile) = migrating::learned() {
-        let file = OpenOptions::new().append(true).create(true).open(file);
-        let _ = file.and_then(|mut file| file.write_all(profile.to_text().as_bytes()));
+        let file = directory.join(format!("{}{process}", dimmer_hook::LEARNED_FILE));
+        let _ = std::fs::write(file, profile.to_text());
     }
 }
 

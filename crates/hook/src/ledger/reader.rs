@@ -26,7 +26,7 @@ use super::{
     ENDING, ENOUGH, LedgerError, NoRoom, Object, SiteEntry, TimedCall, io_error, path_of, room,
     slot_at, u32_at, u64_at,
 };
-use crate::marks::MARK_FILES;
+use crate::marks::is_mark_file;
 use crate::overhead::Overhead;
 
 /// The most names in a run's directory that are looked at: a program may make any number.
@@ -67,10 +67,9 @@ impl Names {
         let name = path.file_name().unwrap_or_default().as_encoded_bytes();
         let is_ledger = path.extension().is_some_and(|ending| ending == ENDING);
         let is_plan = name.windows(PLAN.len()).any(|part| part == PLAN);
-        let is_about_marks = MARK_FILES.iter().any(|file| name == file.as_bytes());
         is_ledger
             || is_plan
-            || is_about_marks
+            || is_mark_file(name)
             || NoRoom::told_by(path).is_some()
             || name == ENOUGH.as_bytes()
     }

@@ -154,6 +154,9 @@ impl Mechanism for Following {
         let cpus = self.used_cores.cpus().to_vec();
         let observed = self.observer.finish();
         let mut marks = specialise::functions(&self.plans, &observed);
+        let mut problems = specialise::problems(&observed);
+        let (learned, unread) = phases::learned(self.plans.directory.path());
+        problems.extend(unread);
         if self.keeps.is_some() {
             // The user has named none of them.
             marks.retain(|(_, calls)| *calls > 0);
@@ -163,9 +166,9 @@ impl Mechanism for Following {
             threads: threads(&observed),
             threads_summed: observed.threads_summed,
             marks,
-            learned: phases::learned(self.plans.directory.path()),
+            learned,
             keeps: self.keeps,
-            problems: specialise::problems(&observed),
+            problems,
         })
     }
 }

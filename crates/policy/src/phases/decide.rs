@@ -23,17 +23,11 @@ const HORIZON: u32 = 256;
 /// The number of migrations that a thread may make at once, until time earns further ones. A guess.
 const BURST: f64 = 4.0;
 
-/// The hysteresis of what is learned. A guess: times of the same code differ by some percent.
-const BAND: f64 = 0.02;
-
 /// By what threads migrate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
     /// Divides the marks.
     pub threshold: Threshold,
-    /// Hysteresis: a mark changes its side only if its value is beyond the threshold by this part
-    /// of it; 0 and above.
-    pub band: f64,
     /// What a migration costs one way, as measured on this machine, in the program's time.
     pub cost: Nanos,
     /// The part of its time that a thread may migrate, 0 to 1: more than the right core is worth
@@ -46,7 +40,7 @@ impl Settings {
     /// thread only does not spend more time in migrations than in its code.
     #[must_use]
     pub const fn by_threshold(threshold: Threshold, cost: Nanos) -> Self {
-        Self { threshold, band: 0.0, cost, most: 1.0 }
+        Self { threshold, cost, most: 1.0 }
     }
 
     /// By what is learned of the program ([`Learned`]).
@@ -54,7 +48,7 @@ impl Settings {
     /// * `keeps`: the part of its speed that code must keep on a slow core to be there, 0 to 1.
     #[must_use]
     pub fn learning(keeps: Threshold, cost: Nanos) -> Self {
-        Self { threshold: keeps, band: BAND, cost, most: 1.0 - keeps.value() }
+        Self { threshold: keeps, cost, most: 1.0 - keeps.value() }
     }
 
     /// A migration has a cost, so that no setting allows any number of them.
@@ -68,22 +62,10 @@ impl Settings {
     }
 
     /// How much better the fast core is until the next mark (ns); negative: the slow one is.
-    fn gain(&self, (planned, next): (&Planned, &Vec<Next>)) -> f64 {
-        let better =
+    fn gain(&self, next: &[Next]) -> f64 {
+        let of =
             |edge: &Next| edge.probability * (self.threshold.value() * edge.slow_ns - edge.fast_ns);
-        let better = next.iter().map(better).sum::<f64>().abs();
-        match planned.wants {
-            Some(Core::Fast) => better,
-            Some(Core::Slow) => -better,
-            None => 0.0,
-        }
-    }
-
-    /// The side of a mark that was on the side `before`.
-    fn core(&self, value: f64, before: Option<Core>) -> Core {
-        let threshold = self.threshold.value();
-        let is_clear = (value - threshold).abs() > (self.band * threshold).abs();
-        before.filter(|_| !is_clear).unwrap_or_else(|| self.threshold.core(value))
+        next.iter().map(of).sum()
     }
 }
 
@@ -140,15 +122,15 @@ impl Plan {
             (0..).take(number).map(|mark| learned.next(MarkId::new(mark))).collect();
         for (planned, mark) in self.marks.iter_mut().zip(0..) {
             if let Some(value) = learned.value(MarkId::new(mark)) {
-                planned.wants = Some(self.settings.core(value, planned.wants));
+                planned.wants = Some(self.settings.threshold.core(value));
             }
         }
-        let gains: Vec<f64> =
-            self.marks.iter().zip(&next).map(|of| self.settings.gain(of)).collect();
+        let gains: Vec<f64> = next.iter().map(|next| self.settings.gain(next)).collect();
         let cost = self.settings.cost_ns();
         for (planned, better) in self.marks.iter_mut().zip(advantage(&gains, &next, cost, HORIZON))
         {
-            // The other core cannot pay: until the next mark, where a thread may migrate, it loses.
+            // What comes later may be better on the other core than this is on its own. The thread
+            // goes there at that mark, and does not lose until then.
             let pays = match planned.wants {
                 Some(Core::Fast) => better > cost,
                 Some(Core::Slow) => better < -cost,

@@ -17,12 +17,13 @@ const HAND_OVER: u32 = 64;
 /// interruptions do not spoil. A guess.
 const CALLS: u64 = 64;
 
-/// The shortest time from one look to the next. A guess: a plan for 1000 edges takes a millisecond
-/// or less.
+/// The shortest time from one look to the next, and for each edge that is known. Guesses: a plan
+/// takes some microseconds for each edge, so planning takes a few percent of one thread's time at
+/// most.
 const SHORTEST: Nanos = Nanos::from_ms(10);
+const SHORTEST_OF_EDGE: Nanos = Nanos::from_us(200);
 
-/// The number of migrations as which the cost counts that was measured before the program started.
-/// A guess.
+/// The weight of the cost that was measured before the program started, in migrations. A guess.
 const MEASURED: f64 = 16.0;
 
 /// The weight that migrations keep from one look to the next: half of it is gone after 34. So where
@@ -66,13 +67,13 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// A thread on this core that has passed no mark yet.
-    ///
-    /// * `overhead`: what passing a mark costs, as for [`Flow::new`].
+    /// A thread on this core that has passed no mark yet. What passing a mark costs counts to the
+    /// edges on either core.
     #[must_use]
-    pub fn new(core: Core, now: Time, overhead: Counters) -> Self {
+    pub fn new(core: Core, now: Time) -> Self {
         let thread = Thread::new(core, now);
-        let (on_fast, on_slow) = (Flow::new(overhead), Flow::new(overhead));
+        let flow = || Flow::new(Counters::default());
+        let (on_fast, on_slow) = (flow(), flow());
         Self {
             thread,
             on_fast,
@@ -87,25 +88,29 @@ impl Follower {
     /// The thread passes a mark. If the decision is to move, [`Follower::arrive`] must follow.
     ///
     /// * `core`: where it is. If it was elsewhere at the mark before, because it came home for a
-    ///   system call, the edge counts on neither core.
+    ///   system call, the edge counts on that core: so long it takes if it starts there.
     /// * `reading`: what its clock shows.
     pub fn pass(&mut self, mark: MarkId, core: Core, reading: Counters, plan: &Plan) -> Decision {
-        if core != self.thread.core() {
-            self.flow(self.thread.core()).interrupt();
+        let before = self.thread.core();
+        self.flow(before).pass(mark, reading);
+        if core != before {
+            self.flow(before).interrupt();
             self.thread.set_core(core);
+            self.flow(core).pass(mark, reading);
         }
-        self.flow(core).pass(mark, reading);
         self.passed = self.passed.saturating_add(1);
         self.left = time(&reading);
         self.thread.pass(mark, self.left, plan)
     }
 
     /// The thread has arrived where the decision at this mark has sent it, or is still where it
-    /// was, and goes on. The time in between is that of a migration: it has what no measurement
-    /// before the program's start has, as waiting for a CPU that others use.
+    /// was, and goes on. If it has arrived, the time in between is that of a migration: it has what
+    /// no measurement before the program's start has, as waiting for a CPU that others use.
     pub fn arrive(&mut self, mark: MarkId, core: Core, reading: Counters) {
-        self.migrations = self.migrations.saturating_add(1);
-        self.migrating += time(&reading) - self.left;
+        if core == self.thread.core() {
+            self.migrations = self.migrations.saturating_add(1);
+            self.migrating += time(&reading) - self.left;
+        }
         self.resume(mark, core, reading);
     }
 
@@ -158,6 +163,7 @@ pub struct Leader {
     settings: Settings,
     learned: Learned,
     plan: Plan,
+    plans: u32,
     counted: Counted,
     looked: Time,
     /// Migrations, faded, and the mean of what they took (ns).
@@ -173,6 +179,7 @@ impl Leader {
             settings,
             learned: Learned::default(),
             plan: Plan::new(settings),
+            plans: 0,
             counted: Counted::default(),
             looked: now,
             migrations: 0.0,
@@ -180,27 +187,30 @@ impl Leader {
         }
     }
 
-    /// Takes in what a thread has counted. Returns whether the plan is another one.
+    /// Takes in what a thread has counted, and plans again if it is time.
     ///
     /// # Cost
-    /// Once in a while, that of [`Plan::update`].
-    pub fn take_in(&mut self, counted: Counted, now: Time) -> bool {
+    /// O(n log n) in the thread's edges, and once in a while that of [`Plan::update`].
+    pub fn take_in(&mut self, counted: Counted, now: Time) {
         self.counted.add(counted);
+        let edges = u64::try_from(self.learned.edges()).unwrap_or(u64::MAX);
+        let shortest = SHORTEST.max(SHORTEST_OF_EDGE * edges);
+        if now - self.looked < shortest {
+            return;
+        }
         let edges = &self.counted.edges;
         let calls: u64 = edges.values().map(|counts| counts.calls).sum();
         let starts: BTreeSet<MarkId> = edges.keys().map(|(_, (start, _))| *start).collect();
-        let is_enough = calls >= CALLS * u64::try_from(starts.len()).unwrap_or(u64::MAX);
-        if !is_enough || now - self.looked < SHORTEST {
-            return false;
+        if calls < CALLS * u64::try_from(starts.len()).unwrap_or(u64::MAX) {
+            return;
         }
         self.looked = now;
         let counted = std::mem::take(&mut self.counted);
         self.learn_cost(counted.migrations, counted.migrating);
         let edges = counted.edges.into_iter();
         self.learned.look(edges.map(|((core, edge), counts)| (core, edge, counts)));
-        let before = self.plan.clone();
         self.plan.update(&self.learned, self.cost());
-        before != self.plan
+        self.plans = self.plans.wrapping_add(1);
     }
 
     fn learn_cost(&mut self, migrations: u32, took: Nanos) {
@@ -223,6 +233,12 @@ impl Leader {
     #[must_use]
     pub const fn plan(&self) -> &Plan {
         &self.plan
+    }
+
+    /// The number of the plan: one more for each.
+    #[must_use]
+    pub const fn plans(&self) -> u32 {
+        self.plans
     }
 
     /// What is known of the program's edges.

@@ -73,7 +73,7 @@ fn chosen(words: &[&str]) -> bool {
 }
 
 /// `passed YES level L running R waited TENTHS`: whether the policy, too, leaves to its core what
-/// waits there for so many tenths of a millisecond (`-`: it did not give way to a wide thread).
+/// waits there since that many tenths of a millisecond (`-`: no thread gave way to a wide one).
 fn passed(words: &[&str]) -> bool {
     let [found, "level", of, "running", running, "waited", waited] = words else {
         panic!("not a queue that was looked at: {words:?}");

@@ -52,7 +52,7 @@ fn text(note: &Note) -> Option<String> {
             time(*takes_ns),
         ),
         Note::LearnsPhases { functions, keeps, cpus, takes_ns } => format!(
-            "Phases: threads find out at which of {} they lose at most {} on cpu {}, and are there until others; there and back takes {}.",
+            "Phases: threads find out at which of {} they lose at most {} of their speed on cpu {}, and run those there; there and back takes {}.",
             counted(*functions, "function"),
             percent(1.0 - keeps),
             format_cpu_list(cpus),

@@ -118,7 +118,7 @@ fn told(migrating: &Migrating) -> String {
         let _ = writeln!(text, "    {name:<40} {calls:>10} times");
     }
     more(&mut text, marks.len().saturating_sub(MOST_TOLD));
-    tell_learned(&mut text, migrating);
+    add_learned(&mut text, migrating);
     for problem in &migrating.problems {
         let _ = writeln!(text, "  {problem}");
     }
@@ -126,14 +126,15 @@ fn told(migrating: &Migrating) -> String {
 }
 
 /// What was learned, the functions that lose least on a slow CPU first.
-fn tell_learned(text: &mut String, migrating: &Migrating) {
+fn add_learned(text: &mut String, migrating: &Migrating) {
     let Some(keeps) = migrating.keeps else { return };
     let slow = migrating.learned.iter().filter(|(_, value)| *value > keeps).count();
     let _ = writeln!(
         text,
-        "What follows {slow} of {} loses at most {} of its speed on these CPUs:",
-        counted(migrating.learned.len(), "known function"),
+        "What follows {slow} of {} loses at most {} of its speed on these CPUs{}",
+        counted(migrating.learned.len(), "function"),
         percent(1.0 - keeps),
+        if migrating.learned.is_empty() { "; none was tried there." } else { ":" },
     );
     let mut learned: Vec<&(String, f64)> = migrating.learned.iter().collect();
     learned.sort_by(|(_, one), (_, other)| other.total_cmp(one));
@@ -173,10 +174,7 @@ mod tests {
             ..migrating
         };
         let text = told(&learned).replace('\u{a0}', " ");
-        assert!(
-            text.contains("What follows 1 of 2 known functions loses at most 10.0 %"),
-            "{text}"
-        );
+        assert!(text.contains("What follows 1 of 2 functions loses at most 10.0 %"), "{text}");
         let place = |part: &str| text.find(part).unwrap_or_else(|| panic!("no {part} in {text}"));
         assert!(place("keeps   96.0 %") < place("keeps   50.0 %"), "{text}");
         let many = Migrating { threads: vec![thread(1, 1, 1); 15], ..Migrating::default() };

@@ -66,9 +66,7 @@ impl Passer {
     fn new(guide: &Guide, on: phases::Core, now: Time) -> Self {
         match guide {
             Guide::Plan(_) => Self::Thread(phases::Thread::new(on, now)),
-            Guide::Leader(_) => {
-                Self::Follower(Box::new(Follower::new(on, now, Counters::default())))
-            }
+            Guide::Leader(_) => Self::Follower(Box::new(Follower::new(on, now))),
         }
     }
 

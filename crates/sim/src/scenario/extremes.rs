@@ -277,8 +277,12 @@ fn check(model: &str, scenario: &str, key: &str, extreme: &str) {
 #[track_caller]
 fn runs(model: &Model, scenario: &Scenario, what: &str) {
     for governor in [Governor::Hardware, Governor::AvxFreq, Governor::Predictive] {
-        for mechanism in [Moving::None, Moving::Loop(loops::USUAL), Moving::Phases(Guided::Profile)]
-        {
+        for mechanism in [
+            Moving::None,
+            Moving::Loop(loops::USUAL),
+            Moving::Phases(Guided::Profile),
+            Moving::Phases(Guided::Learning),
+        ] {
             let asked = Cell::new(0);
             let stops = |_| {
                 asked.set(asked.get() + 1);

@@ -217,6 +217,7 @@ fn a_run_that_has_enough_ledgers_gets_no_more() {
     assert_eq!(names.ledgers, [own.path()]);
     let [(reason, NoRoom::Run)] = &names.reasons[..] else { panic!("{names:?}") };
     assert!(Names::are_of_run(reason) && Names::are_of_run(own.path()));
+    assert!(Names::are_of_run(Path::new("learned-12")) && Names::are_of_run(Path::new("graph")));
     assert!(!Names::are_of_run(Path::new("thesis.txt")));
     Ledger::limit_run(&directory.0, false).unwrap();
     own.reserve_slot().unwrap();

@@ -12,8 +12,7 @@ fn id(index: usize) -> MarkId {
 const KEEPS: f64 = 0.8;
 
 fn settings(cost_ns: u64) -> Settings {
-    let cost = Nanos::from_ns(cost_ns);
-    Settings { band: 0.0, ..Settings::learning(Threshold::new(KEEPS).unwrap(), cost) }
+    Settings::learning(Threshold::new(KEEPS).unwrap(), Nanos::from_ns(cost_ns))
 }
 
 /// The time on a slow core of code that takes `ns` on a fast one and is worth this part of that
@@ -195,17 +194,6 @@ fn migrations_a_second_are_bounded() {
 }
 
 #[test]
-fn a_mark_near_the_threshold_keeps_its_side() {
-    let with_band = Settings { band: 0.05, ..settings(1) };
-    let core = |value, before| with_band.core(value, before);
-    let (fast, slow) = (Some(Core::Fast), Some(Core::Slow));
-    assert_eq!((core(0.83, fast), core(0.83, slow)), (Core::Fast, Core::Slow));
-    assert_eq!((core(0.77, fast), core(0.77, slow)), (Core::Fast, Core::Slow));
-    assert_eq!((core(0.85, fast), core(0.75, slow)), (Core::Slow, Core::Fast));
-    assert_eq!((core(0.83, None), core(0.77, None)), (Core::Slow, Core::Fast));
-}
-
-#[test]
 fn by_a_profile_alone_marks_decide_as_in_the_paper() {
     let profile = Profile::from_text(include_str!("../tests/listing.txt")).unwrap();
     let mut marks: Vec<Mark> = profile.values().map(|(mark, _)| mark.clone()).collect();
@@ -262,9 +250,9 @@ fn anything_is_decided_without_a_panic() {
         let mut learned = Learned::default();
         let strange = [f64::NAN, f64::INFINITY, -1.0, 0.0, 0.3, 1e300];
         let mut pick = || strange[usize::try_from(any.below(6)).unwrap()];
-        let (band, most) = (pick(), pick());
+        let most = pick();
         let cost = Nanos::from_ns([0, 1, 1000, u64::MAX][usize::try_from(any.below(4)).unwrap()]);
-        let mut plan = Plan::new(Settings { band, cost, most, ..settings(0) });
+        let mut plan = Plan::new(Settings { cost, most, ..settings(0) });
         for _ in 0..4 {
             let core = if any.below(2) == 0 { Core::Fast } else { Core::Slow };
             learned.look(any.flow().take().map(|(edge, counts)| (core, edge, counts)));

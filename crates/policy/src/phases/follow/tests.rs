@@ -22,7 +22,7 @@ struct World {
 impl World {
     fn new(threads: usize, cost: Nanos) -> Self {
         let settings = Settings::learning(Threshold::new(0.9).unwrap(), cost);
-        let thread = || (Follower::new(Core::Fast, Time::START, Counters::default()), Time::START);
+        let thread = || (Follower::new(Core::Fast, Time::START), Time::START);
         let threads = (0..threads).map(|_| thread()).collect();
         Self { leader: Leader::new(settings, Time::START), threads, cost, moves: 0 }
     }
@@ -135,16 +135,17 @@ fn migrations_that_take_longer_than_was_measured_come_to_an_end() {
 }
 
 #[test]
-fn an_edge_on_both_cores_counts_on_neither() {
-    let mut thread = Follower::new(Core::Fast, Time::START, Counters::default());
+fn an_edge_on_both_cores_counts_where_it_started() {
+    let mut thread = Follower::new(Core::Fast, Time::START);
     let plan = Plan::new(Settings::learning(Threshold::new(0.9).unwrap(), Nanos::from_us(1)));
     let at = |us| Counters { time: Some(Nanos::from_us(us)), ..Counters::default() };
     for (us, mark, core) in [
         (0, 0, Core::Fast),
         (1, 1, Core::Fast),
-        // Between these two it came home from a slow core, or went there.
+        // Since the mark before it went to a slow core.
         (4, 0, Core::Slow),
         (9, 1, Core::Slow),
+        // It came home in the middle.
         (20, 0, Core::Fast),
     ] {
         assert_eq!(thread.pass(id(mark), core, at(us), &plan), Decision::Stay);
@@ -155,5 +156,8 @@ fn an_edge_on_both_cores_counts_on_neither() {
         .into_iter()
         .map(|((core, _), counts)| (core, counts.spent.time.unwrap().ns() / counts.calls))
         .collect();
-    assert_eq!(edges, [(Core::Fast, 1000), (Core::Slow, 5000)]);
+    // In the order of the marks: 0 to 1, 1 to 0; on a fast core, and then on a slow one.
+    let expected =
+        [(Core::Fast, 1000), (Core::Fast, 3000), (Core::Slow, 5000), (Core::Slow, 11_000)];
+    assert_eq!(edges, expected);
 }
