@@ -14,6 +14,7 @@ export CARGO_TARGET_DIR
 DIMMER := $(CARGO_TARGET_DIR)/release/dimmer
 DAEMON := $(CARGO_TARGET_DIR)/release/dimmerd
 PRELOAD := $(CARGO_TARGET_DIR)/release/libdimmer_preload.so
+BOOST := $(CARGO_TARGET_DIR)/release/libdimmer_boost.so
 REPORT := $(CURDIR)/out/report.html
 
 # The library for C and C++: where it was built, and what its files say of it.
@@ -65,7 +66,7 @@ torture: build
 
 build:
 	@./ci/prerequisites.sh
-	cargo build --release --locked --package dimmer-cli --package dimmer-preload --package dimmer-c --package dimmer-daemon $(MARKS:%=--package dimmer-%)
+	cargo build --release --locked --package dimmer-cli --package dimmer-preload --package dimmer-boost --package dimmer-c --package dimmer-daemon $(MARKS:%=--package dimmer-%)
 
 install: build
 	@$(MAKE) --no-print-directory install-dimmer install-library install-daemon
@@ -73,6 +74,7 @@ install: build
 install-dimmer:
 	install -D --mode=755 $(DIMMER) $(TO)/bin/dimmer
 	install -D --mode=644 $(PRELOAD) $(TO)/lib/dimmer/$(notdir $(PRELOAD))
+	install -D --mode=644 $(BOOST) $(TO)/lib/dimmer/$(notdir $(BOOST))
 
 # The server's units and configuration; a configuration that is there already stays.
 install-daemon:
@@ -102,7 +104,7 @@ install-library:
 
 # What the above installs, and the directories that are Dimmer's alone; a configuration that somebody has changed stays.
 uninstall:
-	rm -f $(TO)/bin/dimmer $(TO)/bin/dimmerd $(TO)/lib/dimmer/$(notdir $(PRELOAD))
+	rm -f $(TO)/bin/dimmer $(TO)/bin/dimmerd $(TO)/lib/dimmer/$(notdir $(PRELOAD)) $(TO)/lib/dimmer/$(notdir $(BOOST))
 	rm -f $(TO)/include/dimmer.h $(TO)/include/dimmer.hpp
 	rm -f $(TO)/lib/$(SHARED) $(TO)/lib/$(SONAME) $(TO)/lib/libdimmer.so $(TO)/lib/libdimmer.a $(TO)/lib/pkgconfig/dimmer.pc
 	rm -f $(TO)/lib/cmake/dimmer/dimmer-config.cmake $(TO)/lib/cmake/dimmer/dimmer-config-version.cmake

@@ -23,7 +23,7 @@ rm -rf "$files"
 mkdir -p "$files/victims" "$files/tests" "$files/examples" "$files$built/debug"
 
 # The tests: what `cargo test` would run.
-[ -n "${DIMMER_BUILT:-}" ] || cargo build --locked --quiet --package dimmer-preload --package dimmer-cli
+[ -n "${DIMMER_BUILT:-}" ] || cargo build --locked --quiet --package dimmer-preload --package dimmer-boost --package dimmer-cli
 cargo test --locked --quiet --no-run --message-format=json --workspace |
     grep -E '"package_id":"[^"]*#dimmer-(hook|runtime|probe|cli)@' |
     sed -n 's/.*"target":{"kind":\["\([a-z]*\)"\].*"name":"\([^"]*\)".*"executable":"\([^"]*\)".*/\1 \2 \3/p' |
@@ -55,6 +55,7 @@ done
 strip -o "$files$built/debug/dimmer" "$built/debug/dimmer"
 strip -o "$files/victims/libdimmer_preload.so" "$built/debug/libdimmer_preload.so"
 ln "$files/victims/libdimmer_preload.so" "$files$built/debug"
+strip -o "$files$built/debug/libdimmer_boost.so" "$built/debug/libdimmer_boost.so"
 openssl=$(command -v openssl || true)
 [ -z "$openssl" ] || cp --parents "$openssl" "$files"
 find "$files" -type f -perm -100 -exec ldd {} + 2>/dev/null |

@@ -129,6 +129,8 @@ const STARTED: &[&str] = &[
     "--package",
     "dimmer-preload",
     "--package",
+    "dimmer-boost",
+    "--package",
     "dimmer-daemon",
     "--package",
     "dimmer-runtime",

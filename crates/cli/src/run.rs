@@ -46,6 +46,7 @@ pub(crate) fn run(root: &Root, arguments: &Run, to: Option<Output>) -> anyhow::R
         Some(Summary::Phases(phases)) => {
             output::report(to, &report::phases::text(phases, screen))?;
         }
+        Some(Summary::Locks(locks)) => output::report(to, &report::locks::text(locks, screen))?,
         None => {}
     }
     if let Some(json) = json {
@@ -63,6 +64,7 @@ pub(crate) fn run(root: &Root, arguments: &Run, to: Option<Output>) -> anyhow::R
             Summary::Calls(account) => json.write_json(&report::document(&account))?,
             Summary::Threads(threads) => json.write_json(&report::threads::document(&threads))?,
             Summary::Phases(phases) => json.write_json(&report::phases::document(&phases))?,
+            Summary::Locks(locks) => json.write_json(&report::locks::document(&locks))?,
         }
     }
     match ended.not_given_back {

@@ -9,6 +9,7 @@ use dimmer_policy::specialise::Stays;
 use dimmer_processor::units::{CpuId, Nanos};
 
 use crate::leaves::NoLeaf;
+use crate::locks::Locks;
 use crate::mechanism::How;
 
 /// The summary of a run.
@@ -20,6 +21,8 @@ pub enum Summary {
     Threads(Specialised),
     /// Threads may have migrated at marks.
     Phases(Migrating),
+    /// Locks were observed.
+    Locks(Locks),
 }
 
 /// What became of threads that passed marks.

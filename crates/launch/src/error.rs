@@ -13,6 +13,7 @@ use dimmer_host::root::{RootError, format_cpu_list};
 use dimmer_host::unavailable::Unavailable;
 use dimmer_narrow::NarrowError;
 use dimmer_observe::NoPlace;
+use dimmer_policy::break_even::Lacks;
 use dimmer_policy::dedicated::CannotDedicate;
 use dimmer_processor::model::Missing;
 use dimmer_processor::units::CpuId;
@@ -66,11 +67,12 @@ pub enum LaunchError {
     NoPreload(#[from] NoPreload),
     /// The library to preload is not installed.
     #[error(
-        "{} is not beside {}, nor in ../lib/dimmer; `make build` makes both",
-        crate::preload::LIBRARY,
+        "{library} is not beside {}, nor in ../lib/dimmer; `make build` makes both",
         beside.display()
     )]
     NoLibrary {
+        /// The library.
+        library: &'static str,
         /// This process's own file.
         beside: PathBuf,
     },
@@ -168,6 +170,18 @@ pub enum LaunchError {
     /// The model does not say what calls cost.
     #[error(transparent)]
     Cost(#[from] Missing),
+    /// The model does not say what a faster clock costs.
+    #[error(transparent)]
+    Boosts(#[from] Lacks),
+    /// There is no place for what is observed of locks.
+    #[error("cannot observe locks")]
+    LockPlace(#[source] NoPlace),
+    /// Locks are observed under no other mechanism.
+    #[error("--boost goes without other mechanisms: expected it without --{other}")]
+    BoostsAlone {
+        /// The other mechanism.
+        other: &'static str,
+    },
     /// A cached choice is damaged.
     #[error("what was chosen cannot be read back")]
     Choice,
@@ -350,6 +364,8 @@ impl LaunchError {
             | Self::NeedlessModel
             | Self::NoModel
             | Self::Cost(_)
+            | Self::Boosts(_)
+            | Self::BoostsAlone { .. }
             | Self::NoCore(_)
             | Self::Reserved { .. }
             | Self::Cpu(_)

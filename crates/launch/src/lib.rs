@@ -11,6 +11,7 @@
 //! | `served`, `forms`, `cores` | what the server decides, the code, the dedicated cores |
 //! | `wide_cores` | which CPUs are wide: the server's or the run's own |
 //! | [`mod@observe`] | a program whose calls are counted and timed, or only counted from outside |
+//! | [`locks`] | a program whose locks are observed |
 //! | [`note`] | what the caller may print meanwhile |
 //! | [`cache`] | what is kept between runs |
 //!
@@ -26,6 +27,7 @@ mod error;
 pub mod follow;
 mod forms;
 mod leaves;
+pub mod locks;
 mod marks;
 pub mod mechanism;
 pub mod named;

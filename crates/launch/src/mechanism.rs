@@ -4,6 +4,7 @@
 //! flag of the same name; whatever else it says about mechanisms comes from the table.
 
 mod auto;
+mod boost;
 mod delegate;
 mod migrate;
 mod moving;
@@ -39,13 +40,14 @@ pub struct Definition {
 }
 
 /// All mechanisms, in the order in which they are listed.
-pub const ALL: [&Definition; 6] = [
+pub const ALL: [&Definition; 7] = [
     &narrow::DEFINITION,
     &migrate::DEFINITION,
     &delegate::DEFINITION,
     &auto::DEFINITION,
     &specialise::DEFINITION,
     &phases::DEFINITION,
+    &boost::DEFINITION,
 ];
 
 /// A mechanism that follows the program; `None` if there is nothing to follow.
@@ -137,6 +139,12 @@ pub fn how(asked: &[&Definition]) -> Option<How> {
 
 /// Checks that these mechanisms go together.
 pub(crate) fn check(asked: &[&Definition], request: &Request) -> Result<(), LaunchError> {
+    let is_boost = |one: &&&Definition| one.name == boost::DEFINITION.name;
+    if asked.iter().any(|one| is_boost(&one))
+        && let Some(other) = asked.iter().find(|one| !is_boost(one))
+    {
+        return Err(LaunchError::BoostsAlone { other: other.name });
+    }
     let moving = || asked.iter().filter_map(|one| Some((one.name, one.moves?)));
     if let Some((name, how)) = moving().find(|(_, how)| how.moves_threads()) {
         if let Some((other, _)) = moving().find(|(other, _)| *other != name) {

@@ -58,11 +58,21 @@ pub enum NamesError {
 /// [`NamesError`].
 pub fn scan(root: &Root, file: &Path) -> Result<NamedScan, NamesError> {
     let bytes = program::read(file)?;
-    let mut scan = dimmer_scan::scan(&bytes)?;
-    scan.check_narrow(&bytes)?;
+    let mut named = named(root, file, &bytes)?;
+    named.scan.check_narrow(&bytes)?;
+    Ok(named)
+}
+
+/// Scans the bytes of a file, without the checks of entries of functions that are not wide, and
+/// names its functions.
+///
+/// # Errors
+/// [`ScanError`].
+pub(crate) fn named(root: &Root, file: &Path, bytes: &[u8]) -> Result<NamedScan, ScanError> {
+    let mut scan = dimmer_scan::scan(bytes)?;
     let ranges: Vec<_> = scan.functions.iter().map(|function| function.addresses.clone()).collect();
     let mut names: Vec<_> = scan.functions.iter().map(Name::own).collect();
-    Sources::find(root, file, &bytes).name(&bytes, &ranges, &mut names);
+    Sources::find(root, file, bytes).name(bytes, &ranges, &mut names);
     for (function, name) in scan.functions.iter_mut().zip(&names) {
         function.name = name.as_ref().map(|name| name.symbol.clone());
     }

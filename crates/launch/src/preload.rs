@@ -8,7 +8,10 @@ use crate::LaunchError;
 
 /// The library to preload. It lies beside the command, or where libraries of installed programs
 /// lie.
-pub(crate) const LIBRARY: &str = "libdimmer_preload.so";
+const LIBRARY: &str = "libdimmer_preload.so";
+
+/// The library that observes locks. It lies there too.
+const BOOST_LIBRARY: &str = "libdimmer_boost.so";
 
 /// The variable that lists libraries for the loader to load first, see ld.so(8).
 const PRELOAD: &str = "LD_PRELOAD";
@@ -26,8 +29,21 @@ pub(crate) fn preload(command: &mut Command) -> Result<(), LaunchError> {
     for variable in [dimmer_hook::MARKS, dimmer_hook::PHASES, dimmer_hook::INTERVAL] {
         command.env_remove(variable);
     }
-    command.env(PRELOAD, with_first(&library()?, std::env::var_os(PRELOAD)));
+    add(command, &library()?);
     Ok(())
+}
+
+/// Makes the loader load the library that observes locks into the program that `command` starts.
+///
+/// # Errors
+/// [`LaunchError::NoLibrary`].
+pub(crate) fn preload_boost(command: &mut Command) -> Result<(), LaunchError> {
+    add(command, &find(BOOST_LIBRARY)?);
+    Ok(())
+}
+
+fn add(command: &mut Command, library: &Path) {
+    command.env(PRELOAD, with_first(library, std::env::var_os(PRELOAD)));
 }
 
 /// Finds the library to preload.
@@ -35,10 +51,15 @@ pub(crate) fn preload(command: &mut Command) -> Result<(), LaunchError> {
 /// # Errors
 /// [`LaunchError::NoLibrary`], or the program's own file is not known.
 pub fn library() -> Result<PathBuf, LaunchError> {
+    find(LIBRARY)
+}
+
+fn find(library: &'static str) -> Result<PathBuf, LaunchError> {
     let own = std::env::current_exe().map_err(LaunchError::OwnFile)?;
     let directory = own.parent().unwrap_or(Path::new("/"));
-    let mut places = PLACES.iter().map(|place| directory.join(place).join(LIBRARY));
-    places.find(|place| place.is_file()).ok_or(LaunchError::NoLibrary { beside: own.clone() })
+    let mut places = PLACES.iter().map(|place| directory.join(place).join(library));
+    let found = places.find(|place| place.is_file());
+    found.ok_or_else(|| LaunchError::NoLibrary { library, beside: own.clone() })
 }
 
 /// The value of [`PRELOAD`] that makes the loader take `library` first, and then what is in

@@ -1,6 +1,7 @@
 //! What `dimmer run` tells: notes while the program runs, and the summary of its calls.
 //! `docs/migrate.md` describes the document.
 
+pub mod locks;
 mod narrow;
 mod notes;
 pub mod phases;

@@ -12,7 +12,7 @@ use crate::tree::Problem;
 
 /// The dependencies of each crate within the workspace. A new crate or a new edge is a change of
 /// the architecture and starts in ARCHITECTURE.md.
-const EDGES: [(&str, &[&str]); 30] = [
+const EDGES: [(&str, &[&str]); 32] = [
     (
         "dimmer-bench",
         &[
@@ -27,6 +27,7 @@ const EDGES: [(&str, &[&str]); 30] = [
             "dimmer-runtime",
         ],
     ),
+    ("dimmer-boost", &["dimmer-contention", "dimmer-protocol"]),
     ("dimmer-c", &["dimmer-locks", "dimmer-marks", "dimmer-pace", "dimmer-runtime"]),
     (
         "dimmer-cli",
@@ -50,6 +51,7 @@ const EDGES: [(&str, &[&str]); 30] = [
             "dimmer-watch",
         ],
     ),
+    ("dimmer-contention", &["dimmer-protocol", "dimmer-runtime"]),
     (
         "dimmer-daemon",
         &[
@@ -66,6 +68,7 @@ const EDGES: [(&str, &[&str]); 30] = [
     (
         "dimmer-launch",
         &[
+            "dimmer-contention",
             "dimmer-hook",
             "dimmer-host",
             "dimmer-narrow",

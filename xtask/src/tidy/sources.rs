@@ -7,7 +7,9 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use crate::tree::{Problem, TextFile};
 
 /// The crates that may contain `unsafe` code; all others must forbid it.
-const UNSAFE_CRATES: [&str; 10] = [
+const UNSAFE_CRATES: [&str; 12] = [
+    "crates/boost/",
+    "crates/contention/",
     "crates/hook/",
     "crates/host/",
     "crates/libdimmer/",

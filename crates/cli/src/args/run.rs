@@ -39,6 +39,7 @@ Examples:
   dimmer run --specialise=EVP_EncryptUpdate --cpus 6-7 -- ./server
   dimmer run --phases=profile --threshold 0.01 --cpus 6-7 -- ./server
   dimmer run --phases --slower 20 --cpus 6-7 -- ./server    # without a profile
+  dimmer run --boost --model fx-8120 -- ./server            # which locks are held for long?
   dimmer run --auto -- ./server                             # as dimmerd and earlier runs decide
   dimmer observe -- dimmer run --narrow -- python3 job.py   # is any wide code left?")]
 pub(crate) struct Run {
@@ -104,6 +105,11 @@ pub(crate) struct Run {
     )]
     pub(crate) phases: Option<Option<PathBuf>>,
 
+    /// Shows which locks the program holds so long that a faster clock for the holder would pay on
+    /// the processor of --model (experimental). Changes no clock.
+    #[arg(long, help_heading = "Mechanisms")]
+    pub(crate) boost: bool,
+
     /// With --phases=PROFILE, functions with a larger value are slow [default: the middle of the
     /// largest gap between the values].
     #[arg(long, value_name = "VALUE", requires = "phases", allow_negative_numbers = true)]
@@ -153,6 +159,7 @@ impl Run {
             "delegate" => self.delegate.as_deref(),
             "auto" => self.auto.as_deref(),
             "specialise" => self.specialise.as_deref(),
+            "boost" => self.boost.then_some(&[]),
             "phases" => self.phases.as_ref().map(|_| &[][..]),
             _ => None,
         }

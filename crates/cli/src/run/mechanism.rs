@@ -23,15 +23,18 @@ pub(super) fn asked(arguments: &Run) -> anyhow::Result<Vec<&'static Definition>>
         return Err(bad_input(format!("no mechanism; expected at least one of{lines}")));
     }
     let is_set = [
-        ("--cpus", arguments.cpus.cpus.is_some()),
-        ("--dedicate", arguments.dedicate),
-        ("--model", arguments.model.model.is_some()),
-        ("--json", arguments.json.json.is_some()),
+        ("--cpus", arguments.cpus.cpus.is_some(), false),
+        ("--dedicate", arguments.dedicate, false),
+        ("--model", arguments.model.model.is_some(), true),
+        ("--json", arguments.json.json.is_some(), true),
     ];
-    let set = is_set.iter().find(|(_, is_set)| *is_set);
-    if let Some((option, _)) = set.filter(|_| asked.iter().all(|one| one.moves.is_none())) {
-        let moving = ALL.iter().filter(|one| one.moves.is_some());
-        let flags: Vec<String> = moving.map(|one| flag(one)).collect();
+    for (option, _, is_for_boost) in is_set.into_iter().filter(|(_, is_set, _)| *is_set) {
+        let takes =
+            |one: &&Definition| one.moves.is_some() || (is_for_boost && one.name == "boost");
+        if asked.iter().any(takes) {
+            continue;
+        }
+        let flags: Vec<String> = ALL.into_iter().filter(takes).map(flag).collect();
         return Err(bad_input(format!("{option} is for {}", flags.join(", "))));
     }
     let follows_phases = asked.iter().any(|one| one.moves.is_some_and(|how| how.follows_phases));

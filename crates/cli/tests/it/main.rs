@@ -3,6 +3,7 @@
 #![expect(clippy::print_stdout, reason = "tests that cannot run here say so")]
 
 mod bad_input;
+mod boost;
 mod dedicate;
 mod delegate;
 mod doctor;

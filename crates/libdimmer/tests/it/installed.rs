@@ -147,7 +147,14 @@ fn what_is_installed_lies_below_the_prefix_and_can_be_removed() {
     // Empty files will do: only names matter here.
     let built = folder.path().join("built");
     std::fs::create_dir(&built).unwrap();
-    let names = ["dimmer", "dimmerd", "libdimmer_preload.so", "libdimmer.so", "libdimmer.a"];
+    let names = [
+        "dimmer",
+        "dimmerd",
+        "libdimmer_preload.so",
+        "libdimmer_boost.so",
+        "libdimmer.so",
+        "libdimmer.a",
+    ];
     for name in names {
         std::fs::write(built.join(name), "").unwrap();
     }
@@ -160,6 +167,7 @@ fn what_is_installed_lies_below_the_prefix_and_can_be_removed() {
         let mut run = make();
         run.args(goals).args(directories);
         run.args([file("DIMMER", names[0]), file("DAEMON", names[1]), file("PRELOAD", names[2])]);
+        run.arg(file("BOOST", names[3]));
         succeed(run.arg(file("LIBRARIES", "")));
     };
     let goals = ["install-dimmer", "install-library", "install-daemon"];

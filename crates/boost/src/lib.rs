@@ -1,0 +1,62 @@
+//! The library that `dimmer run --boost` makes the loader put into a program (`LD_PRELOAD`), to
+//! observe its locks.
+//!
+//! It has functions of the names of the C library's that wait for mutexes, rwlocks, condition
+//! variables and barriers. Each calls the C library's and counts what happened at its caller's
+//! site, in the ledger of [`dimmer_contention`]. Without [`dimmer_contention::DIRECTORY`] in the
+//! environment, or if anything goes wrong, they only call the C library's.
+//!
+//! A thread may be cancelled in the middle of a wait, which unwinds its stack through these
+//! functions. So nothing in them has a destructor, and what a wait changes is such that its end
+//! need not be seen ([`dimmer_contention::held`]).
+
+mod arch;
+mod locks;
+mod next;
+mod waits;
+
+use std::ffi::{CStr, OsStr, c_char, c_int};
+use std::os::unix::ffi::OsStrExt as _;
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEGIN: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = begin;
+
+/// The loader's arguments are those of `main`. The C library's own `environ` is set later.
+extern "C" fn begin(
+    _count: c_int,
+    _arguments: *const *const c_char,
+    environment: *const *const c_char,
+) {
+    next::find();
+    // SAFETY: the loader's environment.
+    let directory = unsafe { variable(environment, dimmer_contention::DIRECTORY.as_bytes()) };
+    if let Some(directory) = directory {
+        dimmer_contention::own::begin(directory);
+        // SAFETY: it only writes to the thread's own memory and to an atomic number.
+        unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+    }
+}
+
+extern "C" fn forked() {
+    dimmer_contention::own::forked();
+}
+
+/// The value of a variable in this environment.
+///
+/// # Safety
+///
+/// `environment` is null, or a list of texts that ends with null.
+unsafe fn variable<'a>(mut environment: *const *const c_char, name: &[u8]) -> Option<&'a OsStr> {
+    // SAFETY: by contract.
+    while let Some(text) = unsafe { environment.as_ref() }.filter(|text| !text.is_null()) {
+        // SAFETY: a text of the list.
+        let text = unsafe { CStr::from_ptr(*text) }.to_bytes();
+        if let Some(value) = text.strip_prefix(name).and_then(|rest| rest.strip_prefix(b"=")) {
+            return Some(OsStr::from_bytes(value));
+        }
+        // SAFETY: the list goes on until null.
+        environment = unsafe { environment.add(1) };
+    }
+    None
+}

@@ -1,0 +1,85 @@
+//! The file in which a process counts what happens at its sites: a head and a table of fixed size,
+//! in the byte order of the machine.
+
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+/// The first bytes of each such file.
+pub const MAGIC: [u8; 8] = *b"dimlocks";
+
+/// Changes with each change of the layout. Both sides come from the same build.
+pub const VERSION: u32 = 1;
+
+/// Maximum number of sites of a process. A guess: the browsers and databases looked at have some
+/// hundreds.
+pub const SITES: usize = 1024;
+
+/// Maximum length of the name of a site's file (bytes). Sites in files with longer names have none.
+pub const PATH: usize = 240;
+
+/// What a site waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Kind {
+    /// A mutex.
+    Mutex = 1,
+    /// A lock for reading.
+    Read = 2,
+    /// A lock for writing.
+    Write = 3,
+    /// A condition variable. What is held afterwards is its mutex.
+    Condition = 4,
+    /// A barrier. Nothing is held afterwards.
+    Barrier = 5,
+}
+
+impl Kind {
+    /// All kinds.
+    pub const ALL: [Self; 5] =
+        [Self::Mutex, Self::Read, Self::Write, Self::Condition, Self::Barrier];
+}
+
+/// The head of the file.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Head {
+    pub(crate) magic: [u8; 8],
+    pub(crate) version: u32,
+    /// The process, as it sees itself.
+    pub(crate) process: u32,
+    /// Acquisitions at sites that had no room in the table.
+    pub(crate) unplaced: AtomicU64,
+    /// Holds whose end was not seen, because the thread held too many locks.
+    pub(crate) unended: AtomicU64,
+    pub(crate) reserved: [u64; 4],
+}
+
+/// A site. All zero if it is free.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+pub struct Site {
+    /// The [`Kind`] in the uppermost byte, and below it the return address of the call.
+    pub(crate) key: AtomicU64,
+    /// How often the lock was taken, or the wait ended.
+    pub(crate) acquisitions: AtomicU64,
+    /// How many of them had to wait.
+    pub(crate) contended: AtomicU64,
+    /// How long these waited (ticks).
+    pub(crate) waited: AtomicU64,
+    /// How many holds that began here have ended.
+    pub(crate) holds: AtomicU64,
+    /// How long these lasted (ticks).
+    pub(crate) held: AtomicU64,
+    /// The longest of them (ticks).
+    pub(crate) longest: AtomicU64,
+    /// Offset of the call in its file, or its address if the code comes from no file.
+    pub(crate) offset: AtomicU64,
+    /// Length of the name in `path`; written after it.
+    pub(crate) path_length: AtomicU32,
+    pub(crate) reserved: [u32; 3],
+    pub(crate) path: [AtomicU64; PATH / 8],
+}
+
+/// Size of the file (bytes).
+pub const BYTES: usize = size_of::<Head>() + SITES * size_of::<Site>();
+
+const _: () = assert!(size_of::<Head>() == 64 && size_of::<Site>() == 320);

@@ -1,0 +1,22 @@
+//! Contention of locks, by *site*: the place in the code that calls a lock function.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`ledger`] | the file in which a process counts, as both sides see it |
+//! | [`own`] | the process's side: its file, and the site of a call |
+//! | [`held`] | which locks the calling thread holds, and since when |
+//! | `origin` | the file that a site's code comes from |
+//! | [`reader`] | the observer's side |
+//!
+//! The process's side allocates nothing and takes no lock. It makes system calls only in the first
+//! call of a site.
+
+pub mod held;
+pub mod ledger;
+mod origin;
+pub mod own;
+pub mod reader;
+
+/// The variable with the directory in which processes make their ledgers. Without it, nothing is
+/// observed.
+pub const DIRECTORY: &str = "DIMMER_BOOST_LEDGERS";

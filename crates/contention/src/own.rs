@@ -1,0 +1,216 @@
+//! The process's side: its file, made at the first call that is observed, and the site of a call.
+
+use std::ffi::{CStr, OsStr};
+use std::io::Write as _;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, open, unlink};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::process::{Resource, getpid, getrlimit};
+
+use crate::ledger::{BYTES, Head, Kind, MAGIC, SITES, Site, VERSION};
+use crate::{held, origin};
+
+/// Maximum length of the name of a ledger (bytes), as of any path on Linux.
+const LONGEST_NAME: usize = 4096;
+
+/// Attempts to find a name that no ledger has: a process that executes another program keeps its
+/// number.
+const ATTEMPTS: u32 = 64;
+
+/// Places in the table where a site may lie, from that of its hash on.
+const PROBES: usize = 64;
+
+/// A file as it is mapped.
+#[derive(Debug)]
+#[repr(C)]
+struct Ledger {
+    head: Head,
+    sites: [Site; SITES],
+}
+
+const _: () = assert!(size_of::<Ledger>() == BYTES);
+
+/// This process's ledger: null before the first call, and [`NONE`] if it has none.
+static LEDGER: AtomicPtr<Ledger> = AtomicPtr::new(NONE);
+
+/// Stands for a ledger that cannot be had.
+const NONE: *mut Ledger = std::ptr::without_provenance_mut(1);
+
+/// The directory for ledgers, ended by zero.
+static DIRECTORY: [AtomicU64; LONGEST_NAME / 8] = [const { AtomicU64::new(0) }; LONGEST_NAME / 8];
+
+/// Observes from now on, in a file in this directory. Called once, before the process has threads.
+pub fn begin(directory: &OsStr) {
+    let bytes = directory.as_bytes();
+    if bytes.len() >= LONGEST_NAME - 32 {
+        return;
+    }
+    for (word, part) in DIRECTORY.iter().zip(bytes.chunks(8)) {
+        // Relaxed: there is one thread.
+        word.store(word_of(part), Ordering::Relaxed);
+    }
+    LEDGER.store(std::ptr::null_mut(), Ordering::Release);
+}
+
+/// Must be called in a child of fork(2), in its only thread: what happens from now on goes into a
+/// ledger of its own.
+pub fn forked() {
+    held::forget();
+    if LEDGER.load(Ordering::Relaxed) != NONE {
+        LEDGER.store(std::ptr::null_mut(), Ordering::Release);
+    }
+}
+
+/// The site of a call that returns to `caller`. `None` if nothing is observed, or there is no room;
+/// an acquisition that is lost by that is counted.
+///
+/// # Cost
+/// Some nanoseconds. The first call of a site makes some system calls, and the first of a process
+/// makes its ledger.
+#[must_use]
+pub fn site(caller: usize, kind: Kind) -> Option<&'static Site> {
+    let ledger = ledger()?;
+    let key = (kind as u64) << 56 | caller as u64;
+    // Fibonacci hashing: the upper bits of the product depend on all bits of the key.
+    let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    let first = usize::try_from(hash).unwrap_or_default();
+    for step in 0..PROBES {
+        let site = &ledger.sites[(first + step) % SITES];
+        let mut found = site.key.load(Ordering::Acquire);
+        if found == 0 {
+            let claimed = site.key.compare_exchange(0, key, Ordering::AcqRel, Ordering::Acquire);
+            match claimed {
+                Ok(_) => {
+                    origin::describe(site, caller);
+                    found = key;
+                }
+                Err(other) => found = other,
+            }
+        }
+        if found == key {
+            return Some(site);
+        }
+    }
+    ledger.head.unplaced.fetch_add(1, Ordering::Relaxed);
+    None
+}
+
+/// Counts a hold whose end will not be seen.
+pub(crate) fn count_unended() {
+    if let Some(ledger) = ledger() {
+        ledger.head.unended.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Site {
+    /// Counts an acquisition, with how long it waited if it had to (ticks).
+    pub fn acquired(&self, waited: Option<u64>) {
+        // Relaxed: sums, which the reader takes as they are.
+        self.acquisitions.fetch_add(1, Ordering::Relaxed);
+        if let Some(waited) = waited {
+            self.contended.fetch_add(1, Ordering::Relaxed);
+            self.waited.fetch_add(waited, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts the end of a hold that began here (ticks).
+    pub(crate) fn released(&self, held: u64) {
+        self.holds.fetch_add(1, Ordering::Relaxed);
+        self.held.fetch_add(held, Ordering::Relaxed);
+        if held > self.longest.load(Ordering::Relaxed) {
+            self.longest.fetch_max(held, Ordering::Relaxed);
+        }
+    }
+}
+
+fn ledger() -> Option<&'static Ledger> {
+    // Acquire: pairs with the Release of the thread that made it.
+    let mut found = LEDGER.load(Ordering::Acquire);
+    if found.is_null() {
+        found = make();
+    }
+    if found == NONE {
+        return None;
+    }
+    // SAFETY: a ledger stays mapped as long as the process lives, and all of it that changes is
+    // atomic.
+    Some(unsafe { &*found })
+}
+
+/// Makes the ledger of this process. Two threads may both make one; that of the first stays.
+#[cold]
+fn make() -> *mut Ledger {
+    let mut name = [0; LONGEST_NAME];
+    let made = create(&mut name).unwrap_or(NONE);
+    let null = std::ptr::null_mut();
+    match LEDGER.compare_exchange(null, made, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => made,
+        Err(others) => {
+            if made != NONE {
+                // SAFETY: no other thread has seen it.
+                let _ = unsafe { munmap(made.cast(), BYTES) };
+                let _ = CStr::from_bytes_until_nul(&name).map(unlink);
+            }
+            others
+        }
+    }
+}
+
+/// Creates the file, under a name that it leaves in `name`, and maps it.
+fn create(name: &mut [u8; LONGEST_NAME]) -> Option<*mut Ledger> {
+    // A file beyond the limit would end the process by a signal.
+    if getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < BYTES as u64) {
+        return None;
+    }
+    let process = getpid().as_raw_nonzero().get();
+    let file = (0..ATTEMPTS).find_map(|attempt| match open_new(name, process, attempt) {
+        Err(Errno::EXIST) => None,
+        opened => Some(opened.ok()),
+    })??;
+    let mapped = map(&file);
+    if mapped.is_none() {
+        let _ = CStr::from_bytes_until_nul(name).map(unlink);
+    }
+    let mapped = mapped?;
+    let head =
+        Head { magic: MAGIC, version: VERSION, process: process.unsigned_abs(), ..Head::default() };
+    // SAFETY: the head is first in what is mapped, which no other thread knows.
+    unsafe { mapped.cast::<Head>().write(head) };
+    Some(mapped)
+}
+
+fn open_new(
+    name: &mut [u8; LONGEST_NAME],
+    process: i32,
+    attempt: u32,
+) -> rustix::io::Result<OwnedFd> {
+    for (word, part) in DIRECTORY.iter().zip(name.chunks_mut(8)) {
+        part.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+    }
+    let end = name.iter().position(|byte| *byte == 0).unwrap_or(LONGEST_NAME);
+    // There is room: `begin` has left it.
+    let _ = write!(&mut name[end..], "/{process}-{attempt}.locks.ledger\0");
+    let name = CStr::from_bytes_until_nul(name).map_err(|_| Errno::NAMETOOLONG)?;
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    open(name, flags, Mode::RUSR | Mode::WUSR)
+}
+
+fn map(file: &OwnedFd) -> Option<*mut Ledger> {
+    // Reserves the memory: without it, a first touch may raise a signal.
+    fallocate(file, FallocateFlags::empty(), 0, BYTES as u64).ok()?;
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new mapping, wherever the kernel puts it.
+    let mapped = unsafe { mmap(std::ptr::null_mut(), BYTES, access, MapFlags::SHARED, file, 0) };
+    Some(mapped.ok()?.cast())
+}
+
+/// Eight bytes as a word; missing ones are zero.
+pub(crate) fn word_of(part: &[u8]) -> u64 {
+    let mut word = [0; 8];
+    word[..part.len()].copy_from_slice(part);
+    u64::from_ne_bytes(word)
+}

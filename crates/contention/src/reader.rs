@@ -1,0 +1,197 @@
+//! The observer's side. It trusts nothing: a process may write anything into its ledger.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::ledger::{BYTES, Head, Kind, MAGIC, PATH, Site, VERSION};
+
+/// What a ledger has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// The process, as it sees itself.
+    pub process: u32,
+    /// The sites.
+    pub sites: Vec<SiteFound>,
+    /// Acquisitions at sites that had no room.
+    pub unplaced: u64,
+    /// Holds whose end was not seen.
+    pub unended: u64,
+}
+
+/// A site.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SiteFound {
+    /// What it waits for.
+    pub kind: Kind,
+    /// The file with the code; `None` if it comes from no file, or the name has no room.
+    pub file: Option<PathBuf>,
+    /// Offset in that file of where the call returns to; without a file, the address of that.
+    pub offset: u64,
+    /// What happened there.
+    pub sums: Sums,
+}
+
+/// What happened at a site.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sums {
+    /// How often the lock was taken, or the wait ended.
+    pub acquisitions: u64,
+    /// How many of them had to wait.
+    pub contended: u64,
+    /// How long these waited (ticks).
+    pub waited: u64,
+    /// How many holds that began there have ended.
+    pub holds: u64,
+    /// How long these lasted (ticks).
+    pub held: u64,
+    /// The longest of them (ticks).
+    pub longest: u64,
+}
+
+/// Why bytes are no ledger of lock sites.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NoLedger {
+    /// They have another length.
+    #[error("has {found} bytes; a ledger of lock sites has {BYTES}")]
+    Length {
+        /// Their length.
+        found: usize,
+    },
+    /// They begin with something else.
+    #[error("does not begin as a ledger of lock sites does")]
+    Magic,
+    /// They are of another version.
+    #[error("is of version {found}; expected {VERSION}")]
+    Version {
+        /// The version.
+        found: u32,
+    },
+}
+
+impl Sums {
+    /// Adds the sums of the same site in another process.
+    pub fn add(&mut self, other: Self) {
+        for (sum, more) in [
+            (&mut self.acquisitions, other.acquisitions),
+            (&mut self.contended, other.contended),
+            (&mut self.waited, other.waited),
+            (&mut self.holds, other.holds),
+            (&mut self.held, other.held),
+        ] {
+            *sum = sum.saturating_add(more);
+        }
+        self.longest = self.longest.max(other.longest);
+    }
+}
+
+/// Whether a file of this name is a ledger of lock sites.
+#[must_use]
+pub fn is_ledger(file: &Path) -> bool {
+    file.as_os_str().as_bytes().ends_with(b".locks.ledger")
+}
+
+/// Reads a ledger. Sites of no known kind are left out.
+///
+/// # Errors
+/// [`NoLedger`].
+pub fn read(bytes: &[u8]) -> Result<Found, NoLedger> {
+    if bytes.len() != BYTES {
+        return Err(NoLedger::Length { found: bytes.len() });
+    }
+    let (head, sites) = bytes.split_at(size_of::<Head>());
+    if !head.starts_with(&MAGIC) {
+        return Err(NoLedger::Magic);
+    }
+    let version = half(head, 8);
+    if version != VERSION {
+        return Err(NoLedger::Version { found: version });
+    }
+    Ok(Found {
+        process: half(head, 12),
+        unplaced: word(head, 16),
+        unended: word(head, 24),
+        sites: sites.chunks_exact(size_of::<Site>()).filter_map(site).collect(),
+    })
+}
+
+fn site(bytes: &[u8]) -> Option<SiteFound> {
+    let kind = word(bytes, 0) >> 56;
+    let kind = Kind::ALL.into_iter().find(|known| *known as u64 == kind)?;
+    let length = usize::try_from(half(bytes, 64)).unwrap_or(usize::MAX).min(PATH);
+    let path = &bytes[size_of::<Site>() - PATH..][..length];
+    Some(SiteFound {
+        kind,
+        file: (path.first() == Some(&b'/')).then(|| PathBuf::from(OsStr::from_bytes(path))),
+        offset: word(bytes, 56),
+        sums: Sums {
+            acquisitions: word(bytes, 8),
+            contended: word(bytes, 16),
+            waited: word(bytes, 24),
+            holds: word(bytes, 32),
+            held: word(bytes, 40),
+            longest: word(bytes, 48),
+        },
+    })
+}
+
+/// The word at this offset.
+fn word(bytes: &[u8], offset: usize) -> u64 {
+    crate::own::word_of(&bytes[offset..offset + 8])
+}
+
+/// The half word at this offset.
+fn half(bytes: &[u8], offset: usize) -> u32 {
+    let mut half = [0; 4];
+    half.copy_from_slice(&bytes[offset..offset + 4]);
+    u32::from_ne_bytes(half)
+}
+
+const _: () = {
+    assert!(std::mem::offset_of!(Head, unplaced) == 16);
+    assert!(std::mem::offset_of!(Site, offset) == 56);
+    assert!(std::mem::offset_of!(Site, path_length) == 64);
+    assert!(std::mem::offset_of!(Site, path) == size_of::<Site>() - PATH);
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn empty() -> Vec<u8> {
+        let mut bytes = vec![0; BYTES];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..12].copy_from_slice(&VERSION.to_ne_bytes());
+        bytes
+    }
+
+    #[test]
+    fn bytes_that_are_no_ledger_are_refused_with_the_reason() {
+        assert_eq!(read(&empty()), Ok(Found::default()));
+        let short = read(&empty()[1..]).unwrap_err().to_string();
+        assert!(short.contains(&format!("has {} bytes", BYTES - 1)), "{short}");
+        assert_eq!(read(&vec![0; BYTES]), Err(NoLedger::Magic));
+        let mut other = empty();
+        other[8] = 7;
+        assert_eq!(read(&other), Err(NoLedger::Version { found: 7 }));
+    }
+
+    #[test]
+    fn any_bytes_give_a_result() {
+        let mut random = fastrand::Rng::with_seed(1);
+        for _ in 0..100 {
+            let mut bytes = empty();
+            random.fill(&mut bytes[16..]);
+            // One in fifty sites has a kind.
+            let found = read(&bytes).unwrap();
+            assert!(!found.sites.is_empty());
+            let mut all = Sums::default();
+            found.sites.iter().for_each(|site| all.add(site.sums));
+            let is_long = |site: &SiteFound| {
+                site.file.as_ref().is_some_and(|file| file.as_os_str().len() > PATH)
+            };
+            assert!(!found.sites.iter().any(is_long));
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! The locks of a program, by the places in its code that take them: read from the ledgers of its
+//! processes once it has ended.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use dimmer_contention::ledger::BYTES;
+use dimmer_contention::reader::{self, Found, SiteFound, Sums};
+use dimmer_host::bounded_file;
+use dimmer_host::root::Root;
+use dimmer_policy::break_even::{Boost, Boosts, Lacks, Verdict};
+use dimmer_processor::model::Model;
+use dimmer_processor::units::{Nanos, Picos};
+use dimmer_protocol::ticks_per_ns;
+use dimmer_scan::Code;
+
+pub use dimmer_contention::ledger::Kind;
+
+use crate::names::{self, NamesError};
+
+/// Maximum number of sites, of all processes together. What happens at others counts as lost.
+const MOST_SITES: usize = 1 << 16;
+
+/// Maximum number of processes whose ledgers are read.
+const MOST_PROCESSES: usize = 4096;
+
+/// The summary of a run whose locks were observed.
+#[derive(Clone, Debug, Default)]
+pub struct Locks {
+    /// The number of processes that took one of the locks.
+    pub processes: usize,
+    /// The sites: those with most time waited first, then those with most acquisitions.
+    pub sites: Vec<LockSite>,
+    /// Acquisitions at sites that had no room.
+    pub unplaced: u64,
+    /// Holds whose end was not seen.
+    pub unended: u64,
+    /// By what the verdicts come about; `None` if the user has named no processor model.
+    pub advice: Option<Advice>,
+    /// Problems, each with its file.
+    pub problems: Vec<String>,
+}
+
+/// A place in the code that takes locks, or waits.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LockSite {
+    /// What it waits for.
+    pub kind: Kind,
+    /// The symbol of the function; `None` if it is not known.
+    pub function: Option<String>,
+    /// The file; `None` if the code comes from no file, or its name is too long.
+    pub file: Option<PathBuf>,
+    /// Offset in that file of where the call returns to; without a file, the address of that.
+    pub offset: u64,
+    /// How often the lock was taken, or the wait ended.
+    pub acquisitions: u64,
+    /// How many of them had to wait.
+    pub contended: u64,
+    /// How long these waited in all.
+    pub waited: Nanos,
+    /// How many holds that began here have ended.
+    pub holds: u64,
+    /// How long these lasted in all.
+    pub held: Nanos,
+    /// The longest of them.
+    pub longest: Nanos,
+    /// Whether a faster clock pays for its mean hold after its mean wait, for each boost of
+    /// [`Advice::boosts`]. Empty without advice, or if no hold has ended.
+    pub verdicts: Vec<Verdict>,
+}
+
+/// By what a site's verdicts come about.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Advice {
+    /// The processor's name.
+    pub model: String,
+    /// Its boosts: the owner's and one step.
+    pub boosts: [BreakEven; 2],
+}
+
+/// A boost, and from which length of a hold on it pays if memory stalls none of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BreakEven {
+    /// `owner` or `one-step`, as `dimmer sim predict-lock` has them.
+    pub name: &'static str,
+    /// The shortest hold at the base clock that gains; `None` if none does.
+    pub shortest: Option<Picos>,
+    /// The shortest wait before it that hides the request for the slow clock.
+    pub least_wait: Picos,
+    boost: Boost,
+}
+
+impl LockSite {
+    /// How long a hold that began here lasted in the mean (ns); `None` if none has ended.
+    #[must_use]
+    pub fn mean_held_ns(&self) -> Option<f64> {
+        mean(self.held, self.holds)
+    }
+
+    fn mean_waited_ns(&self) -> Option<f64> {
+        mean(self.waited, self.contended)
+    }
+}
+
+fn mean(sum: Nanos, number: u64) -> Option<f64> {
+    (number > 0).then(|| sum.ns() as f64 / number as f64)
+}
+
+impl Advice {
+    /// The boosts of a processor.
+    ///
+    /// # Errors
+    /// [`Lacks`]: the model has no costs of changes between P-states.
+    pub fn new(model: &Model) -> Result<Self, Lacks> {
+        let Boosts { owner, one_step, .. } = Boosts::new(model)?;
+        let boosts = [("owner", owner), ("one-step", one_step)].map(|(name, boost)| BreakEven {
+            name,
+            shortest: boost.shortest(0.0),
+            least_wait: boost.least_wait(),
+            boost,
+        });
+        Ok(Self { model: model.identity.name.clone(), boosts })
+    }
+
+    fn verdicts(&self, site: &LockSite) -> Vec<Verdict> {
+        let picos = |ns: f64| Picos::rounded(ns * 1000.0);
+        let Some(held) = site.mean_held_ns().map(picos) else { return Vec::new() };
+        let waited = site.mean_waited_ns().map_or(Picos::ZERO, picos);
+        self.boosts.iter().map(|one| one.boost.verdict(held, waited, 0.0)).collect()
+    }
+}
+
+/// What one place is, in whichever process.
+type Place = (Option<PathBuf>, u64, Kind);
+
+/// Reads the ledgers in `directory`, and names the sites by the files of this machine.
+pub(crate) fn read(root: &Root, directory: &Path, advice: Option<Advice>) -> Locks {
+    let mut locks = Locks { advice, ..Locks::default() };
+    let mut merged: BTreeMap<Place, Sums> = BTreeMap::new();
+    let files = match files(directory) {
+        Ok(files) => files,
+        Err(error) => {
+            locks.problems.push(format!("{}: {error}", directory.display()));
+            return locks;
+        }
+    };
+    if let Some(more) = files.len().checked_sub(MOST_PROCESSES).filter(|more| *more > 0) {
+        locks.problems.push(format!("{more} more processes: only {MOST_PROCESSES} are read"));
+    }
+    for file in files.iter().take(MOST_PROCESSES) {
+        match found(file) {
+            Ok(found) => locks.merge(&mut merged, found),
+            Err(why) => locks.problems.push(format!("{}: {why}", file.display())),
+        }
+    }
+    locks.take(root, merged);
+    locks
+}
+
+/// The ledgers in a directory, by name.
+fn files(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let entries = std::fs::read_dir(directory)?.flatten();
+    let paths = entries.map(|entry| entry.path());
+    let mut files: Vec<PathBuf> = paths.filter(|path| reader::is_ledger(path)).collect();
+    files.sort();
+    Ok(files)
+}
+
+fn found(file: &Path) -> Result<Found, String> {
+    let bytes = bounded_file::read(file, BYTES as u64).map_err(|error| error.to_string())?;
+    reader::read(&bytes).map_err(|error| error.to_string())
+}
+
+impl Locks {
+    /// Adds what a process has.
+    fn merge(&mut self, merged: &mut BTreeMap<Place, Sums>, found: Found) {
+        self.processes += 1;
+        self.unplaced = self.unplaced.saturating_add(found.unplaced);
+        self.unended = self.unended.saturating_add(found.unended);
+        // Elsewhere all calls have failed, as those of `pthread_mutex_trylock` may.
+        let is_used = |site: &SiteFound| site.sums.acquisitions > 0 || site.sums.holds > 0;
+        for SiteFound { kind, file, offset, sums } in found.sites.into_iter().filter(is_used) {
+            let place = (file, offset, kind);
+            if merged.len() < MOST_SITES || merged.contains_key(&place) {
+                merged.entry(place).or_default().add(sums);
+            } else {
+                self.unplaced = self.unplaced.saturating_add(sums.acquisitions);
+            }
+        }
+    }
+
+    /// Takes the sites, named, in the order in which they are shown.
+    fn take(&mut self, root: &Root, merged: BTreeMap<Place, Sums>) {
+        let per_ns = ticks_per_ns();
+        let ns = |ticks: u64| Nanos::rounded(ticks as f64 / per_ns);
+        let mut functions = None;
+        for ((file, offset, kind), sums) in merged {
+            // Sites are in the order of their files: each is read once.
+            if functions.as_ref().is_none_or(|(of, _)| *of != file) {
+                let named = file.as_deref().map(|file| Functions::read(root, file));
+                let named = named.unwrap_or_else(|| Ok(Functions::default()));
+                functions = Some((
+                    file.clone(),
+                    named.unwrap_or_else(|why| {
+                        let file = file.as_deref().unwrap_or(Path::new(""));
+                        self.problems.push(format!("{}: {why}", file.display()));
+                        Functions::default()
+                    }),
+                ));
+            }
+            let function = functions.as_ref().and_then(|(_, named)| named.at(offset));
+            let mut site = LockSite {
+                kind,
+                function: function.map(str::to_owned),
+                file,
+                offset,
+                acquisitions: sums.acquisitions,
+                contended: sums.contended,
+                waited: ns(sums.waited),
+                holds: sums.holds,
+                held: ns(sums.held),
+                longest: ns(sums.longest),
+                verdicts: Vec::new(),
+            };
+            site.verdicts =
+                self.advice.as_ref().map_or_else(Vec::new, |advice| advice.verdicts(&site));
+            self.sites.push(site);
+        }
+        self.sites.sort_by_key(|site| std::cmp::Reverse((site.waited, site.acquisitions)));
+    }
+}
+
+/// The functions of a file that have a name, by their offsets in it.
+#[derive(Debug, Default)]
+struct Functions(Vec<(std::ops::Range<u64>, String)>);
+
+impl Functions {
+    fn read(root: &Root, file: &Path) -> Result<Self, NamesError> {
+        let bytes = dimmer_host::program::read(file)?;
+        let named = names::named(root, file, &bytes)?;
+        let code = Code::read(&bytes)?;
+        let function = |function: dimmer_scan::Function| {
+            let start = code.file_offset(function.addresses.start)?;
+            let length = function.addresses.end - function.addresses.start;
+            Some((start..start.saturating_add(length), function.name?))
+        };
+        let mut functions: Vec<_> = named.scan.functions.into_iter().filter_map(function).collect();
+        functions.sort_by_key(|(offsets, _)| offsets.start);
+        Ok(Self(functions))
+    }
+
+    /// The function with the call that returns to this offset. A call may be the last instruction
+    /// of its function.
+    fn at(&self, offset: u64) -> Option<&str> {
+        let within = offset.checked_sub(1)?;
+        let after = self.0.partition_point(|(offsets, _)| offsets.start <= within);
+        let (offsets, name) = self.0.get(after.checked_sub(1)?)?;
+        offsets.contains(&within).then_some(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damaged_ledgers_are_named_with_the_reason() {
+        let directory = tempfile::tempdir().unwrap();
+        let write = |name: &str, bytes: &[u8]| {
+            std::fs::write(directory.path().join(name), bytes).unwrap();
+        };
+        write("1-0.locks.ledger", b"short");
+        write("2-0.locks.ledger", &vec![7; BYTES]);
+        write("3-0.locks.ledger", &vec![7; BYTES + 1]);
+        std::fs::create_dir(directory.path().join("4-0.locks.ledger")).unwrap();
+        write("other", b"");
+        let locks = read(&Root::live(), directory.path(), None);
+        assert!(locks.processes == 0 && locks.sites.is_empty());
+        let expected = ["has 5 bytes", "does not begin", "3-0.locks.ledger", "4-0.locks.ledger"];
+        assert_eq!(locks.problems.len(), expected.len(), "{:?}", locks.problems);
+        for (problem, expected) in locks.problems.iter().zip(expected) {
+            assert!(problem.contains(expected), "{problem}");
+        }
+        let missing = read(&Root::live(), &directory.path().join("missing"), None);
+        assert_eq!(missing.problems.len(), 1);
+    }
+
+    #[test]
+    fn sites_of_several_processes_are_added_up_and_named() {
+        let own = std::env::current_exe().unwrap();
+        let bytes = dimmer_host::program::read(&own).unwrap();
+        let named = names::named(&Root::live(), &own, &bytes).unwrap();
+        let code = Code::read(&bytes).unwrap();
+        let function = named.scan.functions.iter().find(|function| function.name.is_some());
+        let function = function.unwrap();
+        // A call at its end returns to the next one.
+        let offset = code.file_offset(function.addresses.start).unwrap()
+            + (function.addresses.end - function.addresses.start);
+        let sums = Sums { acquisitions: 2, contended: 1, longest: 10, ..Sums::default() };
+        let site = SiteFound { kind: Kind::Mutex, file: Some(own), offset, sums };
+        let failed = SiteFound { offset: 1, sums: Sums::default(), ..site.clone() };
+        let found = Found { sites: vec![site, failed], ..Found::default() };
+        let (mut locks, mut merged) = (Locks::default(), BTreeMap::new());
+        locks.merge(&mut merged, found.clone());
+        locks.merge(&mut merged, found);
+        locks.take(&Root::live(), merged);
+        assert_eq!((locks.processes, locks.sites.len()), (2, 1));
+        let site = &locks.sites[0];
+        assert_eq!((site.acquisitions, site.contended), (4, 2));
+        assert_eq!(site.function, function.name);
+    }
+}
