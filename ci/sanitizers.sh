@@ -1,6 +1,7 @@
 #!/bin/sh
-# The tests of crates/runtime, and all its ways of moving work at once, under AddressSanitizer; most of the tests, and those of
-# crates/locks, under ThreadSanitizer; under Miri what it can run, which excludes whatever is assembly. What cannot be run is said.
+# The tests of crates/runtime, and all its ways of moving work at once, under AddressSanitizer; most
+# of the tests, and those of crates/locks, under ThreadSanitizer; under Miri what it can run, which
+# excludes whatever is assembly. What cannot be run is said.
 #
 # usage: ci/sanitizers.sh [address] [thread] [miri]     without arguments: all
 set -eu

@@ -313,11 +313,7 @@ impl Measure for Compete<'_> {
             while ready.load(Ordering::Relaxed) < threads {
                 std::thread::yield_now();
             }
-            let mut sections = 0_u32;
-            while !is_over.load(Ordering::Relaxed) {
-                section(Work::Add);
-                sections += 1;
-            }
+            let sections = run_until(&is_over, || section(Work::Add));
             pinned.map(|_pinned| sections)
         };
         std::thread::scope(|scope| {
@@ -340,8 +336,21 @@ impl Measure for Compete<'_> {
     }
 }
 
+/// Runs sections until the turn is over. Returns how many: at least one, also if the thread gets no
+/// time before, since no rate may be divided by zero.
+fn run_until(is_over: &AtomicBool, section: impl Fn()) -> u32 {
+    let mut sections = 0;
+    loop {
+        section();
+        sections += 1;
+        if is_over.load(Ordering::Relaxed) {
+            return sections;
+        }
+    }
+}
+
 impl Turn {
-    /// From the sections of each thread.
+    /// From the sections of each thread, at least one each.
     fn new(sections: &[u32], lasted: Duration) -> Self {
         let all: f64 = sections.iter().map(|own| f64::from(*own)).sum();
         let mean = all / sections.len() as f64;
@@ -396,6 +405,11 @@ mod tests {
     fn fairness_is_the_least_and_the_most_of_the_mean() {
         let turn = Turn::new(&[100, 300, 200], Duration::from_millis(100));
         assert_eq!((turn.per_second, turn.least, turn.most), (6000.0, 0.5, 1.5));
+    }
+
+    #[test]
+    fn a_thread_that_comes_too_late_runs_one_section() {
+        assert_eq!(run_until(&AtomicBool::new(true), || ()), 1);
     }
 
     #[test]

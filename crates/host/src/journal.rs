@@ -17,7 +17,9 @@
 //! undone by moving its members to the group above and removing it. Writes to files within it
 //! therefore need no line of their own. A file that another program writes, which the journal's
 //! process has started, gets its value at rest whatever it holds, because only that program knows
-//! what it writes.
+//! what it writes. All files are read before the first is written back, and those that do not take
+//! their value get it once more after the others: of two limits of a clock, the kernel lets neither
+//! pass the other.
 //!
 //! | moment of a crash               | what is on disk       | what [`restore()`] does            |
 //! |---------------------------------|-----------------------|------------------------------------|
@@ -37,6 +39,8 @@
 //! does not depend on process ids, which are reused, and works under any root. A second lock,
 //! `/run/dimmer/lock`, is held during each single change or restoration, so that two processes
 //! never change the same file at the same time: the second gets an error that names the first.
+//! A child of fork, which has its parent's open files, does not keep the second lock: its holder
+//! unlocks it. But it keeps the lock on its parent's journal, which counts as live until it ends.
 //!
 //! A journal is followed only if it is a regular file that belongs to root or to the user who
 //! restores. Its paths are looked up under the root, which neither `..` nor a symbolic link can
@@ -152,7 +156,8 @@ impl Journal {
         self.record(Record::file(path, &before, new)).map_err(JournalError::Journal)?;
         self.root.write(path, new).map_err(JournalError::Change)?;
 
-        let after = self.root.text_after(path, new).map_err(JournalError::Change)?;
+        let awaited = self.awaited(path, &before, new);
+        let after = self.root.text_after(path, &awaited).map_err(JournalError::Change)?;
         if after == before {
             let (path, written) = (path.to_owned(), new.to_owned());
             return Err(JournalError::NotTaken { path, written, found: after });
@@ -308,6 +313,14 @@ impl Journal {
         appended
     }
 
+    /// What a file is expected to hold after this write: what was written, or what it held after an
+    /// earlier one, as the kernel may round both to the same.
+    fn awaited<'a>(&'a self, path: &str, before: &str, new: &'a str) -> Vec<&'a str> {
+        let of_path = self.records.iter().filter(|record| record.path == path);
+        let known = of_path.filter_map(Record::written).filter(|known| *known != before);
+        std::iter::once(new).chain(known).collect()
+    }
+
     fn refuse_if_busy(&self, place: &str) -> Result<(), JournalError> {
         let own = self.file.as_ref().map(|(name, _)| name.as_str());
         for name in journals(&self.root) {
@@ -376,13 +389,14 @@ pub fn pending(root: &Root) -> Vec<Pending> {
             paths: Vec::new(),
             is_damaged: error.kind().is_none(),
         };
-        let read = root.open_own(&name).and_then(|file| Ok((root.text_of(&name, &file)?, file)));
+        let read = root.open_own(&name).map(Locked);
+        let read = read.and_then(|file| Ok((root.text_of(&name, &file.0)?, file)));
         let (text, file) = match read {
             Ok(read) => read,
             Err(error) => return Some(unread(error)),
         };
         // A shared lock, so that two readers do not take each other for the owner.
-        let gone = flock(&file, FlockOperation::NonBlockingLockShared).is_ok();
+        let gone = file.try_lock(FlockOperation::NonBlockingLockShared);
         let (records, damaged) = record::parse(&text);
         let mut paths: Vec<String> = records.iter().map(Record::place).collect();
         paths.sort_unstable();
@@ -424,19 +438,33 @@ fn create(root: &Root) -> Result<(String, File), RootError> {
     }
 }
 
-/// Waits for the directory's lock, which is held until the file is dropped.
-fn lock(root: &Root) -> Result<File, RootError> {
-    root.create_directory(DIRECTORY)?;
-    let file = root.open_or_create_own(LOCK)?;
-    match flock(&file, FlockOperation::LockExclusive) {
-        Ok(()) => Ok(file),
-        Err(error) => Err(root.write_error(LOCK, error.into())),
+/// A file that may be locked. Dropping it releases the lock. Closing it would not, if a thread has
+/// forked meanwhile: the child has the same open file, to which the lock belongs.
+#[derive(Debug)]
+struct Locked(File);
+
+impl Locked {
+    /// Locks the file if no other process holds it. Returns whether it did.
+    fn try_lock(&self, operation: FlockOperation) -> bool {
+        flock(&self.0, operation).is_ok()
     }
 }
 
-/// Locks `file` if no other process holds it, until it is dropped. Returns whether it did.
-fn try_lock(file: &File) -> bool {
-    flock(file, FlockOperation::NonBlockingLockExclusive).is_ok()
+impl Drop for Locked {
+    fn drop(&mut self) {
+        // An open file can always be unlocked.
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
+}
+
+/// Waits for the directory's lock.
+fn lock(root: &Root) -> Result<Locked, RootError> {
+    root.create_directory(DIRECTORY)?;
+    let file = Locked(root.open_or_create_own(LOCK)?);
+    match flock(&file.0, FlockOperation::LockExclusive) {
+        Ok(()) => Ok(file),
+        Err(error) => Err(root.write_error(LOCK, error.into())),
+    }
 }
 
 /// The paths of all journals, sorted.
@@ -456,4 +484,36 @@ fn process(name: &str) -> Option<u32> {
 /// Whether the changes of this journal stay.
 fn is_kept(journal: &str) -> bool {
     journal.rsplit('/').next().is_some_and(|name| name.starts_with(KEPT))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The value before is not awaited: the file may hold it because the write is not taken over.
+    #[test]
+    fn a_value_that_the_kernel_has_rounded_to_before_is_awaited_too() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::new(directory.path());
+        std::fs::write(directory.path().join("limit"), "0").unwrap();
+        let (mut journal, _) = Journal::open(&root).unwrap();
+        journal.change("/limit", "1").unwrap();
+        journal.change("/limit", "2").unwrap();
+        assert_eq!(journal.awaited("/limit", "2", "3"), ["3", "1"]);
+        assert_eq!(journal.awaited("/other", "2", "3"), ["3"]);
+    }
+
+    /// A child of fork has the same open file as its parent, as a copy of the file's descriptor.
+    #[test]
+    fn a_lock_is_released_although_a_child_of_fork_has_the_file_open() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::new(directory.path());
+        let locked = lock(&root).unwrap();
+        let other = Locked(root.open_own(LOCK).unwrap());
+        let of_child = locked.0.try_clone().unwrap();
+        assert!(!other.try_lock(FlockOperation::NonBlockingLockExclusive));
+        drop(locked);
+        assert!(other.try_lock(FlockOperation::NonBlockingLockExclusive));
+        drop(of_child);
+    }
 }

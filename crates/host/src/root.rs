@@ -127,16 +127,17 @@ impl Root {
         Ok(self.text_whole(path)?.trim_end().to_owned())
     }
 
-    /// The content of `path`, into which `written` was just written: as soon as it holds that, and
-    /// otherwise after some 20 ms. The kernel takes limits of clocks over a moment later, in a
-    /// worker (cpufreq, seen with Linux 6.12). On a made-up machine nothing is awaited.
-    pub(crate) fn text_after(&self, path: &str, written: &str) -> Result<String, RootError> {
+    /// The content of `path`, which was just written: as soon as it is one of these, and otherwise
+    /// after some 20 ms. The kernel takes limits of clocks over a moment later, in a worker
+    /// (cpufreq, seen with Linux 6.12); of other files, and on a made-up machine, nothing is
+    /// awaited.
+    pub(crate) fn text_after(&self, path: &str, awaited: &[&str]) -> Result<String, RootError> {
         const TRIES: u32 = 200;
         const BETWEEN: Duration = Duration::from_micros(50);
         let mut found = self.text(path)?;
-        let tries = if self.is_live() { TRIES } else { 0 };
+        let tries = if self.is_live() && is_taken_over_later(path) { TRIES } else { 0 };
         for _ in 0..tries {
-            if found == written {
+            if awaited.contains(&found.as_str()) {
                 break;
             }
             std::thread::sleep(BETWEEN);
@@ -445,6 +446,12 @@ fn is_of_the_kernel(file: &File) -> bool {
     rustix::fs::fstatfs(file).is_ok_and(|found| KERNEL.contains(&found.f_type))
 }
 
+/// Whether the kernel takes a write into this file over after the write has returned: into a limit
+/// of a clock. It sets a clock (`scaling_setspeed`) and changes the governor during the write.
+fn is_taken_over_later(path: &str) -> bool {
+    path.ends_with("/scaling_min_freq") || path.ends_with("/scaling_max_freq")
+}
+
 /// Parses a list such as `0-3,8`; `None` if it is malformed.
 pub fn parse_cpu_list(text: &str) -> Option<Vec<CpuId>> {
     let mut cpus = Vec::new();
@@ -490,6 +497,19 @@ mod tests {
         check("", Some(""));
         check("8,0-3,2", Some("0-3,8"));
         check(" 1 , 2 ", Some("1-2"));
+    }
+
+    #[test]
+    fn only_limits_of_clocks_are_taken_over_later() {
+        let policy = "/sys/devices/system/cpu/cpufreq/policy0";
+        for (name, is_later) in [
+            ("scaling_min_freq", true),
+            ("scaling_max_freq", true),
+            ("scaling_setspeed", false),
+            ("scaling_governor", false),
+        ] {
+            assert_eq!(is_taken_over_later(&format!("{policy}/{name}")), is_later, "{name}");
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 /*
- * Threads add to a number under mutexes with all strategies. What is no use of a mutex gives an error: every result is checked.
+ * Threads add to a number under mutexes with all strategies. What is no use of a mutex gives an
+ * error: every result is checked.
  */
 #include <errno.h>
 #include <pthread.h>

@@ -308,82 +308,8 @@ const char *dimmer_version(void);
  *   `dlgt`, `mgrt`; NULL is `auto`. With `auto`, the mutex chooses by its use.
  *
  * Returns 0; EINVAL if `mutex` is NULL, or if there is no strategy of this name
- * (dimmer_mutex_strategies()): then the mutex was not made. The first mutex with `auto` takes
- * about a millisecond.
- *
- * # Safety
- * `mutex` is NULL or refers to memory of a `dimmer_mutex` that holds none. `strategy` is NULL or
- * ends with a zero.
- */
-int dimmer_mutex_init(struct dimmer_mutex *mutex, const char *strategy);
-
-/**
- * Ends a mutex. Its memory may hold another one then.
- *
- * Returns 0; EBUSY if a thread has the mutex, which then stays; EINVAL if there is none.
- *
- * # Safety
- * `mutex` is NULL or refers to a `dimmer_mutex`, and no thread is in a call with it.
- */
-int dimmer_mutex_destroy(struct dimmer_mutex *mutex);
-
-/**
- * Executes what the strategy has for a thread that starts. Each thread calls this once before it
- * uses the mutex, if the strategy is `one`, `ownr`, `wait`, `dlgt` or `mgrt`.
- *
- * Returns 0; EINVAL if there is no mutex.
- *
- * # Safety
- * `mutex` is NULL or refers to a `dimmer_mutex`.
- */
-int dimmer_mutex_start(struct dimmer_mutex *mutex);
-
-/**
- * Acquires the mutex, and waits for it as its strategy does.
- *
- * Returns 0; EDEADLK if the calling thread has it already; EINVAL if there is no mutex.
- *
- * # Safety
- * `mutex` is NULL or refers to a `dimmer_mutex`.
- */
-int dimmer_mutex_lock(struct dimmer_mutex *mutex);
-
-/**
- * Acquires the mutex if no thread has it.
- *
- * Returns 0; EBUSY if a thread has it, also if it is the calling one; EINVAL if there is no mutex.
- *
- * # Safety
- * `mutex` is NULL or refers to a `dimmer_mutex`.
- */
-int dimmer_mutex_trylock(struct dimmer_mutex *mutex);
-
-/**
- * Releases the mutex.
- *
- * Returns 0; EPERM if the calling thread does not have it, because another one has it or none:
- * then nothing was changed; EINVAL if there is no mutex. A mutex whose owner has ended stays
- * locked.
- *
- * # Safety
- * `mutex` is NULL or refers to a `dimmer_mutex`.
- */
-int dimmer_mutex_unlock(struct dimmer_mutex *mutex);
-
-/**
- * The names that dimmer_mutex_init() accepts, for messages: `auto, spin, ...`.
- */
-const char *dimmer_mutex_strategies(void);
-
-/**
- * Makes a mutex that no thread has.
- *
- * * `strategy`: `auto`, or one of paper 002: `spin`, `mwait`, `futex`, `one`, `ownr`, `wait`,
- *   `dlgt`, `mgrt`; NULL is `auto`. With `auto`, the mutex chooses by its use.
- *
- * Returns 0; EINVAL if `mutex` is NULL, or if there is no strategy of this name
- * (dimmer_mutex_strategies()): then the mutex was not made. The first mutex with `auto` takes
- * about a millisecond.
+ * (dimmer_mutex_strategies()); EAGAIN if the system lacks memory or the like. Then the mutex was
+ * not made. The first mutex with `auto` takes about a millisecond.
  *
  * # Safety
  * `mutex` is NULL or refers to memory of a `dimmer_mutex` that holds none. `strategy` is NULL or

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use dimmer_locks::lock_api::RawMutex as _;
 use dimmer_locks::{Decorated, Paced, RawMutex, Strategy, auto};
 
+use crate::call::contained;
+
 /// A mutex with a strategy for the clocks and cores of its threads (docs/locks.md). What it
 /// contains is not for use.
 ///
@@ -74,8 +76,8 @@ unsafe fn content<'a>(mutex: *const Mutex) -> Option<&'a Content> {
 ///   `dlgt`, `mgrt`; NULL is `auto`. With `auto`, the mutex chooses by its use.
 ///
 /// Returns 0; EINVAL if `mutex` is NULL, or if there is no strategy of this name
-/// (dimmer_mutex_strategies()): then the mutex was not made. The first mutex with `auto` takes
-/// about a millisecond.
+/// (dimmer_mutex_strategies()); EAGAIN if the system lacks memory or the like. Then the mutex was
+/// not made. The first mutex with `auto` takes about a millisecond.
 ///
 /// # Safety
 /// `mutex` is NULL or refers to memory of a `dimmer_mutex` that holds none. `strategy` is NULL or
@@ -88,11 +90,12 @@ pub unsafe extern "C" fn dimmer_mutex_init(mutex: *mut Mutex, strategy: *const c
         // SAFETY: the caller guarantees a text.
         unsafe { CStr::from_ptr(strategy) }
     };
-    let lock = match name.to_str() {
+    let make = || match name.to_str() {
         Ok("auto") => Some(Decorated::auto(auto::offers_without_clocks(), Paced)),
         Ok(name) => Strategy::named(name).map(|strategy| Decorated::new(strategy, Paced)),
         Err(_) => None,
     };
+    let Some(lock) = contained(make) else { return libc::EAGAIN };
     let Some(lock) = lock.filter(|_| !mutex.is_null()) else { return libc::EINVAL };
     let made = Content { made: AtomicU32::new(MADE), owner: AtomicUsize::new(0), lock };
     // SAFETY: the memory of a mutex is as large, and the caller's.

@@ -1,7 +1,9 @@
 //! What a decorated lock asks of the calling thread's clock and core.
 
+use std::cell::Cell;
 use std::thread::ThreadId;
 
+use dimmer_pace::Request;
 use dimmer_policy::boost::{Act, Speed};
 use lock_api::Mutex;
 
@@ -23,8 +25,9 @@ pub trait Clocks {
     fn go_to_fast_core(&self);
     /// Migrates the thread back.
     fn go_home(&self);
-    /// Ends the thread's requests: the processor chooses the clock again. A lock that chooses its
-    /// strategy itself calls this once it has chosen one without requests.
+    /// Ends the requests that locks have made for the thread: what the program has requested counts
+    /// again, or else the processor chooses the clock. A lock that chooses its strategy itself
+    /// calls this at each use once it has chosen one without requests.
     fn end_requests(&self);
 }
 
@@ -54,13 +57,35 @@ impl Clocks for Unchanged {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Paced;
 
+/// A request that a lock has made, and what the program had requested before.
+#[derive(Clone, Copy)]
+struct OfLock {
+    request: Request,
+    outer: Option<Request>,
+}
+
+thread_local! {
+    static OF_LOCK: Cell<Option<OfLock>> = const { Cell::new(None) };
+}
+
+/// The thread's last request, if a lock has made it. Since then the program may have requested
+/// something else.
+fn in_force_of_lock() -> Option<OfLock> {
+    OF_LOCK.get().filter(|of_lock| dimmer_pace::in_force() == Some(of_lock.request))
+}
+
 impl Clocks for Paced {
     const INIT: Self = Self;
 
     #[inline]
     fn request(&self, speed: Speed) {
+        let request = speed.into();
+        if dimmer_pace::in_force() != Some(request) {
+            let outer = in_force_of_lock().map_or_else(dimmer_pace::in_force, |own| own.outer);
+            OF_LOCK.set(Some(OfLock { request, outer }));
+        }
         // Where the machine takes no request, the lock is one without.
-        let _ = dimmer_pace::request(speed.into());
+        let _ = dimmer_pace::request(request);
     }
     #[inline]
     fn request_by_neighbour(&self, _: Speed) {}
@@ -70,7 +95,15 @@ impl Clocks for Paced {
     fn go_home(&self) {}
     #[inline]
     fn end_requests(&self) {
-        dimmer_pace::withdraw();
+        let own = in_force_of_lock();
+        OF_LOCK.set(None);
+        match own {
+            Some(OfLock { outer: Some(outer), .. }) => {
+                let _ = dimmer_pace::request(outer);
+            }
+            Some(OfLock { outer: None, .. }) => dimmer_pace::withdraw(),
+            None => {}
+        }
     }
 }
 
@@ -108,5 +141,50 @@ impl Clocks for Recorder {
     }
     fn end_requests(&self) {
         self.record(None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dimmer_pace::{at, in_force, prepare_under, request, withdraw};
+    use dimmer_runtime::Root;
+
+    use super::*;
+
+    /// Without a back end, threads have requests, too, which change no clock.
+    fn without_back_end() {
+        let missing = prepare_under(&Root::new("/nowhere/at/all"));
+        assert!(missing.is_err());
+    }
+
+    #[test]
+    fn the_program_s_own_request_does_not_end_with_those_of_locks() {
+        without_back_end();
+        let scope = at(Request::TURBO);
+        Paced.end_requests();
+        assert_eq!(in_force(), Some(Request::TURBO), "no lock has requested anything");
+        Paced.request(Speed::Turbo);
+        Paced.end_requests();
+        assert_eq!(in_force(), Some(Request::TURBO), "it was in force already");
+        Paced.request(Speed::Slow);
+        Paced.request(Speed::Base);
+        Paced.end_requests();
+        assert_eq!(in_force(), Some(Request::TURBO));
+        drop(scope);
+        assert_eq!(in_force(), None);
+    }
+
+    #[test]
+    fn what_locks_have_requested_ends_unless_the_program_has_requested_since() {
+        without_back_end();
+        Paced.request(Speed::Slow);
+        assert_eq!(in_force(), Some(Request::SLOW));
+        Paced.end_requests();
+        assert_eq!(in_force(), None);
+        Paced.request(Speed::Slow);
+        request(Request::BASE);
+        Paced.end_requests();
+        assert_eq!(in_force(), Some(Request::BASE));
+        withdraw();
     }
 }

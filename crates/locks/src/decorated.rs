@@ -61,20 +61,49 @@ impl<R, C: Clocks> Decorated<R, C> {
     /// Executes the acts of this point. Returns the way to wait, if they have one.
     #[inline]
     fn execute(&self, strategy: Strategy, point: Point) -> Waiting {
-        if self.auto.as_ref().is_some_and(|auto| auto.has_left_requests(strategy)) {
-            self.clocks.end_requests();
+        self.acts(strategy, point).execute(&self.clocks)
+    }
+
+    #[inline]
+    fn acts(&self, strategy: Strategy, point: Point) -> Acts {
+        let has_left_requests = |auto: &Auto| auto.has_left_requests(strategy);
+        let ends_requests = self.auto.as_deref().is_some_and(has_left_requests);
+        Acts { ends_requests, acts: strategy.acts(point) }
+    }
+
+    /// Releases the lock and executes the acts of a thread that has. Afterwards it uses nothing of
+    /// the lock but `clocks`: another thread may acquire the lock and free it, as POSIX and C++
+    /// allow. Clocks of such a lock have no data (`Paced`). In Rust, no lock in use is freed.
+    #[inline]
+    fn release(&self, strategy: Strategy, unlock: impl FnOnce(&R)) {
+        let acts = self.acts(strategy, Point::Releases);
+        unlock(&self.raw);
+        acts.execute(&self.clocks);
+    }
+}
+
+/// What a thread does at a point.
+struct Acts {
+    ends_requests: bool,
+    acts: &'static [Act],
+}
+
+impl Acts {
+    #[inline]
+    fn execute(self, clocks: &impl Clocks) -> Waiting {
+        if self.ends_requests {
+            clocks.end_requests();
         }
-        let acts = strategy.acts(point);
-        for act in acts {
+        for act in self.acts {
             match act {
-                Act::Request(speed) => self.clocks.request(*speed),
-                Act::RequestByNeighbour(speed) => self.clocks.request_by_neighbour(*speed),
-                Act::GoToFastCore => self.clocks.go_to_fast_core(),
-                Act::GoHome => self.clocks.go_home(),
+                Act::Request(speed) => clocks.request(*speed),
+                Act::RequestByNeighbour(speed) => clocks.request_by_neighbour(*speed),
+                Act::GoToFastCore => clocks.go_to_fast_core(),
+                Act::GoHome => clocks.go_home(),
                 Act::Spin | Act::Monitor | Act::Block => {}
             }
         }
-        Waiting::of(acts)
+        Waiting::of(self.acts)
     }
 }
 
@@ -144,8 +173,7 @@ unsafe impl<R: WaitingLock, C: Clocks> RawMutex for Decorated<R, C> {
             unsafe { auto.releases() };
         }
         // SAFETY: the caller has the lock.
-        unsafe { self.raw.unlock() };
-        self.execute(strategy, Point::Releases);
+        self.release(strategy, |raw| unsafe { raw.unlock() });
     }
 
     #[inline]
@@ -195,8 +223,7 @@ unsafe impl<R: RawRwLock, C: Clocks> RawRwLock for Decorated<R, C> {
 
     unsafe fn unlock_shared(&self) {
         // SAFETY: the caller has the lock.
-        unsafe { self.raw.unlock_shared() };
-        self.execute(self.fixed, Point::Releases);
+        self.release(self.fixed, |raw| unsafe { raw.unlock_shared() });
     }
 
     fn lock_exclusive(&self) {
@@ -216,8 +243,7 @@ unsafe impl<R: RawRwLock, C: Clocks> RawRwLock for Decorated<R, C> {
 
     unsafe fn unlock_exclusive(&self) {
         // SAFETY: the caller has the lock.
-        unsafe { self.raw.unlock_exclusive() };
-        self.execute(self.fixed, Point::Releases);
+        self.release(self.fixed, |raw| unsafe { raw.unlock_exclusive() });
     }
 
     fn is_locked(&self) -> bool {

@@ -89,7 +89,8 @@ pub enum Decision {
     /// A back end has it.
     Requested,
     /// Nothing was done: there is no back end ([`crate::back_end()`]), or it no longer works
-    /// ([`crate::trouble`]), or the base clock is not known.
+    /// ([`crate::trouble`]), or the base clock is not known, or a destructor of a thread-local
+    /// variable asks for a core after the thread's requests have ended.
     Unavailable,
 }
 

@@ -75,8 +75,8 @@ fn request_here(request: Request, kept: Kept) -> Decision {
     change(Some(request))
 }
 
-/// The same, and tells as much of the outcome as the caller wishes. The kernel's report of a core's
-/// clock takes microseconds to read.
+/// The same, and returns as much of the outcome as the caller wishes. The kernel's report of a
+/// core's clock takes microseconds to read.
 pub fn ask(wanted: Request, wish: Wish) -> Answer {
     let begin = Instant::now();
     loop {
@@ -85,7 +85,8 @@ pub fn ask(wanted: Request, wish: Wish) -> Answer {
         if decision == Decision::Unavailable || wish == Wish::BestEffort {
             return unseen;
         }
-        let Some((clock, is_granted)) = seen(wanted) else { return unseen };
+        let seen = outside(|| seen(wanted)).flatten();
+        let Some((clock, is_granted)) = seen else { return unseen };
         let is_over = match wish {
             Wish::Granted { within } => begin.elapsed() >= within,
             _ => true,
@@ -165,21 +166,20 @@ fn change_outside(request: Option<Request>) -> Decision {
         KEPT.set(Kept { number, ..NONE });
         return Decision::Unavailable;
     };
+    let is_for_core = number != 0 && !back_end.follows_threads();
+    // Has the request end with the thread. In the last destructors of a thread that is too late.
+    if is_for_core && END.try_with(|_| ()).is_err() {
+        KEPT.set(Kept { number, ..NONE });
+        return Decision::Unavailable;
+    }
     let thread = this_thread();
     let result = back_end.request(thread, request);
     let is_taken = result.is_ok();
     if let Err(Refused::Lost(trouble)) = result {
         machine::report(trouble);
     }
-    let cpu = match number != 0 && !back_end.follows_threads() {
-        true => thread.cpu.index(),
-        false => ANYWHERE,
-    };
+    let cpu = if is_for_core { thread.cpu.index() } else { ANYWHERE };
     KEPT.set(Kept { number, taken: is_taken.into(), cpu });
-    if cpu != ANYWHERE {
-        // Has the request ended with the thread. At the thread's end there is nothing to announce.
-        let _ = END.try_with(|_| ());
-    }
     if is_taken { Decision::Requested } else { Decision::Unavailable }
 }
 
@@ -188,7 +188,29 @@ pub(crate) fn outside<T>(work: impl FnOnce() -> T) -> Option<T> {
     if IS_INSIDE.replace(true) {
         return None;
     }
-    let result = work();
-    IS_INSIDE.set(false);
-    Some(result)
+    let _end = EndOfInside;
+    Some(work())
+}
+
+/// Ends the work in a back end, also if it panics.
+struct EndOfInside;
+
+impl Drop for EndOfInside {
+    fn drop(&mut self) {
+        IS_INSIDE.set(false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_within_work_is_refused_and_a_panic_ends_it() {
+        assert_eq!(outside(|| outside(|| ())), Some(None));
+        let panicked =
+            std::panic::catch_unwind(|| outside(|| std::panic::resume_unwind(Box::new(()))));
+        assert!(panicked.is_err());
+        assert_eq!(outside(|| 1), Some(1));
+    }
 }

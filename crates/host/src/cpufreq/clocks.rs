@@ -45,16 +45,23 @@ fn base(root: &Root, policy: &Policy) -> Option<KiloHertz> {
     if let Some(mhz) = khz(&format!("/sys/devices/system/cpu/cpu{cpu}/acpi_cppc/nominal_freq")) {
         return mhz.checked_mul(1000).map(KiloHertz::from_khz);
     }
-    let table = root.text(&format!("{directory}/scaling_available_frequencies")).ok()?;
-    let mut clocks: Vec<u64> =
-        table.split_whitespace().filter_map(|khz| khz.parse().ok()).collect();
-    clocks.sort_unstable_by(|one, other| other.cmp(one));
-    let base = match *clocks.as_slice() {
-        [turbo, next, ..] if turbo == next + 1000 => next,
-        [first, ..] => first,
-        [] => return None,
-    };
-    Some(KiloHertz::from_khz(base))
+    match *table(root, policy).as_slice() {
+        [.., next, turbo] if turbo.khz() == next.khz() + 1000 => Some(next),
+        [.., last] => Some(last),
+        [] => None,
+    }
+}
+
+/// The clocks that the policy's driver chooses from, ascending; empty if it can set any. They may
+/// lack those with turbo.
+#[must_use]
+pub fn table(root: &Root, policy: &Policy) -> Vec<KiloHertz> {
+    let path = format!("{POLICIES}/{}/scaling_available_frequencies", policy.name);
+    let text = root.text(&path).unwrap_or_default();
+    let clocks = text.split_whitespace().filter_map(|khz| khz.parse().ok());
+    let mut clocks: Vec<_> = clocks.map(KiloHertz::from_khz).collect();
+    clocks.sort_unstable();
+    clocks
 }
 
 /// All policies, if this process may ask each of them for clocks.

@@ -75,6 +75,14 @@ impl Record {
         is_same && self.place() == later.place()
     }
 
+    /// What was written into the file, if it is the record of one.
+    pub(super) fn written(&self) -> Option<&str> {
+        match &self.change {
+            Change::File { written, .. } => Some(written),
+            _ => None,
+        }
+    }
+
     /// The line, including its end.
     pub(super) fn line(&self) -> String {
         let fields = match &self.change {

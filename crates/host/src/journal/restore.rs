@@ -1,10 +1,15 @@
 //! Undoes the changes in journals, and reports the outcome.
 
+mod files;
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use rustix::fs::FlockOperation;
+
+use self::files::{Files, Own};
 use super::record::{self, Change, Record};
-use super::{JournalError, is_kept, journals, lock, process, try_lock};
+use super::{JournalError, Locked, is_kept, journals, lock, process};
 use crate::msr;
 use crate::root::{Root, RootError};
 
@@ -137,7 +142,7 @@ fn restore_one(
 ) -> Result<(), RootError> {
     let damage = |why: String| Damaged { journal: journal.to_owned(), why };
     let file = match root.open_own(journal) {
-        Ok(file) => file,
+        Ok(file) => Locked(file),
         // The process has ended and removed its journal since the directory was read.
         Err(error) if error.is_not_found() => return Ok(()),
         Err(RootError::Foreign { why, .. }) => {
@@ -146,12 +151,13 @@ fn restore_one(
         }
         Err(error) => return Err(error),
     };
-    if !try_lock(&file) && of_live == OfLive::Leave {
+    let is_ended = file.try_lock(FlockOperation::NonBlockingLockExclusive);
+    if !is_ended && of_live == OfLive::Leave {
         let process = process(journal).unwrap_or(0);
         report.live.push(LiveJournal { process, journal: journal.to_owned() });
         return Ok(());
     }
-    let text = match root.text_of(journal, &file) {
+    let text = match root.text_of(journal, &file.0) {
         Ok(text) => text,
         Err(RootError::Malformed { expected, .. }) => {
             report.damaged.push(damage(format!("it is no journal, which has {expected}")));
@@ -173,27 +179,60 @@ fn restore_one(
 /// A file gets back what it held before its first record, if it holds what one of its records has
 /// written. Undoing twice has the same effect as undoing once.
 pub(super) fn undo(root: &Root, records: &[Record], report: &mut Report) {
-    let placed: Vec<(String, &Record)> =
-        records.iter().map(|record| (record.place(), record)).collect();
-    let mut undone: BTreeSet<&str> = BTreeSet::new();
-    for (place, _) in placed.iter().rev() {
-        if undone.insert(place) {
-            let of_place = placed.iter().filter(|(other, _)| other == place);
-            undo_place(root, &of_place.map(|(_, record)| *record).collect::<Vec<_>>(), report);
+    undo_in(root, root, records, report);
+}
+
+/// What files hold may change when others are written. So all are read before one is written, and
+/// those that do not take their value get it once more after the others.
+fn undo_in(root: &Root, files: &dyn Files, records: &[Record], report: &mut Report) {
+    let places = by_place(records);
+    let own: Vec<_> = places.iter().map(|records| Own::of(files, records)).collect();
+    let mut again = Vec::new();
+    for (records, own) in places.iter().zip(own) {
+        if records.first().is_none_or(|first| !root.exists(above(&first.path))) {
+            // The file disappeared with its directory, as the files of control groups and drivers
+            // do. A directory made again has the kernel's own values.
+            continue;
         }
+        match own {
+            Some(own) if own.give_back(files).is_ok() => report.restored.push(own.into()),
+            Some(own) => again.push(own),
+            None => undo_place(root, files, records, report),
+        }
+    }
+    for own in again {
+        give_back(files, own, report);
     }
 }
 
-fn undo_place(root: &Root, records: &[&Record], report: &mut Report) {
+impl From<Own> for Restored {
+    fn from(Own { path, from, to }: Own) -> Self {
+        Self { path, from, to }
+    }
+}
+
+/// The records of each place, of the one changed last first.
+fn by_place(records: &[Record]) -> Vec<Vec<&Record>> {
+    let placed: Vec<(String, &Record)> =
+        records.iter().map(|record| (record.place(), record)).collect();
+    let mut known: BTreeSet<&str> = BTreeSet::new();
+    let last = placed.iter().rev().filter(|(place, _)| known.insert(place));
+    last.map(|(place, _)| {
+        let of_place = placed.iter().filter(|(other, _)| other == place);
+        of_place.map(|(_, record)| *record).collect()
+    })
+    .collect()
+}
+
+/// Undoes what is not a write of a file that holds what was written.
+fn undo_place(root: &Root, files: &dyn Files, records: &[&Record], report: &mut Report) {
     let Some(first) = records.first() else { return };
     let path = first.path.as_str();
-    if !root.exists(above(path)) {
-        // The file disappeared with its directory, as the files of control groups and drivers do. A
-        // directory made again has the kernel's own values.
-        return;
-    }
     match &first.change {
-        Change::File { before, .. } => undo_file(root, path, before, records, report),
+        Change::File { before, .. } => match files.held(path) {
+            Ok(found) if found == *before => {}
+            found => report_file(root, path, before, found, records, report),
+        },
         Change::Group { members } => undo_group(root, path, members, report),
         Change::Controller { name } => undo_controller(root, path, name, report),
         Change::ByOther { rest } => undo_by_other(root, path, rest, report),
@@ -230,53 +269,46 @@ fn undo_register(
     Ok(())
 }
 
-fn undo_file(root: &Root, path: &str, before: &str, records: &[&Record], report: &mut Report) {
+/// Reports a file that holds neither what was written nor what it held before.
+fn report_file(
+    root: &Root,
+    path: &str,
+    before: &str,
+    found: Result<String, RootError>,
+    records: &[&Record],
+    report: &mut Report,
+) {
     let (path, before) = (path.to_owned(), before.to_owned());
-    let found = match root.text(&path) {
-        Ok(found) => found,
-        Err(error) => {
-            report.failed.push(Failed { path, wanted: before, why: explain(&error) });
+    let why = match found {
+        Ok(found) if is_cut_short(root, &found, &before, records) => format!(
+            "the file is empty, as a write of it was cut short; write `{before}` into it, and restore again"
+        ),
+        Ok(found) => {
+            report.left.push(Left { path, before, found });
             return;
         }
+        Err(error) => explain(&error),
     };
-    if found == before {
-        return;
-    }
-    let is_ours = |record: &&Record| matches!(&record.change, Change::File { written, .. } if *written == found);
-    if !records.iter().any(is_ours) {
-        if is_cut_short(root, &found, before.as_str(), records) {
-            let why = format!(
-                "the file is empty, as a write of it was cut short; write `{before}` into it, and restore again"
-            );
-            report.failed.push(Failed { path, wanted: before, why });
-            return;
-        }
-        report.left.push(Left { path, before, found });
-        return;
-    }
-    write_back(root, path, found, before, report);
+    report.failed.push(Failed { path, wanted: before, why });
 }
 
 fn undo_by_other(root: &Root, path: &str, rest: &str, report: &mut Report) {
-    let (path, rest) = (path.to_owned(), rest.to_owned());
-    match root.text(&path) {
-        Ok(found) if found == rest => {}
-        Ok(found) => write_back(root, path, found, rest, report),
-        Err(error) => report.failed.push(Failed { path, wanted: rest, why: explain(&error) }),
-    }
+    let (path, to) = (path.to_owned(), rest.to_owned());
+    let own = match root.text(&path) {
+        Ok(from) if from == to => return,
+        Ok(from) => Own { path, from, to },
+        Err(error) => {
+            report.failed.push(Failed { path, wanted: to, why: explain(&error) });
+            return;
+        }
+    };
+    give_back(root, own, report);
 }
 
-/// Writes `before` into a file that holds `found`, and checks that the file holds it then.
-fn write_back(root: &Root, path: String, found: String, before: String, report: &mut Report) {
-    match root.write(&path, &before).and_then(|()| root.text_after(&path, &before)) {
-        Ok(now) if now == before => {
-            report.restored.push(Restored { path, from: found, to: before });
-        }
-        Ok(now) => {
-            let why = format!("the kernel took the write, and the file holds `{now}`");
-            report.failed.push(Failed { path, wanted: before, why });
-        }
-        Err(error) => report.failed.push(Failed { path, wanted: before, why: explain(&error) }),
+fn give_back(files: &dyn Files, own: Own, report: &mut Report) {
+    match own.give_back(files) {
+        Ok(()) => report.restored.push(own.into()),
+        Err(why) => report.failed.push(Failed { path: own.path, wanted: own.to, why }),
     }
 }
 

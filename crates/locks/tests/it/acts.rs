@@ -1,6 +1,8 @@
 //! Decorated locks execute the acts of their strategy, in order; how a strategy is chosen.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::mem::MaybeUninit;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use dimmer_locks::lock_api::{GuardNoSend, Mutex, RawMutex};
@@ -80,6 +82,52 @@ impl Clocks for Noting {
     fn end_requests(&self) {
         note(Event::EndedRequests);
     }
+}
+
+thread_local! {
+    /// The lock that its next release frees.
+    static FREED: Cell<Option<*mut Decorated<Freed, Noting>>> = const { Cell::new(None) };
+}
+
+/// A lock that another thread frees as soon as it is released: its memory is overwritten.
+struct Freed {
+    _is_shared: AtomicBool,
+}
+
+// SAFETY: not a lock: the tests use it on one thread.
+unsafe impl RawMutex for Freed {
+    const INIT: Self = Self { _is_shared: AtomicBool::new(false) };
+    type GuardMarker = GuardNoSend;
+
+    fn lock(&self) {}
+    fn try_lock(&self) -> bool {
+        true
+    }
+    unsafe fn unlock(&self) {
+        if let Some(freed) = FREED.take() {
+            // SAFETY: the memory belongs to the test, which reads it no more.
+            unsafe { freed.write_bytes(0x55, 1) };
+        }
+    }
+}
+
+impl WaitingLock for Freed {
+    fn lock_by(&self, _: Waiting) {}
+}
+
+/// Another thread may acquire the lock, find that it has the last reference, and free it, while the
+/// thread that has released it is still in `unlock`.
+#[test]
+fn a_lock_may_be_freed_as_soon_as_it_is_released() {
+    let mut memory = MaybeUninit::new(Decorated::<Freed, _>::new(Strategy::Owner, Noting));
+    FREED.set(Some(memory.as_mut_ptr()));
+    // SAFETY: it is initialised, and nothing is to read it once it is released.
+    let lock = unsafe { &*memory.as_mut_ptr() };
+    lock.lock();
+    // SAFETY: it was locked.
+    unsafe { lock.unlock() };
+    let [turbo, slow] = [Speed::Turbo, Speed::Slow].map(|to| Event::Did(Act::Request(to)));
+    assert_eq!(events(), [turbo, slow]);
 }
 
 #[track_caller]
@@ -199,6 +247,27 @@ fn the_strategy_follows_the_use_of_the_lock() {
     // The last request was ended, and no other one follows.
     let after: Vec<Event> = events().into_iter().rev().take(3).collect();
     assert_eq!(after, [Event::EndedRequests, Event::Unlocked, Event::EndedRequests]);
+}
+
+/// Set for the process that a test starts.
+const CHILD: &str = "DIMMER_TEST_CHILD";
+
+/// A stack larger than the address space is refused, as a thread too many is.
+#[test]
+fn a_lock_chooses_its_strategy_where_no_thread_can_be_made() {
+    if std::env::var_os(CHILD).is_some() {
+        assert!(std::thread::Builder::new().spawn(|| {}).is_err());
+        let raw = Decorated::<Plain, _>::auto(auto::offers_without_clocks(), Noting);
+        drop(Mutex::from_raw(raw, ()).lock());
+        std::process::exit(17);
+    }
+    let test = "acts::a_lock_chooses_its_strategy_where_no_thread_can_be_made";
+    let output = Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", test, "--nocapture", "--test-threads=1"])
+        .envs([(CHILD, "1"), ("RUST_MIN_STACK", "140737488355328")])
+        .output()
+        .expect("a process");
+    assert_eq!(output.status.code(), Some(17), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]

@@ -16,6 +16,10 @@ fn cores() -> Option<Cores> {
         .ok()
 }
 
+/// Sections that a worker may leave to their caller, one after the other: a guess, far more than a
+/// busy machine makes it leave.
+const MOST_TRIES: u32 = 100_000;
+
 /// Runs `section` in all threads; it returns what the counter was before.
 fn count(run: impl Fn(u32) -> u32 + Sync) {
     in_threads(THREADS, |thread| {
@@ -62,7 +66,9 @@ fn sections_run_on_the_worker() {
     let Some(cores) = cores() else { return };
     let names = Delegated::new(Some(&cores), ());
     // A worker that gets no time for long leaves a section to its caller.
-    while names.run(|()| std::thread::current().id()) == std::thread::current().id() {}
+    let own = std::thread::current().id();
+    let mut runs = (0..MOST_TRIES).map(|_| names.run(|()| std::thread::current().id()));
+    assert!(runs.any(|thread| thread != own), "no section ran on the worker");
     // Larger than a cache line, both ways.
     let numbers = [7_u64; 40];
     assert_eq!(names.run(|()| numbers.map(|number| number + 1)), [8; 40]);

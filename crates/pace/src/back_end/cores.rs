@@ -39,6 +39,9 @@ pub(crate) struct Domain {
     pub(crate) clocks: Clocks,
 }
 
+/// Reads a clock.
+pub(crate) type ReadClock = Box<dyn FnOnce() -> Option<KiloHertz>>;
+
 /// How the clock of a domain is set.
 pub(crate) trait Setting: Debug + Send {
     /// The back end's name.
@@ -56,8 +59,9 @@ pub(crate) trait Setting: Debug + Send {
         clock: Option<KiloHertz>,
     ) -> Result<(), Unavailable>;
 
-    /// The clock that the kernel reports of the domain now.
-    fn clock(&self, domain: usize) -> Option<KiloHertz>;
+    /// Reads the clock that the kernel reports of the domain, without the setting: that may take
+    /// the kernel some milliseconds.
+    fn clock(&self, domain: usize) -> Option<ReadClock>;
 }
 
 /// Requests for cores.
@@ -122,7 +126,7 @@ impl<S: Setting> State<S> {
     }
 }
 
-impl<S: Setting + Debug> BackEnd for Cores<S> {
+impl<S: Setting> BackEnd for Cores<S> {
     fn name(&self) -> &'static str {
         S::NAME
     }
@@ -157,7 +161,9 @@ impl<S: Setting + Debug> BackEnd for Cores<S> {
 
     fn clock(&self, cpu: CpuId) -> Option<KiloHertz> {
         let (domain, _) = self.domain(cpu)?;
-        self.lock()?.as_ref()?.setting.clock(domain)
+        let read = self.lock()?.as_ref()?.setting.clock(domain)?;
+        // Other threads may make requests meanwhile.
+        read()
     }
 
     fn end(&self) {

@@ -3,7 +3,7 @@
 //!
 //! Source: Linux `Documentation/admin-guide/pm/cpufreq.rst`. The governor stays the administrator's
 //! choice. Before every change the files must hold what this back end left there, and the governor
-//! must be the same; otherwise somebody else is at work, and the policy is theirs.
+//! must be the same; otherwise another program is at work, and the policy is its own.
 
 use dimmer_host::cpufreq::{self, POLICIES, Policy, clocks};
 use dimmer_host::journal::{Journal, JournalError};
@@ -11,7 +11,7 @@ use dimmer_host::root::{Root, RootError};
 use dimmer_host::unavailable::Unavailable;
 use dimmer_processor::units::KiloHertz;
 
-use super::cores::{Cores, Domain, LEFT_ALONE, Setting, explain};
+use super::cores::{Cores, Domain, LEFT_ALONE, ReadClock, Setting, explain};
 
 /// The governor that sets the clock that it gets from users.
 const USERSPACE: &str = "userspace";
@@ -19,8 +19,6 @@ const USERSPACE: &str = "userspace";
 const SPEED: &[&str] = &["scaling_setspeed"];
 /// The limits, the lower one first.
 const LIMITS: &[&str] = &["scaling_min_freq", "scaling_max_freq"];
-/// The clocks of a driver that has few.
-const TABLE: &str = "scaling_available_frequencies";
 
 /// The back end of this machine. First undoes what a process has left that was killed.
 ///
@@ -60,8 +58,8 @@ struct OwnPolicy {
     governor: OwnFile,
     /// Those to write; of two the lower limit first.
     files: Vec<OwnFile>,
-    /// The clocks that the driver chooses from (kHz), ascending; empty if it can set any.
-    table: Vec<u64>,
+    /// The clocks that the driver chooses from, ascending; empty if it can set any.
+    table: Vec<KiloHertz>,
 }
 
 /// A file, what it held at first, and what it held when this back end left it.
@@ -115,18 +113,14 @@ impl OwnPolicy {
         let names = if governor.before == USERSPACE { SPEED } else { LIMITS };
         let files = names.iter().map(|name| OwnFile::new(root, policy, name));
         let files = files.collect::<Result<_, _>>()?;
-        let table = root.text(&format!("{POLICIES}/{}/{TABLE}", policy.name)).unwrap_or_default();
-        let mut table: Vec<u64> =
-            table.split_whitespace().filter_map(|khz| khz.parse().ok()).collect();
-        table.sort_unstable();
+        let table = clocks::table(root, policy);
         Ok(Self { policy: policy.clone(), governor, files, table })
     }
 
     /// The slowest clock of the driver's that is as fast. The kernel would round both limits apart,
     /// and each again when the other changes. The table may lack clocks with turbo.
     fn of_driver(&self, clock: KiloHertz) -> KiloHertz {
-        let found = self.table.iter().find(|khz| **khz >= clock.khz());
-        found.map_or(clock, |khz| KiloHertz::from_khz(*khz))
+        self.table.iter().copied().find(|own| *own >= clock).unwrap_or(clock)
     }
 
     fn set(&mut self, journal: &mut Journal, clock: Option<KiloHertz>) -> Result<(), Unavailable> {
@@ -162,8 +156,9 @@ impl Setting for Files {
         self.policies.get_mut(domain).map_or(Ok(()), |policy| policy.set(journal, clock))
     }
 
-    fn clock(&self, domain: usize) -> Option<KiloHertz> {
-        cpufreq::clock(&self.root, &self.policies.get(domain)?.policy)
+    fn clock(&self, domain: usize) -> Option<ReadClock> {
+        let (root, policy) = (self.root.clone(), self.policies.get(domain)?.policy.clone());
+        Some(Box::new(move || cpufreq::clock(&root, &policy)))
     }
 }
 

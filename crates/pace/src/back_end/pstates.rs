@@ -12,7 +12,7 @@ use dimmer_host::root::Root;
 use dimmer_host::unavailable::Unavailable;
 use dimmer_processor::units::{CpuId, KiloHertz};
 
-use super::cores::{Cores, Domain, LEFT_ALONE, Setting, explain};
+use super::cores::{Cores, Domain, LEFT_ALONE, ReadClock, Setting, explain};
 
 /// The back end of this machine. First undoes what a process has left that was killed.
 ///
@@ -96,10 +96,13 @@ impl Setting for Registers {
         Ok(())
     }
 
-    fn clock(&self, domain: usize) -> Option<KiloHertz> {
+    fn clock(&self, domain: usize) -> Option<ReadClock> {
         let cpu = self.cpus.get(domain)?.cpu;
-        let now = Pstates::read_cpu(&self.root, &self.cpuid, cpu).ok()?;
-        self.part.clock(now.cpus.first()?.current)
+        let (root, cpuid, part) = (self.root.clone(), self.cpuid.clone(), self.part.clone());
+        Some(Box::new(move || {
+            let now = Pstates::read_cpu(&root, &cpuid, cpu).ok()?;
+            part.clock(now.cpus.first()?.current)
+        }))
     }
 }
 

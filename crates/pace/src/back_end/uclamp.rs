@@ -68,8 +68,8 @@ fn clamps(clock: KiloHertz, fastest: KiloHertz) -> Clamps {
     Clamps { lowest: share, highest: share }
 }
 
-/// Gives the thread these clamps, or those before its first request, if nobody else has changed
-/// them since its last one.
+/// Gives the thread these clamps, or those before its first request, if they are as its last
+/// one left them.
 fn set(wanted: Option<Clamps>) -> Result<(), Refused> {
     let lost = |why: String| {
         let remedy = "Dimmer leaves this thread's clamps alone now";

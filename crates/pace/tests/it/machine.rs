@@ -12,7 +12,7 @@ use tempfile::TempDir;
 /// Set for a process that a test starts: the directory of its machine.
 const CHILD_ROOT: &str = "DIMMER_TEST_CHILD_ROOT";
 
-/// The clocks in force on a machine that nobody has asked.
+/// The clocks in force on a machine that was not asked.
 pub(crate) const BEFORE: [u64; 2] = [1000, 3600];
 
 pub(crate) struct Machine {

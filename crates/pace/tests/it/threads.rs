@@ -73,6 +73,33 @@ fn any_thread_may_ask_and_its_request_ends_with_it() {
     assert_eq!(machine.limits(0), BEFORE);
 }
 
+/// Asks when the thread's variables are destroyed: the variable made first is the last one.
+struct Late;
+
+impl Drop for Late {
+    fn drop(&mut self) {
+        *LATE.lock().unwrap_or_else(PoisonError::into_inner) = Some(request(Request::TURBO));
+    }
+}
+
+thread_local! {
+    static LATER: Late = const { Late };
+}
+
+static LATE: Mutex<Option<Decision>> = Mutex::new(None);
+
+#[test]
+fn a_request_in_the_last_destructors_of_a_thread_is_refused() {
+    let (_turn, machine) = machine();
+    let ended = thread::spawn(|| {
+        LATER.with(|_| ());
+        assert_eq!(request(Request::SLOW), Decision::Requested);
+    });
+    ended.join().expect("a thread");
+    assert_eq!(*LATE.lock().expect("what it got"), Some(Decision::Unavailable));
+    assert_eq!(machine.limits(0), BEFORE);
+}
+
 #[test]
 fn withdrawing_without_a_request_does_nothing() {
     let (_turn, machine) = machine();

@@ -1,4 +1,4 @@
-//! Requests on made-up machines: what is in the files, whoever else writes them.
+//! Requests on made-up machines: what is in the files, also if others write them.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
