@@ -56,7 +56,7 @@ impl Settings {
         self.cost.as_f64().max(1.0)
     }
 
-    fn most(&self) -> f64 {
+    fn allowed_share(&self) -> f64 {
         // `max` takes the 0 if it is not a number.
         self.most.max(0.0).clamp(0.0, 1.0)
     }
@@ -209,7 +209,7 @@ impl Thread {
             return Decision::Stay;
         };
         let cost = plan.settings.cost_ns();
-        let earned = (now - self.at).as_f64() * plan.settings.most();
+        let earned = (now - self.at).as_f64() * plan.settings.allowed_share();
         let credit = self.credit_ns.map_or(BURST * cost, |credit| credit + earned);
         let credit = credit.min(BURST * cost);
         self.at = self.at.max(now);
