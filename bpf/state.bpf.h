@@ -6,6 +6,9 @@
 #ifndef DIMMER_STATE_BPF_H
 #define DIMMER_STATE_BPF_H
 
+/* Reads memory once that another processor may write meanwhile. */
+#define READ_ONCE(place) (*(const volatile typeof(place) *)&(place))
+
 const volatile u32 nr_cpus = 1;
 /* How long a phase lasts without another fault: 2 ms in the paper, section 3.3. */
 const volatile u64 stay_ns = 2000000;

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use rustix::fs::{Mode, OFlags, open};
 
 use crate::ledger::{PATH, Site};
-use crate::own::word_of;
+use crate::own::{OwnFile, word_of};
 
 /// Longer lines are cut there (bytes): the numbers and a name that has room in a site.
 const LONGEST_LINE: usize = 512;
@@ -92,7 +92,7 @@ fn word(text: &[u8]) -> Option<(&[u8], &[u8])> {
 
 /// The lines of `/proc/self/maps`.
 struct Lines {
-    file: rustix::fd::OwnedFd,
+    file: OwnFile,
     buffer: [u8; LONGEST_LINE],
     read: usize,
     next: usize,
@@ -101,7 +101,7 @@ struct Lines {
 impl Lines {
     fn open() -> Option<Self> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        let file = open(c"/proc/self/maps", flags, Mode::empty()).ok()?;
+        let file = OwnFile::new(open(c"/proc/self/maps", flags, Mode::empty()).ok()?);
         Some(Self { file, buffer: [0; LONGEST_LINE], read: 0, next: 0 })
     }
 

@@ -2,11 +2,12 @@
 
 use std::ffi::{CStr, OsStr};
 use std::io::Write as _;
-use std::os::fd::OwnedFd;
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, BorrowedFd, IntoRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, open, unlink};
+use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, fstatfs, open, unlink};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::process::{Resource, getpid, getrlimit};
@@ -14,8 +15,12 @@ use rustix::process::{Resource, getpid, getrlimit};
 use crate::ledger::{BYTES, Head, Kind, MAGIC, SITES, Site, VERSION};
 use crate::{held, origin};
 
-/// Maximum length of the name of a ledger (bytes), as of any path on Linux.
-const LONGEST_NAME: usize = 4096;
+/// Maximum length of the name of a ledger (bytes): it lies on the stack of whatever thread first
+/// takes a lock. The names of directories in memory have some 40.
+const LONGEST_NAME: usize = 256;
+
+/// The type of a file system in memory (`TMPFS_MAGIC` of the kernel).
+const TMPFS: i64 = 0x0102_1994;
 
 /// Attempts to find a name that no ledger has: a process that executes another program keeps its
 /// number.
@@ -66,7 +71,7 @@ pub fn forked() {
 }
 
 /// The site of a call that returns to `caller`. `None` if nothing is observed, or there is no room;
-/// an acquisition that is lost by that is counted.
+/// a call that is lost by that is counted.
 ///
 /// # Cost
 /// Some nanoseconds. The first call of a site makes some system calls, and the first of a process
@@ -183,11 +188,36 @@ fn create(name: &mut [u8; LONGEST_NAME]) -> Option<*mut Ledger> {
     Some(mapped)
 }
 
+/// A file that is closed by the system call itself. In the C library's function, which `OwnedFd`
+/// calls, a thread may be cancelled, and another library may have one of that name.
+pub(crate) struct OwnFile(ManuallyDrop<OwnedFd>);
+
+impl OwnFile {
+    pub(crate) const fn new(file: OwnedFd) -> Self {
+        Self(ManuallyDrop::new(file))
+    }
+}
+
+impl AsFd for OwnFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Drop for OwnFile {
+    fn drop(&mut self) {
+        // SAFETY: it is not used again.
+        let file = unsafe { ManuallyDrop::take(&mut self.0) };
+        // SAFETY: it is open, and nothing else owns it.
+        unsafe { rustix::io::close(file.into_raw_fd()) };
+    }
+}
+
 fn open_new(
     name: &mut [u8; LONGEST_NAME],
     process: i32,
     attempt: u32,
-) -> rustix::io::Result<OwnedFd> {
+) -> rustix::io::Result<OwnFile> {
     for (word, part) in DIRECTORY.iter().zip(name.chunks_mut(8)) {
         part.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
     }
@@ -196,12 +226,18 @@ fn open_new(
     let _ = write!(&mut name[end..], "/{process}-{attempt}.locks.ledger\0");
     let name = CStr::from_bytes_until_nul(name).map_err(|_| Errno::NAMETOOLONG)?;
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    open(name, flags, Mode::RUSR | Mode::WUSR)
+    open(name, flags, Mode::RUSR | Mode::WUSR).map(OwnFile::new)
 }
 
-fn map(file: &OwnedFd) -> Option<*mut Ledger> {
+fn map(file: &OwnFile) -> Option<*mut Ledger> {
+    // A quarter of the memory for files is left to others.
+    let place = fstatfs(file).ok()?;
+    if place.f_type == TMPFS && place.f_bavail.saturating_mul(4) < place.f_blocks {
+        return None;
+    }
     // Reserves the memory: without it, a first touch may raise a signal.
-    fallocate(file, FallocateFlags::empty(), 0, BYTES as u64).ok()?;
+    let reserve = || fallocate(file, FallocateFlags::empty(), 0, BYTES as u64);
+    rustix::io::retry_on_intr(reserve).ok()?;
     let access = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a new mapping, wherever the kernel puts it.
     let mapped = unsafe { mmap(std::ptr::null_mut(), BYTES, access, MapFlags::SHARED, file, 0) };

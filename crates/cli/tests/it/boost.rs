@@ -64,6 +64,7 @@ fn locks_are_counted_where_they_are_taken_and_the_program_does_the_same() {
     check(&document, "wait_forever", "condition", [0, 0, 0]);
     check(&document, "cancel_waiter", "mutex", [1, 0, 1]);
     check(&document, "pass_barrier", "barrier", [10, 10, 0]);
+    check(&document, "lock_while_cancelled", "mutex", [1, 0, 1]);
     // Three times the recursive one, once the checked one, once the robust one.
     check(&document, "take_special", "mutex", [5, 0, 5]);
     check(&document, "die_with_it", "mutex", [1, 0, 0]);

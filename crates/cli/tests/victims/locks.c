@@ -201,6 +201,20 @@ KEPT void fork_with_lock(void) {
     printf("status of the child: %d\n", status);
 }
 
+// To lock a mutex is no place where a thread may be cancelled, the first time at a site either.
+KEPT void *lock_while_cancelled(void *unused) {
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    int before;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+    pthread_cancel(pthread_self());
+    pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &before);
+    pthread_mutex_lock(&mutex);
+    pthread_mutex_unlock(&mutex);
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+    printf("locked\n");
+    return unused;
+}
+
 int main(void) {
     errno = 77;
     take_short();
@@ -213,6 +227,7 @@ int main(void) {
     pthread_t thread = start(pass_barrier, NULL);
     pass_barrier(NULL);
     pthread_join(thread, NULL);
+    pthread_join(start(lock_while_cancelled, NULL), NULL);
     take_special();
     fork_with_lock();
     return 3;
