@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use serde_json::Value;
+
+use crate::migrate::RUNS;
 use crate::victims::{self, Victims};
 use crate::{command, stderr, stdout};
-use serde_json::Value;
 
 /// Observes programs that the tests compile.
 trait Observe {
@@ -145,11 +147,15 @@ fn coroutines_may_copy_their_stack_away_and_back() {
 #[test]
 fn backtraces_are_the_same() {
     let Some(victims) = Victims::compile(&["backtraces"]) else { return };
-    let observed = victims.observe(&[&victims.path("backtraces")]);
-    assert_eq!(calls(&observed)["bottom"], 60);
     let timed =
         |function: &Value| function["name"] == "deep" && function["timed"].as_u64() > Some(60);
-    assert!(observed["functions"].as_array().unwrap().iter().any(timed), "{observed}");
+    // On a busy machine, fewer calls are timed.
+    let has_timed = |_| {
+        let observed = victims.observe(&[&victims.path("backtraces")]);
+        assert_eq!(calls(&observed)["bottom"], 60);
+        observed["functions"].as_array().unwrap().iter().any(timed)
+    };
+    assert!((0..RUNS).any(has_timed), "no calls are timed");
 }
 
 #[test]
