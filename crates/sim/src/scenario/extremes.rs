@@ -141,6 +141,7 @@ mwait_cores = [0, 1]
 fast_cpu = 0
 slow_cpu = 2
 threshold = 0.01
+keeps = 0.5
 profile = [["burst", 0.1], ["scalar", 0.001]]
 [[code]]
 name = "scalar"
