@@ -19,12 +19,16 @@ pub trait Clocks {
 
     /// Requests this speed for the thread's core.
     fn request(&self, speed: Speed);
-    /// Asks the thread on the neighbour core to request this speed for their module.
-    fn request_by_neighbour(&self, speed: Speed);
+    /// Asks the thread on the neighbour core to request this speed for their module. Does nothing
+    /// unless an implementation does it, as the next two.
+    #[inline]
+    fn request_by_neighbour(&self, _speed: Speed) {}
     /// Migrates the thread to a core that is always fast.
-    fn go_to_fast_core(&self);
+    #[inline]
+    fn go_to_fast_core(&self) {}
     /// Migrates the thread back.
-    fn go_home(&self);
+    #[inline]
+    fn go_home(&self) {}
     /// Ends the requests that locks have made for the thread: what the program has requested counts
     /// again, or else the processor chooses the clock. A lock that chooses its strategy itself
     /// calls this at each use once it has chosen one without requests.
@@ -40,12 +44,6 @@ impl Clocks for Unchanged {
 
     #[inline]
     fn request(&self, _: Speed) {}
-    #[inline]
-    fn request_by_neighbour(&self, _: Speed) {}
-    #[inline]
-    fn go_to_fast_core(&self) {}
-    #[inline]
-    fn go_home(&self) {}
     #[inline]
     fn end_requests(&self) {}
 }
@@ -87,12 +85,6 @@ impl Clocks for Paced {
         // Where the machine takes no request, the lock is one without.
         let _ = dimmer_pace::request(request);
     }
-    #[inline]
-    fn request_by_neighbour(&self, _: Speed) {}
-    #[inline]
-    fn go_to_fast_core(&self) {}
-    #[inline]
-    fn go_home(&self) {}
     #[inline]
     fn end_requests(&self) {
         let own = in_force_of_lock();

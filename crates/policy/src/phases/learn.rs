@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 
 use super::{Core, Counts, MarkId};
 
-/// What follows a mark is known on a core once so many of its calls there count, and as long as
-/// [`KNOWN`] do. Guesses, as are all numbers here.
+/// Calls on a core after which what follows a mark is known there, and calls below which it is no
+/// longer, because they have faded. Guesses, as are all numbers here.
 const ENOUGH: f64 = 32.0;
 const KNOWN: f64 = 4.0;
 
