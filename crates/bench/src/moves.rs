@@ -16,6 +16,8 @@ use dimmer_processor::units::CpuId;
 use dimmer_runtime::{CannotMigrate, Cores, Migration, StartError};
 use rustix::thread::futex;
 
+use crate::pairs;
+
 /// A worker sleeps after this long without work, so that it does not disturb the next way.
 pub(crate) const REST: Duration = Duration::from_millis(3);
 
@@ -127,8 +129,7 @@ pub fn measure(root: &Root, rounds: usize, mut done: impl FnMut()) -> Result<Mov
         .collect();
     let mut took: Vec<Vec<Vec<f64>>> = vec![Vec::new(); ways.len()];
     for round in 0..rounds {
-        for turn in 0..ways.len() {
-            let at = (turn + round) % ways.len();
+        for at in pairs::order(round, ways.len()) {
             // Threads inherit their affinity: responders are started before this thread is pinned.
             took[at].push(trips(root, ways[at], &cores, home, away)?);
             std::thread::sleep(REST);

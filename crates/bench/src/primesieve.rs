@@ -18,6 +18,8 @@ use dimmer_probe::target::TargetError;
 use dimmer_processor::units::{CpuId, nearest};
 use dimmer_runtime::{Cores, StartError};
 
+use crate::pairs;
+
 /// Numbers in the segment: one bit for each odd number, 16 KiB.
 const SEGMENT: usize = 16 * 1024 * 8;
 
@@ -26,6 +28,10 @@ const TURN: Duration = Duration::from_millis(8);
 
 /// How long workers spin: longer than any gap, like the workers of a dedicated core.
 const SPIN: Duration = Duration::from_millis(10);
+
+/// How long the scalar work runs before each turn. Without it, the ways before which this thread
+/// slept were measured on a core that had been idle.
+const WARM_UP: Duration = Duration::from_millis(10);
 
 /// Why nothing can be measured.
 #[derive(Debug, thiserror::Error)]
@@ -111,7 +117,8 @@ impl Sieve {
         Self { composite: vec![0; SEGMENT / 8], prime: 3, at: 0 }
     }
 
-    /// Crosses out `steps` multiples.
+    /// Crosses out `steps` multiples. Never inlined: all ways that are compared run the same code.
+    #[inline(never)]
     pub(crate) fn work(&mut self, steps: u32) {
         for _ in 0..steps {
             self.composite[self.at / 8] |= 1 << (self.at % 8);
@@ -173,6 +180,10 @@ impl Bench {
         let steps = whole(cell.gap_ns * self.steps_per_ns);
         let iterations = whole(TURN.as_secs_f64() * 1e9 / cell.gap_ns).clamp(2, 10_000);
         let mut turn = |burst: &dyn Fn()| {
+            let warm = Instant::now();
+            while warm.elapsed() < WARM_UP {
+                sieve.work(steps);
+            }
             // First an iteration that does not count: after it, caches hold what the others need.
             for iteration in [1, iterations] {
                 let begin = Instant::now();
@@ -188,8 +199,7 @@ impl Bench {
         };
         let mut round = |index: usize| {
             let mut took = [f64::NAN; 5];
-            for place in 0..took.len() {
-                let way = (place + index) % took.len();
+            for way in pairs::order(index, took.len()) {
                 if way < 3 {
                     // A worker that spins would slow another hardware thread of its core.
                     std::thread::sleep(SPIN + SPIN / 10);
