@@ -1,6 +1,6 @@
 #!/bin/sh
 # Builds what `make test-kernel` boots: a small Linux 6.12 with sched_ext (Debian's own 6.12 has
-# none), and against it the module of kernel/, the scheduler of bpf/ with its loader, and the
+# none), and against it the modules of kernel/, the scheduler of bpf/ with its loader, and the
 # programs of the tests.
 #
 # usage: ci/kernel.sh         all of it; prints the directory that has it
@@ -152,7 +152,7 @@ includes="-I$linux -I$linux/root/usr/include"
 {
     make -C "$build" M="$linux/module" modules &&
         make -C "$build" M="$linux/module/kvm" modules &&
-        cp "$linux/module/dimmer_xcr0.ko" "$linux/module/kvm/kvm.ko" "$products" &&
+        cp "$linux/module/dimmer_xcr0.ko" "$linux/module/dimmer_pstate.ko" "$linux/module/kvm/kvm.ko" "$products" &&
         cd bpf &&
         # shellcheck disable=SC2086 # several words on purpose
         "$clang" -g -O2 -target bpf -mcpu=v3 -D__TARGET_ARCH_x86 -Wall -Wno-missing-declarations -Werror $includes \
@@ -164,7 +164,8 @@ includes="-I$linux -I$linux/root/usr/include"
             "$linux/libbpf/libbpf.a" -lelf -lz &&
         cd "$top" &&
         gcc -O1 -static -pthread -Wall -Werror -o "$products/wide" ci/kernel/wide.c &&
-        gcc -O1 -static -pthread -Wall -Werror -o "$products/switches" ci/kernel/switches.c
+        gcc -O1 -static -pthread -Wall -Werror -o "$products/switches" ci/kernel/switches.c &&
+        gcc -O1 -static -Wall -Werror -Ikernel -o "$products/pstates" ci/kernel/pstates.c
 } >"$linux/products.log" 2>&1 </dev/null || fails "$(grep -E 'error|warning|\*\*\*' "$linux/products.log" | head -n 20)"
 cp "$linux/bzImage" "$products/bzImage"
 echo "$products"

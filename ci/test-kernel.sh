@@ -1,7 +1,7 @@
 #!/bin/sh
-# Core specialisation in the kernel, tried in QEMU: the kernel, the module and the scheduler that
-# ci/kernel.sh builds, with two processors and with four, which QEMU emulates. ci/guest/kernel.sh
-# has the checks.
+# The modules and the scheduler of core specialisation, tried in QEMU in the kernel that ci/kernel.sh
+# builds, with two processors and with four, which QEMU emulates. ci/guest/kernel.sh and pstates.sh
+# have the checks.
 #
 # usage: ci/test-kernel.sh           (make test-kernel)
 #
@@ -46,12 +46,19 @@ rm -rf "$work"
 root=$work/root
 mkdir -p "$root/bin" "$root/proc" "$root/sys" "$root/dev" "$root/run" "$root/tmp" "$root/root"
 cp "$busybox" "$root/bin/busybox"
-cp "$products/dimmer-specialise" "$products/wide" "$products/switches" "$root/bin"
-cp "$products/dimmer_xcr0.ko" "$products/kvm.ko" "$root/root"
+cp "$products/dimmer-specialise" "$products/wide" "$products/switches" "$products/pstates" "$root/bin"
+cp "$products/dimmer_xcr0.ko" "$products/dimmer_pstate.ko" "$products/kvm.ko" "$root/root"
+# The example of dimmer-pace, with what it loads.
+cargo build --locked --quiet --package dimmer-pace --example ask
+ask=${CARGO_TARGET_DIR:-target}/debug/examples/ask
+strip -o "$root/bin/ask" "$ask"
+ldd "$ask" | sed -n 's|^[^/]*\(/[^ ]*\) (0x.*|\1|p' | while read -r library; do
+    cp -L --parents "$library" "$root"
+done
 cp ci/guest/init "$root/init"
 {
     echo "seconds=$seconds"
-    cat ci/guest/kernel.sh
+    cat ci/guest/pstates.sh ci/guest/kernel.sh
 } >"$root/script"
 (cd "$root" && find . | "$busybox" cpio --quiet -o -H newc) >"$work/initramfs"
 rm -rf "$root"

@@ -391,6 +391,9 @@ log_has 'Bad FPU state' && say "ok: the kernel noticed" || fails "the kernel did
 echo "" >"$module/narrow"
 rmmod dimmer_xcr0
 
+check_pstates
+check_pace
+
 echo "checks that failed: $failed, skipped: $skipped"
 echo "counts: $cpus processors, faults $faults, moves $moves, returns $returns, allowed in place $allowed, limits $limits, rounds $rounds, wrong registers $wrong, control's wrong registers $control"
 [ "$failed" -eq 0 ]

@@ -3,11 +3,11 @@
 
 use dimmer_probe::stats::{Estimate, Samples};
 
-/// The order in which `ways` ways have their turn in a round. In `2 * ways` rounds, each way has each
-/// place twice and follows each other way equally often, so that what a way leaves behind (a warm
-/// core, a worker that still spins) does not favour one of them: the rows of a Latin square after
-/// Williams, *Experimental designs balanced for the estimation of residual effects of treatments*,
-/// 1949.
+/// The order in which `ways` ways have their turn in a round. In `2 * ways` rounds, each way has
+/// each place twice and follows each other way equally often, so that what a way leaves behind (a
+/// warm core, a worker that still spins) does not favour one of them: the rows of a Latin square
+/// after Williams, *Experimental designs balanced for the estimation of residual effects of
+/// treatments*, 1949.
 #[must_use]
 pub fn order(round: usize, ways: usize) -> Vec<usize> {
     // 0, 1, n - 1, 2, n - 2 ...: all steps between neighbours differ.

@@ -9,6 +9,7 @@
 //! Sources: as in [`dimmer_processor::pstate`]; AMD64 Architecture Programmer's Manual volume 2,
 //! section 17.1 "P-State Control"; Intel SDM volume 4.
 
+pub mod driver;
 mod plan;
 mod set;
 

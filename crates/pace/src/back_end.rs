@@ -2,6 +2,7 @@
 
 pub(crate) mod cores;
 pub(crate) mod cpufreq;
+pub(crate) mod driver;
 pub(crate) mod pstates;
 pub(crate) mod uclamp;
 
@@ -74,11 +75,18 @@ pub(crate) fn choose(root: &Root) -> Result<Box<dyn BackEnd>, Unavailable> {
         Ok(back_end) => return Ok(Box::new(back_end)),
         Err(missing) => missing,
     };
+    let driver = match driver::open(root) {
+        Ok(back_end) => return Ok(Box::new(back_end)),
+        Err(missing) => missing,
+    };
     let pstates = match pstates::open(root) {
         Ok(back_end) => return Ok(Box::new(back_end)),
         Err(missing) => missing,
     };
-    let [uclamp, cpufreq, pstates] = [uclamp, cpufreq, pstates].map(|missing| missing.why);
-    let why = format!("uclamp: {uclamp}; cpufreq: {cpufreq}; P-states: {pstates}");
+    let [uclamp, cpufreq, driver, pstates] =
+        [uclamp, cpufreq, driver, pstates].map(|missing| missing.why);
+    let why = format!(
+        "uclamp: {uclamp}; cpufreq: {cpufreq}; dimmer_pstate: {driver}; P-states: {pstates}"
+    );
     Err(Unavailable::new("clocks that threads ask for", why, "see `dimmer doctor --all`"))
 }

@@ -18,7 +18,7 @@
 //! | what a thread asks | [`Request`], [`Wish`], [`Decision`], [`Answer`] |
 //! | what the thread keeps | `thread` |
 //! | this machine's back end | `machine` |
-//! | back ends | `back_end`: `uclamp`; `cpufreq` and `pstates`, which share `cores` |
+//! | back ends | `back_end`: `uclamp`; `cpufreq`, `driver` and `pstates`, which share `cores` |
 //!
 //! A program never fails because of its requests. Without a back end they do nothing. What changes
 //! a machine's files goes through the journal of [`dimmer_host`], which undoes it.

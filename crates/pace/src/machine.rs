@@ -53,7 +53,8 @@ pub fn prepare_under(root: &Root) -> Result<(), Unavailable> {
     get_under(root).map(|_| ()).map_err(Clone::clone)
 }
 
-/// The name of the back end by which this process asks for clocks: `uclamp`, `cpufreq`, `P-states`.
+/// The name of the back end by which this process asks for clocks: `uclamp`, `cpufreq`,
+/// `dimmer_pstate`, `P-states`.
 ///
 /// # Errors
 /// As [`prepare`].

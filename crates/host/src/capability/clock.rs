@@ -7,6 +7,7 @@ use crate::cpufreq::{self, POLICIES, Policy, clocks};
 use crate::cpuid::Feature;
 use crate::msr;
 use crate::pstate::Pstates;
+use crate::pstate::driver::{DEVICE, Driver};
 use crate::root::format_cpu_list;
 use crate::turbo::Turbo;
 use crate::uclamp;
@@ -22,8 +23,14 @@ const PSTATES: Subject = Subject {
     title: "P-states by registers",
     area: Area::Clock,
     enables: Some(
-        "pstate: shows and sets them; libdimmer: clocks that threads ask for, the third choice",
+        "pstate: shows and sets them; libdimmer: clocks that threads ask for, the fourth choice",
     ),
+};
+const PSTATE_DRIVER: Subject = Subject {
+    id: "dimmer-pstate",
+    title: "P-states by the module dimmer_pstate",
+    area: Area::Clock,
+    enables: Some("libdimmer: clocks that threads ask for, the third choice"),
 };
 const UCLAMP: Subject = Subject {
     id: "uclamp",
@@ -77,6 +84,7 @@ pub(super) fn survey(context: &Context) -> Vec<Capability> {
         msr(context),
         msr_safe(context),
         pstates(context),
+        pstate_driver(context),
         cpufreq(context),
         uclamp(context),
         clock_requests(context),
@@ -114,6 +122,15 @@ fn pstates(context: &Context) -> Capability {
             PSTATES.available(format!("P{} to P{}", part.fastest(), part.slowest()))
         }
         Err(missing) => PSTATES.unavailable(missing.why, missing.remedy),
+    }
+}
+
+fn pstate_driver(context: &Context) -> Capability {
+    match Driver::open(context.root) {
+        Ok(driver) => {
+            PSTATE_DRIVER.available(format!("{DEVICE} allows {} P-states", driver.states().len()))
+        }
+        Err(missing) => PSTATE_DRIVER.unavailable(missing.why, missing.remedy),
     }
 }
 

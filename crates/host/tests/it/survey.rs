@@ -68,6 +68,8 @@ fn finds_everything_on_a_skylake_server_as_root() {
             + msr-safe: /dev/cpu/0/msr_safe readable, limited by /dev/cpu/msr_allowlist
             - p-states: /dev/cpu/0/msr does not answer for register 0xce: failed to fill whole buffer
                 -> in a virtual machine only the host has it: use bare metal
+            - dimmer-pstate: no /dev/dimmer_pstate: the module is not loaded
+                -> without a driver for cpufreq, as root: insmod kernel/dimmer_pstate.ko
             + cpufreq: cpu 0-3: intel_pstate, governor performance, hardware 1000-3700 MHz, allowed 1000-3700 MHz, writable
             - uclamp: no /proc/sys/kernel/sched_util_clamp_min
                 -> use a kernel from 5.3 on that was built with CONFIG_UCLAMP_TASK
@@ -127,6 +129,8 @@ fn says_why_a_cloud_machine_has_nothing() {
                 -> have the administrator load msr-safe with an allow list
             - p-states: no /dev/cpu/0/msr: the kernel has no msr driver loaded
                 -> as root: modprobe msr
+            - dimmer-pstate: no /dev/dimmer_pstate: the module is not loaded
+                -> without a driver for cpufreq, as root: insmod kernel/dimmer_pstate.ko
             - cpufreq: no policy under /sys/devices/system/cpu/cpufreq
                 -> only the host can: use bare metal where it matters; measuring by timing works here
             - uclamp: no /proc/sys/kernel/sched_util_clamp_min
@@ -203,6 +207,8 @@ fn finds_the_old_cpusets_on_a_zen_5_guest() {
                 -> have the administrator load msr-safe with an allow list
             - p-states: no /dev/cpu/0/msr: the kernel has no msr driver loaded
                 -> as root: modprobe msr
+            - dimmer-pstate: no /dev/dimmer_pstate: the module is not loaded
+                -> without a driver for cpufreq, as root: insmod kernel/dimmer_pstate.ko
             - cpufreq: no policy under /sys/devices/system/cpu/cpufreq
                 -> only the host can: use bare metal where it matters; measuring by timing works here
             - uclamp: no /proc/sys/kernel/sched_util_clamp_min
@@ -272,6 +278,8 @@ fn names_the_missing_permissions_on_a_desktop() {
                 -> have the administrator load msr-safe with an allow list
             - p-states: no permission to read /dev/cpu/0/msr
                 -> run as root, or give read permission on /dev/cpu/*/msr and CAP_SYS_RAWIO
+            - dimmer-pstate: no /dev/dimmer_pstate: the module is not loaded
+                -> without a driver for cpufreq, as root: insmod kernel/dimmer_pstate.ko
             + cpufreq: cpu 0-1: intel_pstate, governor powersave, hardware 800-4800 MHz, allowed 800-4800 MHz, read-only for this user; cpu 2: intel_pstate, governor powersave, hardware 800-3600 MHz, allowed 800-3600 MHz, read-only for this user
             - uclamp: no /proc/sys/kernel/sched_util_clamp_min
                 -> use a kernel from 5.3 on that was built with CONFIG_UCLAMP_TASK

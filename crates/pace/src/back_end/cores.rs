@@ -11,7 +11,6 @@ use std::fmt::Debug;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use dimmer_host::cpufreq::clocks::Clocks;
-use dimmer_host::journal::Journal;
 use dimmer_host::unavailable::Unavailable;
 use dimmer_processor::units::{CpuId, KiloHertz};
 
@@ -47,17 +46,12 @@ pub(crate) trait Setting: Debug + Send {
     /// The back end's name.
     const NAME: &str;
 
-    /// Sets the clock of the domain with this index; `None` sets what it was at first. Every change
-    /// goes through the journal.
+    /// Sets the clock of the domain with this index; `None` sets what it was at first. When this
+    /// value is dropped, all is as it was.
     ///
     /// # Errors
     /// [`Unavailable`]: something else has changed the domain. It was left as it is.
-    fn set(
-        &mut self,
-        journal: &mut Journal,
-        domain: usize,
-        clock: Option<KiloHertz>,
-    ) -> Result<(), Unavailable>;
+    fn set(&mut self, domain: usize, clock: Option<KiloHertz>) -> Result<(), Unavailable>;
 
     /// Reads the clock that the kernel reports of the domain, without the setting: that may take
     /// the kernel some milliseconds.
@@ -76,7 +70,6 @@ pub(crate) struct Cores<S> {
 
 #[derive(Debug)]
 struct State<S> {
-    journal: Journal,
     setting: S,
     /// What each thread asks for, and of which domain.
     threads: BTreeMap<u32, (usize, KiloHertz)>,
@@ -87,9 +80,9 @@ struct State<S> {
 }
 
 impl<S: Setting> Cores<S> {
-    pub(crate) fn new(domains: Vec<Domain>, journal: Journal, setting: S) -> Self {
+    pub(crate) fn new(domains: Vec<Domain>, setting: S) -> Self {
         let (in_force, lost) = (vec![None; domains.len()], vec![None; domains.len()]);
-        let state = State { journal, setting, threads: BTreeMap::new(), in_force, lost };
+        let state = State { setting, threads: BTreeMap::new(), in_force, lost };
         Self { domains, process: std::process::id(), state: Mutex::new(Some(state)) }
     }
 
@@ -117,7 +110,7 @@ impl<S: Setting> State<S> {
             return Ok(());
         }
         *in_force = fastest;
-        self.setting.set(&mut self.journal, domain, fastest).map_err(|lost| {
+        self.setting.set(domain, fastest).map_err(|lost| {
             if let Some(known) = self.lost.get_mut(domain) {
                 *known = Some(lost.clone());
             }
@@ -167,7 +160,7 @@ impl<S: Setting> BackEnd for Cores<S> {
     }
 
     fn end(&self) {
-        // The journal undoes its changes when it is dropped.
+        // The setting undoes its changes when it is dropped.
         drop(self.lock().and_then(|mut state| state.take()));
     }
 }

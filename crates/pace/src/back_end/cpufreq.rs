@@ -37,7 +37,7 @@ pub(crate) fn open(root: &Root) -> Result<Cores<Files>, Unavailable> {
         })?);
         domains.push(Domain { cpus: policy.cpus, clocks });
     }
-    Ok(Cores::new(domains, journal, Files { root: root.clone(), policies }))
+    Ok(Cores::new(domains, Files { root: root.clone(), journal, policies }))
 }
 
 fn unavailable(why: String, remedy: &str) -> Unavailable {
@@ -48,6 +48,8 @@ fn unavailable(why: String, remedy: &str) -> Unavailable {
 #[derive(Debug)]
 pub(crate) struct Files {
     root: Root,
+    /// Undoes all changes when it is dropped.
+    journal: Journal,
     policies: Vec<OwnPolicy>,
 }
 
@@ -147,13 +149,9 @@ impl OwnPolicy {
 impl Setting for Files {
     const NAME: &str = "cpufreq";
 
-    fn set(
-        &mut self,
-        journal: &mut Journal,
-        domain: usize,
-        clock: Option<KiloHertz>,
-    ) -> Result<(), Unavailable> {
-        self.policies.get_mut(domain).map_or(Ok(()), |policy| policy.set(journal, clock))
+    fn set(&mut self, domain: usize, clock: Option<KiloHertz>) -> Result<(), Unavailable> {
+        let Self { journal, policies, .. } = self;
+        policies.get_mut(domain).map_or(Ok(()), |policy| policy.set(journal, clock))
     }
 
     fn clock(&self, domain: usize) -> Option<ReadClock> {

@@ -38,7 +38,7 @@ pub(crate) fn open(root: &Root) -> Result<Cores<Registers>, Unavailable> {
     let own =
         |CpuState { cpu, requested, .. }: CpuState| Own { cpu, before: requested, left: requested };
     let cpus = cpus.into_iter().map(own).collect();
-    Ok(Cores::new(domains, journal, Registers { root: root.clone(), cpuid, part, cpus }))
+    Ok(Cores::new(domains, Registers { root: root.clone(), journal, cpuid, part, cpus }))
 }
 
 fn unavailable(why: String, remedy: &str) -> Unavailable {
@@ -49,6 +49,8 @@ fn unavailable(why: String, remedy: &str) -> Unavailable {
 #[derive(Debug)]
 pub(crate) struct Registers {
     root: Root,
+    /// Undoes all changes when it is dropped.
+    journal: Journal,
     cpuid: Cpuid,
     part: Part,
     cpus: Vec<Own>,
@@ -74,12 +76,7 @@ fn number(part: &Part, clock: KiloHertz) -> u8 {
 impl Setting for Registers {
     const NAME: &str = "P-states";
 
-    fn set(
-        &mut self,
-        journal: &mut Journal,
-        domain: usize,
-        clock: Option<KiloHertz>,
-    ) -> Result<(), Unavailable> {
+    fn set(&mut self, domain: usize, clock: Option<KiloHertz>) -> Result<(), Unavailable> {
         let Some(own) = self.cpus.get_mut(domain) else { return Ok(()) };
         let Own { cpu, before, left } = *own;
         let found = self.part.requested(&self.root, cpu)?;
@@ -88,7 +85,7 @@ impl Setting for Registers {
             return Err(unavailable(why, LEFT_ALONE));
         }
         let wanted = clock.map_or(before, |clock| number(&self.part, clock));
-        match pstate::request(journal, &self.part, cpu, wanted) {
+        match pstate::request(&mut self.journal, &self.part, cpu, wanted) {
             Ok(()) | Err(SetError::Journal(JournalError::NotTaken { .. })) => {}
             Err(error) => return Err(unavailable(explain(&error), LEFT_ALONE)),
         }

@@ -1,0 +1,80 @@
+//! Requests of P-states by the kernel's module `dimmer_pstate`: as by registers (`pstates`), but
+//! without rights to all registers, and undone by the kernel when the process ends, however it
+//! ends.
+//!
+//! A clock is the slowest allowed P-state that is at least as fast.
+
+use dimmer_host::cpufreq::clocks::Clocks;
+use dimmer_host::pstate::driver::Driver;
+use dimmer_host::root::Root;
+use dimmer_host::topology;
+use dimmer_host::unavailable::Unavailable;
+use dimmer_processor::units::{CpuId, KiloHertz};
+
+use super::cores::{Cores, Domain, LEFT_ALONE, ReadClock, Setting};
+
+/// The back end of this machine.
+///
+/// # Errors
+/// [`Unavailable`].
+pub(crate) fn open(root: &Root) -> Result<Cores<Module>, Unavailable> {
+    let driver = Driver::open(root)?;
+    let online = topology::online(root)
+        .map_err(|error| unavailable(error.to_string(), "mount /proc and /sys"))?;
+    let (Some((slowest, _)), Some((fastest, _))) =
+        (driver.states().first(), driver.states().last())
+    else {
+        return Err(unavailable("it allows no P-state".to_owned(), "load it with others"));
+    };
+    let clocks = Clocks { slowest: *slowest, base: driver.base(), fastest: *fastest };
+    let domains = online.iter().map(|cpu| Domain { cpus: vec![*cpu], clocks }).collect();
+    let cpus = online.into_iter().map(|cpu| Own { cpu, left: None }).collect();
+    Ok(Cores::new(domains, Module { driver, cpus }))
+}
+
+fn unavailable(why: String, remedy: &str) -> Unavailable {
+    Unavailable::new("requests of P-states by the module dimmer_pstate", why, remedy)
+}
+
+/// The module's file.
+#[derive(Debug)]
+pub(crate) struct Module {
+    driver: Driver,
+    cpus: Vec<Own>,
+}
+
+/// A CPU, and the P-state that this back end left, if it has a request there.
+#[derive(Debug)]
+struct Own {
+    cpu: CpuId,
+    left: Option<u8>,
+}
+
+impl Setting for Module {
+    const NAME: &str = "dimmer_pstate";
+
+    fn set(&mut self, domain: usize, clock: Option<KiloHertz>) -> Result<(), Unavailable> {
+        let Some(own) = self.cpus.get_mut(domain) else { return Ok(()) };
+        let cpu = own.cpu;
+        let failed = |error| unavailable(format!("CPU {cpu}: {error}"), LEFT_ALONE);
+        if let Some(left) = own.left {
+            let found = self.driver.requested(cpu).map_err(failed)?;
+            if found != left {
+                let why = format!("CPU {cpu} requested P{left} and now requests P{found}");
+                return Err(unavailable(why, LEFT_ALONE));
+            }
+        }
+        let state = clock.and_then(|clock| {
+            let states = self.driver.states();
+            states.iter().find(|(own, _)| *own >= clock).or(states.last()).map(|(_, state)| *state)
+        });
+        self.driver.request(cpu, state).map_err(failed)?;
+        own.left = state;
+        Ok(())
+    }
+
+    /// Which P-state is in force does not say at which clock the core runs.
+    fn clock(&self, _domain: usize) -> Option<ReadClock> {
+        None
+    }
+}
