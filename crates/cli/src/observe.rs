@@ -99,7 +99,7 @@ pub(crate) fn run(
     let run = Run {
         command: &seen.command,
         is_counted: via == Via::Uprobes,
-        is_cost_known: seen.choice.is_none(),
+        choice: seen.choice.as_ref(),
         hand_off,
         is_governable: !cpufreq::policies(root).is_empty(),
         status: seen.status,

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use dimmer_host::machine::Machine;
 use dimmer_observe::{FunctionPlace, Observed, Tally, ThreadSeen, Times};
+use dimmer_policy::phases::Choice;
 use dimmer_probe::stats::Estimate;
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::Model;
@@ -86,8 +87,9 @@ pub struct Run<'a> {
     pub command: &'a [String],
     /// Whether its calls were counted by uprobes, which measure no durations, instead of hooked.
     pub is_counted: bool,
-    /// Whether it is known what a hooked call costs: not if only some calls passed their marks.
-    pub is_cost_known: bool,
+    /// The marks, if they were chosen. Only some calls passed their marks then, so it is not known
+    /// what a hooked call costs.
+    pub choice: Option<&'a Choice>,
     /// The exit status, if the program was started here.
     pub status: Option<ExitStatus>,
     /// The minimum time to hand work to another core on this machine (ns).
@@ -132,6 +134,9 @@ pub struct Report {
     /// Empty if functions were named instead.
     pub(crate) hooked_classes: Vec<String>,
     pub(crate) hooked_names: Vec<String>,
+    /// The marks that were chosen, those with the largest share of the time first; `null` if none
+    /// were to be.
+    pub(crate) chosen_marks: Option<Vec<ChosenMark>>,
     pub(crate) files: Vec<File>,
     pub(crate) functions: Vec<Function>,
     pub(crate) by_thread: Vec<Thread>,
@@ -152,6 +157,17 @@ pub struct Report {
     pub(crate) is_governable: bool,
     /// The expected gain of each way to avoid the loss, the best first; empty without losses.
     pub(crate) ways: Vec<Outlook>,
+}
+
+/// A function that was chosen as a mark.
+#[derive(Debug, Serialize)]
+pub(crate) struct ChosenMark {
+    /// As the option `--marks` takes it.
+    pub(crate) name: String,
+    /// How often it was passed.
+    pub(crate) passed: u64,
+    /// Its edges' share of the time of all edges.
+    pub(crate) share: f64,
 }
 
 /// The clock next to some of the calls, measured by a chain of multiplications.
@@ -314,12 +330,22 @@ impl Report {
             processes: observed.processes,
             threads: observed.thread_count(),
             threads_left_out: observed.threads_left_out,
-            hooks_share: (on_cpu > 0.0 && !is_counted && run.is_cost_known)
+            hooks_share: (on_cpu > 0.0 && !is_counted && run.choice.is_none())
                 .then(|| hooks.as_secs_f64() / on_cpu),
             observer_cpu_s: run.own_cpu.as_secs_f64(),
             model: run.model.map(|(model, from)| ModelEntry::new(model, from)),
             hooked_classes: classes.map(|class| class.name().to_owned()).collect(),
             hooked_names: run.functions.to_vec(),
+            chosen_marks: run.choice.map(|choice| {
+                let marks = choice.marks.iter();
+                marks
+                    .map(|one| ChosenMark {
+                        name: one.mark.name().to_owned(),
+                        passed: one.passed,
+                        share: one.share,
+                    })
+                    .collect()
+            }),
             files: files.collect(),
             ways: lost.map_or_else(Vec::new, |lost| losses::ways(lost, run, &functions)),
             functions,

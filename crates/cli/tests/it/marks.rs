@@ -261,9 +261,11 @@ fn chosen(told: &str) -> Vec<&str> {
 fn functions_that_begin_phases_are_chosen_and_frequent_ones_are_not() {
     let Some(victims) = Victims::compile(&["turns"]) else { return };
     let [program, graph, profile] = ["turns", "graph", "profile"].map(|name| victims.path(name));
+    let document = victims.path("json");
+    let json = format!("--json={document}");
     let plain = Command::new(&program).output().unwrap();
     let observe = |marks: &str| {
-        let arguments = ["observe", marks, "--graph", &graph, "--", &program];
+        let arguments = ["observe", marks, "--graph", &graph, &json, "--", &program];
         let observed = run(&victims, &arguments);
         let told = stderr(&observed);
         assert_eq!(stdout(&observed), stdout(&plain), "{told}");
@@ -275,6 +277,11 @@ fn functions_that_begin_phases_are_chosen_and_frequent_ones_are_not() {
     let names = chosen(&told);
     assert!(names.contains(&"fill") && names.contains(&"follow"), "{told}");
     assert!(!names.contains(&"mix"), "{told}");
+    let document: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(&document).unwrap()).unwrap();
+    let in_document = document["chosen_marks"].as_array().unwrap();
+    let in_document: Vec<_> = in_document.iter().filter_map(|mark| mark["name"].as_str()).collect();
+    assert_eq!(in_document, names, "{told}");
     // It is called a million times, so its mark is switched off.
     let words: Vec<&str> = told.split_whitespace().collect();
     assert!(words.join(" ").contains("Left out: 1 called too often"), "{told}");

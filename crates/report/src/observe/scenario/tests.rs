@@ -84,7 +84,7 @@ fn with<T>(
     let run = Run {
         command: &command,
         is_counted: false,
-        is_cost_known: true,
+        choice: None,
         status: None,
         hand_off: None,
         is_governable: false,
