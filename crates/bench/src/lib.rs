@@ -7,6 +7,7 @@
 
 pub mod daemon;
 mod error;
+pub mod latencies;
 pub mod lock;
 pub mod moves;
 pub mod neighbours;

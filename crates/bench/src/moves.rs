@@ -88,7 +88,7 @@ pub struct Trips {
     /// Every round trip (ns).
     pub all: Samples,
     /// The mean of the middle half of a round's trips, divided by the ping-pong's mean of the same
-    /// round.
+    /// round. `None` if that was not measured.
     pub ratio: Option<Estimate>,
 }
 
@@ -105,6 +105,8 @@ pub struct Moves {
     pub cycles_per_ns: f64,
     /// Why threads cannot migrate on this machine, if they cannot.
     pub cannot_migrate: Option<CannotMigrate>,
+    /// Whether it ended before all rounds were made.
+    pub is_cut: bool,
 }
 
 impl Moves {
@@ -120,24 +122,52 @@ impl Moves {
 /// # Errors
 /// [`MovesError`].
 pub fn measure(root: &Root, rounds: usize, mut done: impl FnMut()) -> Result<Moves, MovesError> {
-    let (home, away) = handoff::two_cpus(root)?.map_err(MovesError::OneCpu)?;
+    let cpus = handoff::two_cpus(root)?.map_err(MovesError::OneCpu)?;
+    let moves = measure_ways(root, cpus, &Way::ALL, rounds, |round, turn| {
+        if round > 0 && turn == 0 {
+            done();
+        }
+        true
+    })?;
+    done();
+    Ok(moves)
+}
+
+/// Measures some ways in turn between two CPUs, `rounds` times. Asks `goes_on` before each turn,
+/// with the numbers of the round and of the turn in it, whether to go on.
+///
+/// # Errors
+/// [`MovesError`].
+pub fn measure_ways(
+    root: &Root,
+    (home, away): (CpuId, CpuId),
+    wanted: &[Way],
+    rounds: usize,
+    mut goes_on: impl FnMut(usize, usize) -> bool,
+) -> Result<Moves, MovesError> {
     let cores = Cores::start(root, &[away])?;
     let cannot_migrate = cores.begin_migration().err();
-    let ways: Vec<Way> = Way::ALL
-        .into_iter()
+    let ways: Vec<Way> = wanted
+        .iter()
+        .copied()
         .filter(|way| cannot_migrate.is_none() || !matches!(way, Way::Migrate | Way::Migration))
         .collect();
     let mut took: Vec<Vec<Vec<f64>>> = vec![Vec::new(); ways.len()];
-    for round in 0..rounds {
-        for at in pairs::order(round, ways.len()) {
+    let mut is_cut = false;
+    'rounds: for round in 0..rounds {
+        for (turn, at) in pairs::order(round, ways.len()).into_iter().enumerate() {
+            is_cut = !goes_on(round, turn);
+            if is_cut {
+                break 'rounds;
+            }
             // Threads inherit their affinity: responders are started before this thread is pinned.
             took[at].push(trips(root, ways[at], &cores, home, away)?);
             std::thread::sleep(REST);
         }
-        done();
     }
+    let least = ways.iter().position(|way| *way == Way::PingPong);
     let ratio = |at: usize| -> Option<Estimate> {
-        let pairs = took[at].iter().zip(&took[0]);
+        let pairs = took[at].iter().zip(&took[least?]);
         pairs.map(|(own, least)| middle(own) / middle(least)).collect::<Samples>().estimate()
     };
     let trips = ways.iter().enumerate().map(|(at, way)| Trips {
@@ -146,7 +176,7 @@ pub fn measure(root: &Root, rounds: usize, mut done: impl FnMut()) -> Result<Mov
         ratio: ratio(at),
     });
     let (trips, cycles_per_ns) = (trips.collect(), dimmer_runtime::ticks_per_ns());
-    Ok(Moves { home, away, trips, cycles_per_ns, cannot_migrate })
+    Ok(Moves { home, away, trips, cycles_per_ns, cannot_migrate, is_cut })
 }
 
 /// The mean of the middle half: rare values move it as little as a median, and it is finer than the

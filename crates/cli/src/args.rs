@@ -22,7 +22,7 @@ pub(crate) use bench::{
 pub(crate) use daemon::{Daemon, Record, Replay, Top};
 pub(crate) use find::{Doctor, Observe, PreThrottle, Probe, Scan, Use, Via};
 pub(crate) use phase_graph::{Chosen, PhaseGraph};
-pub(crate) use pstate::{Pstate, PstateSet};
+pub(crate) use pstate::{Pstate, PstateSet, PstateTune};
 pub(crate) use run::Run;
 pub(crate) use sim::{Compare, Governor, Model, Paper, Phases, PredictLock, Sim, SimRun, Validate};
 pub(crate) use specialise::Specialise;
@@ -33,7 +33,7 @@ pub(crate) use specialise::Specialise;
 #[command(name = "dimmer", version, max_term_width = 100, arg_required_else_help = true)]
 #[command(after_long_help = "\
 Exit status: 0 done; 1 failed; 2 bad input; 3 done, and the answer is no (bench, daemon replay, doctor --require); 141 the reader of the \
-output has gone; 128 and the number of the signal that interrupted it. `observe` and `run` end with the program's own status, and with \
+output has gone; 128 and the number of the signal that interrupted it. `observe`, `run` and `pstate tune -- COMMAND` end with the program's own status, and with \
 125 if they fail themselves, 126 if the program cannot be executed, 127 if there is no such program.")]
 pub(crate) struct Arguments {
     /// Reads and changes the tree below DIR, laid out like `/`, instead of the machine.
@@ -103,6 +103,7 @@ impl Command {
         match self {
             Self::Run(_) => true,
             Self::Observe(observe) => observe.process.pid.is_none(),
+            Self::Pstate(Pstate::Tune(tune)) => !tune.command.is_empty(),
             _ => false,
         }
     }
@@ -120,11 +121,18 @@ pub(crate) struct Restore {
 pub(crate) fn names_wrapper(arguments: impl IntoIterator<Item = OsString>) -> bool {
     const WITH_VALUE: [&str; 3] = ["--root", "--output", "-o"];
     let mut arguments = arguments.into_iter().skip(1);
+    let mut is_of_pstate = false;
     while let Some(argument) = arguments.next() {
         if WITH_VALUE.iter().any(|flag| argument == *flag) {
             arguments.next();
+        } else if is_of_pstate && argument == "tune" {
+            // A program comes after `--` alone.
+            return arguments.any(|argument| argument == "--");
         } else if !argument.as_encoded_bytes().starts_with(b"-") {
-            return argument == "run" || argument == "observe";
+            if argument != "pstate" {
+                return !is_of_pstate && (argument == "run" || argument == "observe");
+            }
+            is_of_pstate = true;
         }
     }
     false
@@ -175,6 +183,11 @@ mod tests {
         check("dimmer run --wrong", true);
         check("dimmer --root /r -q observe", true);
         check("dimmer -o run probe", false);
+        check("dimmer pstate tune --wrong -- prog", true);
+        check("dimmer pstate -o tune tune --list -- prog", true);
+        check("dimmer pstate tune --wrong", false);
+        check("dimmer pstate run -- prog", false);
+        check("dimmer pstate set --wrong", false);
         check("dimmer --help", false);
     }
 }

@@ -6,13 +6,14 @@
 //! | 1 | failed |
 //! | 2 | bad input: nothing was done |
 //! | 3 | done, and the answer is no |
-//! | 125 | `observe` or `run` itself failed, bad input included |
-//! | 126 | `observe` or `run`: the program cannot be executed |
-//! | 127 | `observe` or `run`: there is no such program |
-//! | 128 + n | signal n ended the command, or the program of `observe` or `run` |
+//! | 125 | a wrapper itself failed, bad input included |
+//! | 126 | a wrapper: the program cannot be executed |
+//! | 127 | a wrapper: there is no such program |
+//! | 128 + n | signal n ended the command, or the program of a wrapper |
 //! | 141 | the reader of the output has gone (SIGPIPE) |
 //!
-//! In all other cases `observe` and `run` end with their program's status. 125 to 127 are those of
+//! Wrappers are `observe`, `run` and `pstate tune -- COMMAND`. In all other cases they end with
+//! their program's status. 125 to 127 are those of
 //! env(1), nohup(1) and timeout(1).
 
 use std::os::unix::process::ExitStatusExt as _;

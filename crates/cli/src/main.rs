@@ -107,7 +107,7 @@ fn dispatch(arguments: &Arguments, report: Option<Output>) -> anyhow::Result<Exi
         Command::Observe(arguments) => observe::run(&root, arguments, report),
         Command::Run(arguments) => run::run(&root, arguments, report),
         Command::Specialise(arguments) => specialise::run(&root, arguments),
-        Command::Pstate(arguments) => pstate::run(&root, arguments),
+        Command::Pstate(arguments) => pstate::run(&root, arguments, report),
         Command::Phases(arguments) => phase_graph::run(&root, arguments),
         Command::Bench(arguments) => bench::run(&root, arguments),
         Command::Top(arguments) | Command::Daemon(Daemon::Top(arguments)) => {

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
+use dimmer_bench::latencies::{self as bench, Asked};
 use dimmer_host::cpuid::Cpuid;
 use dimmer_host::interrupt::Interrupt;
-use dimmer_host::journal::Journal;
+use dimmer_host::journal::{Journal, Report};
 use dimmer_host::machine::Machine;
 use dimmer_host::root::{Root, format_cpu_list};
 use dimmer_host::turbo::Turbo;
@@ -17,6 +18,7 @@ use dimmer_probe::lab::{Effort, Settings};
 use dimmer_probe::machine;
 use dimmer_probe::mode::Mode;
 use dimmer_probe::outcome::Findings;
+use dimmer_probe::question::Question;
 use dimmer_probe::request::{self, Request};
 use dimmer_probe::session::{self, Plan};
 use dimmer_probe::target::Load;
@@ -27,15 +29,21 @@ use dimmer_report::{MachineDescription, probe as report};
 use crate::args::{PreThrottle, Probe};
 use crate::output::{self, Output};
 use crate::progress::Progress;
-use crate::{bad_input, measured};
+use crate::{bad_input, measured, restore};
 
 pub(crate) fn run(root: &Root, arguments: &Probe) -> anyhow::Result<ExitCode> {
     let begin = SystemTime::now();
     // The code runs on the real processor, whatever root the files are read from.
     let machine = Machine::read(&Root::live(), &Cpuid::instruction());
     if arguments.list {
-        output::print(&list(&machine))?;
+        output::print(&report::kernels(&machine))?;
         return Ok(ExitCode::SUCCESS);
+    }
+    if arguments.names_two_outputs() {
+        return Err(bad_input("`-` and --json=FILE name two places for the JSON: give one"));
+    }
+    if arguments.mode.iter().any(|mode| mode.0.mode().is_none()) {
+        return latencies(root, &machine, arguments, begin);
     }
     let plan = plan(&machine, arguments)?;
     let outputs = Outputs::open(arguments)?;
@@ -46,14 +54,15 @@ pub(crate) fn run(root: &Root, arguments: &Probe) -> anyhow::Result<ExitCode> {
     let mut progress = Progress::new(interrupt.clone(), Duration::ZERO);
     let findings = session::run(&mut silicon, &plan, &mut progress);
     progress.finish();
-    if let Some(journal) = journal {
-        let undone = journal.undo().context("cannot switch turbo back on")?;
-        eprint!("{}", dimmer_report::restore::text(&undone));
-    }
+    let undone = journal.map_or(Ok(Report::default()), Journal::undo);
+    let undone = undone.context("cannot switch turbo back on");
+    let ended = undone.and_then(|undone| restore::ended(&undone));
+    restore::print_second(&findings, &ended);
     let findings = match (findings, interrupt.exit_status()) {
         // After an interrupt, the reason for a failure does not matter.
         (Err(_), Some(status)) => {
             eprintln!("interrupted: nothing was complete yet");
+            ended?;
             return Ok(ExitCode::from(status));
         }
         (findings, _) => findings?,
@@ -63,6 +72,46 @@ pub(crate) fn run(root: &Root, arguments: &Probe) -> anyhow::Result<ExitCode> {
         keep_model(&findings, &machine, &description, arguments.quick);
     }
     outputs.write(&findings, &machine, &description)?;
+    ended?;
+    Ok(output::end(&interrupt))
+}
+
+/// Measures what runs no kernel.
+fn latencies(
+    root: &Root,
+    machine: &Machine,
+    arguments: &Probe,
+    begin: SystemTime,
+) -> anyhow::Result<ExitCode> {
+    let asks = |question| arguments.mode.iter().any(|mode| mode.0 == question);
+    let other = arguments.mode.iter().find_map(|mode| mode.0.mode()).map(Mode::name);
+    if let Some(other) = other.or(arguments.of_kernels()) {
+        return Err(bad_input(format!("{other} does not go with the modes latency and pstate")));
+    }
+    let asked = Asked {
+        cpu: measured::cpu(machine, arguments.cpu.cpu)?,
+        latency: asks(Question::Latency),
+        pstate: asks(Question::Pstate),
+        samples: usize::try_from(arguments.repetitions)? / if arguments.quick { 5 } else { 1 },
+        points: if arguments.quick { 3 } else { 8 },
+    };
+    let json = arguments.json.open()?;
+    if asked.latency {
+        measured::check_clock(machine)?;
+    }
+    let interrupt = Interrupt::install().context("cannot handle signals")?;
+    let mut progress = Progress::new(interrupt.clone(), Duration::ZERO);
+    let mut undone = bench::Undone::default();
+    let found = bench::measure(root, machine, asked, &mut undone, &mut progress);
+    progress.finish();
+    eprint!("{}", dimmer_report::restore::text(&undone.of_ended));
+    let ended = restore::ended(&undone.own);
+    restore::print_second(&found, &ended);
+    let found = found?;
+    let about = description(machine, begin);
+    let document = report::latency::document(&found, &about);
+    output::show(json, &document, &report::latency::text(&found, output::screen()))?;
+    ended?;
     Ok(output::end(&interrupt))
 }
 
@@ -93,7 +142,7 @@ pub(crate) fn calibrate(
 
 /// Checks everything that the user asked for.
 fn plan(machine: &Machine, arguments: &Probe) -> anyhow::Result<Plan> {
-    let modes: Vec<Mode> = arguments.mode.iter().map(|mode| mode.0).collect();
+    let modes: Vec<Mode> = arguments.mode.iter().filter_map(|mode| mode.0.mode()).collect();
     let kernels = arguments.kernel.iter().map(|name| kernel::find(name).map_err(bad_input));
     let kernels: Vec<Kernel> = kernels.collect::<Result<_, _>>()?;
     let cpu = measured::cpu(machine, arguments.cpu.cpu)?;
@@ -132,37 +181,9 @@ fn turbo_off(root: &Root) -> anyhow::Result<Journal> {
     Ok(journal)
 }
 
-fn list(machine: &Machine) -> String {
-    let mut text = String::new();
-    let has = |name: &str| machine.features.iter().any(|feature| feature.name() == name);
-    for kernel in kernel::all() {
-        let missing: Vec<&str> =
-            kernel.needs.iter().map(|feature| feature.name()).filter(|name| !has(name)).collect();
-        let note = if missing.is_empty() {
-            String::new()
-        } else {
-            format!("not here: no {}", missing.join(", "))
-        };
-        let line = format!("{:<34} {:<10} {note}", kernel.name, kernel.class.name());
-        text += &(line.trim_end().to_owned() + "\n");
-    }
-    text
-}
-
 /// Describes the machine for the report.
 pub(crate) fn description(machine: &Machine, begin: SystemTime) -> MachineDescription {
-    MachineDescription {
-        vendor: machine.identity.vendor.clone(),
-        brand: machine.identity.brand.clone(),
-        microarchitecture: machine.identity.microarchitecture.to_string(),
-        microcode: machine.microcode.clone(),
-        hypervisor: machine.hypervisor.clone(),
-        kernel: machine.kernel_release.clone(),
-        cpus: machine.allowed.len(),
-        time: humantime::format_rfc3339_seconds(begin).to_string(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        command: std::env::args().collect::<Vec<_>>().join(" "),
-    }
+    MachineDescription::new(machine, begin, env!("CARGO_PKG_VERSION"))
 }
 
 /// The outputs, opened before anything is measured.

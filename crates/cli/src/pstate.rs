@@ -1,6 +1,10 @@
 //! `dimmer pstate`: shows P-states, and sets them until a signal or for good.
 
-use std::process::ExitCode;
+use std::env;
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -9,15 +13,18 @@ use dimmer_host::interrupt::Interrupt;
 use dimmer_host::journal::Journal;
 use dimmer_host::pstate::{self, Plan, Pstates, Wanted};
 use dimmer_host::root::Root;
-use dimmer_host::topology;
+use dimmer_host::{program, relay, topology, tune};
 
-use crate::args::{Pstate, PstateSet};
-use crate::{bad_input, output};
+use crate::args::{Pstate, PstateSet, PstateTune};
+use crate::output::Output;
+use crate::{bad_input, exit, output, restore};
 
 /// How soon a signal is noticed.
 const LOOK: Duration = Duration::from_millis(50);
 
-pub(crate) fn run(root: &Root, arguments: &Pstate) -> anyhow::Result<ExitCode> {
+const NOT_SET_BACK: &str = "cannot set P-states back";
+
+pub(crate) fn run(root: &Root, arguments: &Pstate, to: Option<Output>) -> anyhow::Result<ExitCode> {
     match arguments {
         Pstate::Show(json) => {
             let json = json.open()?;
@@ -27,6 +34,7 @@ pub(crate) fn run(root: &Root, arguments: &Pstate) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Pstate::Set(arguments) => set(root, arguments),
+        Pstate::Tune(arguments) => tune(root, arguments, to),
     }
 }
 
@@ -49,21 +57,73 @@ fn set(root: &Root, arguments: &PstateSet) -> anyhow::Result<ExitCode> {
     };
     let plan = Plan::new(&pstates, &topology, &wanted).map_err(bad_input)?;
     let interrupt = Interrupt::install().context("cannot handle signals")?;
-    pstate::set(&mut journal, &pstates, &plan)?;
+    if let Err(error) = pstate::set(&mut journal, &pstates, &plan) {
+        return restore::after(Err(error.into()), journal, NOT_SET_BACK);
+    }
     eprint!("{}", dimmer_report::pstate::begin(&pstates.part, &plan, arguments.keep));
     if arguments.keep && !interrupt.is_set() {
         journal.keep().context("cannot keep the P-states, which are undone")?;
         return Ok(ExitCode::SUCCESS);
     }
+    last(&interrupt);
+    restore::after(Ok(()), journal, NOT_SET_BACK)?;
+    eprintln!("P-states are set back.");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn last(interrupt: &Interrupt) {
     while !interrupt.is_set() {
         std::thread::sleep(LOOK);
     }
-    let undone = journal.undo().context("cannot set P-states back")?;
-    let text = dimmer_report::restore::text(&undone);
-    anyhow::ensure!(undone.is_complete(), "{}", text.trim_end());
-    if !undone.left.is_empty() {
-        eprint!("{text}");
+}
+
+fn tune(root: &Root, arguments: &PstateTune, to: Option<Output>) -> anyhow::Result<ExitCode> {
+    let program =
+        arguments.command.first().map(|name| program::find(name, env::var_os("PATH").as_deref()));
+    let program = program.transpose()?;
+    if arguments.list {
+        output::print(&dimmer_report::pstate::tuning(&tune::Plan::new(root)))?;
+        return Ok(ExitCode::SUCCESS);
     }
-    eprintln!("P-states are set back.");
-    Ok(ExitCode::SUCCESS)
+    let interrupt = Interrupt::install().context("cannot handle signals")?;
+    let (mut journal, leftovers) = Journal::open(root).context("cannot open the journal")?;
+    eprint!("{}", dimmer_report::restore::text(&leftovers));
+    let ended = tuned(&mut journal, &arguments.command, program, &interrupt, to);
+    restore::after(ended, journal, "cannot undo the set-up")
+}
+
+/// Sets the machine up, and runs the program or waits for a signal.
+fn tuned(
+    journal: &mut Journal,
+    command: &[OsString],
+    program: Option<PathBuf>,
+    interrupt: &Interrupt,
+    to: Option<Output>,
+) -> anyhow::Result<ExitCode> {
+    let plan = tune::Plan::new(journal.root());
+    let tuned = plan.apply(journal)?;
+    let text = dimmer_report::pstate::tuning(&plan);
+    // Without a program, standard output is this command's, or already the file of `--output`.
+    if program.is_some() {
+        output::report(to, &text)?
+    } else {
+        output::print(&text)?
+    }
+    tuned.refused.iter().for_each(|why| eprintln!("warning: {why}"));
+    Ok(match program {
+        None => {
+            eprintln!("This lasts until a signal ends it (Ctrl-C).");
+            last(interrupt);
+            ExitCode::SUCCESS
+        }
+        Some(file) => match interrupt.exit_status() {
+            // A signal that came during the set-up has reached no program.
+            Some(status) => ExitCode::from(status),
+            None => {
+                let mut run = Command::new(&file);
+                run.arg0(&command[0]).args(&command[1..]);
+                exit::of_program(relay::run(run).with_context(|| file.display().to_string())?)
+            }
+        },
+    })
 }

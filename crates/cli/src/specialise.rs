@@ -10,7 +10,7 @@ use dimmer_host::specialisation::session;
 use dimmer_host::specialisation::sets::{Sets, SetsError};
 
 use crate::args::Specialise;
-use crate::bad_input;
+use crate::{bad_input, restore};
 
 pub(crate) fn run(root: &Root, arguments: &Specialise) -> anyhow::Result<ExitCode> {
     let asked = &arguments.wide;
@@ -27,8 +27,7 @@ pub(crate) fn run(root: &Root, arguments: &Specialise) -> anyhow::Result<ExitCod
         eprint!("{}", dimmer_report::specialise::begin(&sets, narrow));
     });
     let undone = journal.undo().context("cannot make all CPUs wide again")?;
-    let left = dimmer_report::restore::text(&undone);
-    anyhow::ensure!(undone.is_complete(), "{}", left.trim_end());
+    restore::ended(&undone)?;
     ended?;
     eprintln!("All CPUs are wide again.");
     Ok(ExitCode::SUCCESS)

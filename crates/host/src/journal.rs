@@ -13,13 +13,13 @@
 //! ```
 //!
 //! One line per change, but no second one for a value that was written to the same place before;
-//! `sum` is the CRC-32 of the preceding part of the line. A control group is
-//! undone by moving its members to the group above and removing it. Writes to files within it
-//! therefore need no line of their own. A file that another program writes, which the journal's
-//! process has started, gets its value at rest whatever it holds, because only that program knows
-//! what it writes. All files are read before the first is written back, and those that do not take
-//! their value get it once more after the others: of two limits of a clock, the kernel lets neither
-//! pass the other.
+//! `sum` is the CRC-32 of the preceding part of the line. A control group is undone by moving its
+//! members to the group above and removing it. Writes to files within it therefore need no line of
+//! their own. A file that another program writes, which the journal's process has started, gets its
+//! value at rest whatever it holds, because only that program knows what it writes; so do limits
+//! that the kernel writes by itself when turbo is switched. All files are read before the first is
+//! written back, and those that do not take their value get it once more after the others: of two
+//! limits of a clock, the kernel lets neither pass the other.
 //!
 //! | moment of a crash               | what is on disk       | what [`restore()`] does            |
 //! |---------------------------------|-----------------------|------------------------------------|
@@ -58,7 +58,7 @@ use rustix::fs::{FlockOperation, flock};
 use self::record::Record;
 pub use self::restore::{Damaged, Failed, Left, LiveJournal, OfLive, Report, Restored, restore};
 use crate::msr;
-use crate::root::{Root, RootError};
+use crate::root::{Patience, Root, RootError};
 
 /// The directory of journals.
 pub const DIRECTORY: &str = "/run/dimmer";
@@ -114,6 +114,8 @@ pub struct Journal {
     /// The journal's path and its locked file; `None` before the first change.
     file: Option<(String, File)>,
     records: Vec<Record>,
+    /// What the kernel has made of values that it did not take as written: path, written, found.
+    rounded: Vec<[String; 3]>,
     /// Whether the file ends in a partial line, because the disk accepted neither the rest of the
     /// line nor its removal.
     is_torn: bool,
@@ -131,8 +133,8 @@ impl Journal {
     /// [`JournalError::Journal`]: there are journals, and this process may not read them.
     pub fn open(root: &Root) -> Result<(Self, Report), JournalError> {
         let report = restore::of_ended(root)?;
-        let (root, records) = (root.clone(), Vec::new());
-        Ok((Self { root, file: None, records, is_torn: false, is_whole: true }, report))
+        let (root, records, rounded) = (root.clone(), Vec::new(), Vec::new());
+        Ok((Self { root, file: None, records, rounded, is_torn: false, is_whole: true }, report))
     }
 
     /// The root under which this journal makes changes.
@@ -156,8 +158,13 @@ impl Journal {
         self.record(Record::file(path, &before, new)).map_err(JournalError::Journal)?;
         self.root.write(path, new).map_err(JournalError::Change)?;
 
-        let awaited = self.awaited(path, &before, new);
-        let after = self.root.text_after(path, &awaited).map_err(JournalError::Change)?;
+        let (awaited, patience) = self.awaited(path, &before, new);
+        let after = self.root.text_after(path, &awaited, patience);
+        let after = after.map_err(JournalError::Change)?;
+        self.rounded.retain(|[of, written, _]| of != path || written != new);
+        if after != new {
+            self.rounded.push([path, new, &after].map(str::to_owned));
+        }
         if after == before {
             let (path, written) = (path.to_owned(), new.to_owned());
             return Err(JournalError::NotTaken { path, written, found: after });
@@ -169,8 +176,9 @@ impl Journal {
         Ok(())
     }
 
-    /// Records that another program, which the caller starts next, writes the file `path`. Undoing
-    /// gives the file back what it holds now, whatever that program has written.
+    /// Records that another program, which the caller starts next, or the kernel by itself writes
+    /// the file `path`. Undoing gives the file back what it holds now, whatever that program has
+    /// written.
     ///
     /// # Errors
     /// [`JournalError`].
@@ -314,11 +322,18 @@ impl Journal {
     }
 
     /// What a file is expected to hold after this write: what was written, or what it held after an
-    /// earlier one, as the kernel may round both to the same.
-    fn awaited<'a>(&'a self, path: &str, before: &str, new: &'a str) -> Vec<&'a str> {
+    /// earlier one, as the kernel may round both to the same. Not what it held before: whether the
+    /// kernel has rounded to that, or not yet taken the write, only time tells; less of it if the
+    /// kernel seemed to round this value to that the last time.
+    fn awaited<'a>(&'a self, path: &str, before: &str, new: &'a str) -> (Vec<&'a str>, Patience) {
         let of_path = self.records.iter().filter(|record| record.path == path);
-        let known = of_path.filter_map(Record::written).filter(|known| *known != before);
-        std::iter::once(new).chain(known).collect()
+        let known = of_path.filter_map(Record::written);
+        let rounded = self.rounded.iter().filter(|[of, written, _]| of == path && written == new);
+        let rounded = rounded.map(|[_, _, found]| found.as_str());
+        let is_known = rounded.clone().any(|found| found == before);
+        let values = std::iter::once(new).chain(known).chain(rounded);
+        let patience = if is_known { Patience::Short } else { Patience::Long };
+        (values.filter(|value| *value != before).collect(), patience)
     }
 
     fn refuse_if_busy(&self, place: &str) -> Result<(), JournalError> {
@@ -499,8 +514,16 @@ mod tests {
         let (mut journal, _) = Journal::open(&root).unwrap();
         journal.change("/limit", "1").unwrap();
         journal.change("/limit", "2").unwrap();
-        assert_eq!(journal.awaited("/limit", "2", "3"), ["3", "1"]);
-        assert_eq!(journal.awaited("/other", "2", "3"), ["3"]);
+        assert_eq!(journal.awaited("/limit", "2", "3"), (vec!["3", "1"], Patience::Long));
+        assert_eq!(journal.awaited("/other", "2", "3"), (vec!["3"], Patience::Long));
+        // The kernel has been seen to make 2 of 3, or it was slow to take the 3.
+        journal.rounded.push(["/limit", "3", "2"].map(str::to_owned));
+        assert_eq!(journal.awaited("/limit", "2", "3"), (vec!["3", "1"], Patience::Short));
+        assert_eq!(journal.awaited("/limit", "2", "4"), (vec!["4", "1"], Patience::Long));
+        assert_eq!(journal.awaited("/limit", "1", "3"), (vec!["3", "2", "2"], Patience::Long));
+        // It was slow.
+        journal.change("/limit", "3").unwrap();
+        assert!(journal.rounded.is_empty());
     }
 
     /// A child of fork has the same open file as its parent, as a copy of the file's descriptor.

@@ -13,9 +13,9 @@
 //!   [`perf`], [`uclamp`], [`uprobes`];
 //! * files that a user names: [`bounded_file`], [`models`];
 //! * what disturbed a measurement: [`steal`], [`usage`]; how much time was idle: [`idle`];
-//! * how to change the machine: [`turbo`], [`pstate`] by [`msr`], [`cpusets`], [`specialisation`],
-//!   always through the [`journal`], undone on an [`interrupt`] and [`at_exit`] too; how signals
-//!   reach the programs that are run: [`relay`].
+//! * how to change the machine: [`turbo`], [`tune`], [`pstate`] by [`msr`], [`operating_points`],
+//!   [`cpusets`], [`specialisation`], always through the [`journal`], undone on an [`interrupt`]
+//!   and [`at_exit`] too; how signals reach the programs that are run: [`relay`].
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 compile_error!("dimmer-host speaks to Linux on x86-64 only");
@@ -43,6 +43,7 @@ pub mod microarchitecture;
 pub mod migration;
 pub mod models;
 pub mod msr;
+pub mod operating_points;
 pub mod perf;
 pub mod privilege;
 pub mod process;
@@ -56,6 +57,7 @@ pub mod steal;
 pub mod symbols;
 pub mod tile;
 pub mod topology;
+pub mod tune;
 pub mod turbo;
 pub mod uclamp;
 pub mod unavailable;

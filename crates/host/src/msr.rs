@@ -29,6 +29,12 @@ pub fn path(cpu: CpuId) -> String {
     format!("/dev/cpu/{cpu}/msr")
 }
 
+/// A register of a device file as journals name it ([`crate::journal::Pending::paths`]).
+#[must_use]
+pub fn place(path: &str, register: u32) -> String {
+    format!("{path} {register:#x}")
+}
+
 /// The value of a register.
 ///
 /// # Errors

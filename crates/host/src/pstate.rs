@@ -12,11 +12,13 @@
 pub mod driver;
 mod plan;
 mod set;
+pub mod words;
 
 use dimmer_processor::pstate::{Layout, Limits, States};
 use dimmer_processor::units::{CpuId, KiloHertz};
 
 pub use self::plan::{Plan, PlanError, Redefinition, Wanted};
+pub(crate) use self::set::control;
 pub use self::set::{SetError, check_requests, request, set};
 use crate::cpuid::{Cpuid, Feature, Identity};
 use crate::microarchitecture::Microarchitecture;
@@ -118,6 +120,15 @@ impl Part {
         match self {
             Self::Amd { states, .. } => states.definition(number)?.frequency,
             Self::Intel { .. } => Some(Limits::frequency(number)),
+        }
+    }
+
+    /// The register by which a CPU requests a P-state.
+    #[must_use]
+    pub const fn request_register(&self) -> u32 {
+        match self {
+            Self::Amd { .. } => AMD_CONTROL,
+            Self::Intel { .. } => INTEL_CONTROL,
         }
     }
 

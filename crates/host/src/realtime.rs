@@ -1,5 +1,6 @@
 //! Runs the calling thread under real-time scheduling (SCHED_FIFO), so that ordinary threads do not
-//! preempt a measurement.
+//! preempt a measurement, or below all ordinary threads (SCHED_IDLE), so that it only keeps a CPU
+//! awake.
 //!
 //! Uses `unsafe` because no crate used here wraps `sched_setscheduler`.
 
@@ -36,6 +37,15 @@ pub fn real_time() -> Result<RealTime, Unavailable> {
         )
     })?;
     Ok(RealTime { before: before.max(libc::SCHED_OTHER), not_send: PhantomData })
+}
+
+/// Schedules the calling thread below all ordinary threads (SCHED_IDLE), until it ends: the way
+/// back may take rights.
+///
+/// # Errors
+/// The kernel's error.
+pub fn become_idle() -> io::Result<()> {
+    set(libc::SCHED_IDLE, 0)
 }
 
 impl Drop for RealTime {

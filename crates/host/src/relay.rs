@@ -15,8 +15,9 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::unix::process::CommandExt as _;
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::time::Duration;
 
 use libc::c_int;
 use rustix::process::{Pid, Signal, kill_process};
@@ -244,6 +245,27 @@ impl Relay {
                 let _ = kill_process(program, signal);
             }
         }
+    }
+}
+
+/// How often a program is looked at: seldom, as it may be one that is measured.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Runs a program to its end, with all signals relayed.
+///
+/// # Errors
+/// The system's: it cannot be started.
+pub fn run(mut command: Command) -> io::Result<ExitStatus> {
+    let relay = Relay::begin()?;
+    relay.prepare(&mut command);
+    let mut program = command.spawn()?;
+    relay.started(program.id());
+    loop {
+        relay.pass_on();
+        if let Some(status) = program.try_wait()? {
+            return Ok(status);
+        }
+        std::thread::sleep(LOOK);
     }
 }
 

@@ -131,11 +131,15 @@ impl Root {
     /// after some 20 ms. The kernel takes limits of clocks over a moment later, in a worker
     /// (cpufreq, seen with Linux 6.12); of other files, and on a made-up machine, nothing is
     /// awaited.
-    pub(crate) fn text_after(&self, path: &str, awaited: &[&str]) -> Result<String, RootError> {
-        const TRIES: u32 = 200;
+    pub(crate) fn text_after(
+        &self,
+        path: &str,
+        awaited: &[&str],
+        patience: Patience,
+    ) -> Result<String, RootError> {
         const BETWEEN: Duration = Duration::from_micros(50);
         let mut found = self.text(path)?;
-        let tries = if self.is_live() && is_taken_over_later(path) { TRIES } else { 0 };
+        let tries = if self.is_live() && is_taken_over_later(path) { patience as u32 } else { 0 };
         for _ in 0..tries {
             if awaited.contains(&found.as_str()) {
                 break;
@@ -285,6 +289,12 @@ impl Root {
         let file = self.open(path, OFlags::WRONLY);
         let written = file.and_then(|file| file.write_all_at(bytes, offset));
         written.map_err(|source| self.write_error(path, source))
+    }
+
+    /// Opens the existing file `path` for writes that are timed. What is written through it must be
+    /// on record in a journal.
+    pub(crate) fn open_to_write(&self, path: &str) -> Result<File, RootError> {
+        self.open(path, OFlags::WRONLY).map_err(|source| self.write_error(path, source))
     }
 
     /// Replaces the content of the existing file `path` in one write, as the kernel requires.
@@ -444,6 +454,15 @@ fn is_of_the_kernel(file: &File) -> bool {
         0x7472_6163, // TRACEFS_MAGIC
     ];
     rustix::fs::fstatfs(file).is_ok_and(|found| KERNEL.contains(&found.f_type))
+}
+
+/// How long to wait for the kernel to take a write over: this many times 50 us. A guess.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// As long as it may take.
+    Long = 200,
+    /// As long as it usually takes.
+    Short = 20,
 }
 
 /// Whether the kernel takes a write into this file over after the write has returned: into a limit

@@ -9,6 +9,8 @@ use crate::unavailable::Unavailable;
 
 const NO_TURBO: &str = "/sys/devices/system/cpu/intel_pstate/no_turbo";
 const GLOBAL_BOOST: &str = "/sys/devices/system/cpu/cpufreq/boost";
+/// What switches a driver's `boost` off.
+const BOOST_OFF: &str = "0";
 
 /// The turbo switch of this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +44,7 @@ impl Turbo {
             return Ok(Self { files: vec![NO_TURBO.to_owned()], off: "1" });
         }
         if root.exists(GLOBAL_BOOST) {
-            return Ok(Self { files: vec![GLOBAL_BOOST.to_owned()], off: "0" });
+            return Ok(Self { files: vec![GLOBAL_BOOST.to_owned()], off: BOOST_OFF });
         }
         let policies = root.list(POLICIES).unwrap_or_default();
         let files: Vec<String> = policies
@@ -57,13 +59,18 @@ impl Turbo {
                 "switch turbo off in the firmware; in a virtual machine only its host can",
             ));
         }
-        Ok(Self { files, off: "0" })
+        Ok(Self { files, off: BOOST_OFF })
     }
 
     /// The files of the switch, as the kernel names them.
     #[must_use]
     pub fn files(&self) -> &[String] {
         &self.files
+    }
+
+    /// What the files hold if turbo is off.
+    pub(crate) const fn off_value(&self) -> &'static str {
+        self.off
     }
 
     /// Whether turbo is on for at least one policy.
@@ -85,6 +92,27 @@ impl Turbo {
         self.files.iter().all(|file| root.is_writable(file))
     }
 
+    /// Puts the limits of all policies on record before the switch is used: a driver's `boost`
+    /// writes the upper ones when it is switched off, and when it is switched on again (Linux
+    /// `drivers/cpufreq/cpufreq.c`, `cpufreq_boost_set_sw`). The switch of `intel_pstate` does not.
+    ///
+    /// # Errors
+    /// [`JournalError`], as when another process has changed a limit.
+    pub(crate) fn hold_limits(&self, journal: &mut Journal) -> Result<(), JournalError> {
+        if self.off != BOOST_OFF {
+            return Ok(());
+        }
+        for policy in journal.root().list(POLICIES).unwrap_or_default() {
+            for name in ["scaling_min_freq", "scaling_max_freq"] {
+                let path = format!("{POLICIES}/{policy}/{name}");
+                if journal.root().is_writable(&path) {
+                    journal.change_by_other(&path)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Switches turbo off, if it is on, until `journal` is undone.
     ///
     /// # Errors
@@ -98,6 +126,9 @@ impl Turbo {
                 "run as root",
             )
             .into());
+        }
+        if switch.is_on(journal.root()).map_err(JournalError::Before)? {
+            switch.hold_limits(journal)?;
         }
         for file in &switch.files {
             journal.change(file, switch.off)?;

@@ -21,22 +21,22 @@ const ANYWHERE: u32 = u32::MAX;
 struct Kept {
     /// [`Request::number`], or 0 for none.
     number: u8,
-    /// Whether a back end has it: 1, or 0. (To read a `bool` there costs one more check.)
-    taken: u8,
+    /// Whether a back end has it.
+    is_taken: bool,
     /// The CPU that was asked, or [`ANYWHERE`].
     cpu: u32,
 }
 
-const NONE: Kept = Kept { number: 0, taken: 0, cpu: ANYWHERE };
+/// A bit above all numbers.
+const UNTAKEN: u8 = 1 << 7;
 
-impl Kept {
-    fn decision(self) -> Decision {
-        if self.taken == 0 { Decision::Unavailable } else { Decision::Requested }
-    }
-}
+const NONE: Kept = Kept { number: 0, is_taken: false, cpu: ANYWHERE };
 
 thread_local! {
     static KEPT: Cell<Kept> = const { Cell::new(NONE) };
+    /// [`Kept::number`] if it counts wherever the thread runs, else 0; with [`UNTAKEN`] if no back
+    /// end has the request.
+    static IN_FORCE: Cell<u8> = const { Cell::new(0) };
     /// Whether the thread is in a back end: a signal handler that asks then gets nothing.
     static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
     static END: End = const { End };
@@ -58,21 +58,34 @@ impl Drop for End {
 /// (`cpufreq`), also asking which core this is. Another one takes two system calls (`uclamp`), or
 /// reads and writes some files. The process's first one chooses a back end. May be called from any
 /// thread, but not in a signal handler: a request for a core allocates memory.
+#[inline]
 pub fn request(request: Request) -> Decision {
-    let kept = KEPT.get();
-    if kept.number == request.number() && kept.cpu == ANYWHERE {
-        return kept.decision();
+    let in_force = IN_FORCE.get();
+    if in_force & !UNTAKEN == request.number() {
+        return decision(in_force & UNTAKEN == 0);
     }
-    request_here(request, kept)
+    request_here(request)
 }
 
-/// A request that is not in force everywhere. Apart from the fast way, which needs no stack then.
+/// A request that is not in force everywhere. Apart from the fast way, which is part of the caller
+/// then.
 #[inline(never)]
-fn request_here(request: Request, kept: Kept) -> Decision {
+fn request_here(request: Request) -> Decision {
+    let kept = KEPT.get();
     if kept.number == request.number() && kept.cpu == this_cpu() {
-        return kept.decision();
+        return decision(kept.is_taken);
     }
     change(Some(request))
+}
+
+fn keep(kept: Kept) {
+    let untaken = if kept.is_taken { 0 } else { UNTAKEN };
+    IN_FORCE.set(if kept.cpu == ANYWHERE { kept.number | untaken } else { 0 });
+    KEPT.set(kept);
+}
+
+const fn decision(is_taken: bool) -> Decision {
+    if is_taken { Decision::Requested } else { Decision::Unavailable }
 }
 
 /// The same, and returns as much of the outcome as the caller wishes. The kernel's report of a
@@ -163,13 +176,13 @@ fn change(request: Option<Request>) -> Decision {
 fn change_outside(request: Option<Request>) -> Decision {
     let number = request.map_or(0, Request::number);
     let Ok(back_end) = machine::get() else {
-        KEPT.set(Kept { number, ..NONE });
+        keep(Kept { number, ..NONE });
         return Decision::Unavailable;
     };
     let is_for_core = number != 0 && !back_end.follows_threads();
     // Has the request end with the thread. In the last destructors of a thread that is too late.
     if is_for_core && END.try_with(|_| ()).is_err() {
-        KEPT.set(Kept { number, ..NONE });
+        keep(Kept { number, ..NONE });
         return Decision::Unavailable;
     }
     let thread = this_thread();
@@ -179,8 +192,8 @@ fn change_outside(request: Option<Request>) -> Decision {
         machine::report(trouble);
     }
     let cpu = if is_for_core { thread.cpu.index() } else { ANYWHERE };
-    KEPT.set(Kept { number, taken: is_taken.into(), cpu });
-    if is_taken { Decision::Requested } else { Decision::Unavailable }
+    keep(Kept { number, is_taken, cpu });
+    decision(is_taken)
 }
 
 /// Does this unless the thread is in the middle of such work, in which a signal has interrupted it.

@@ -15,6 +15,7 @@
 //!   nothing, and touches no memory but groups, steps, stamps and operands.
 //! - `call`: calls a routine from ordinary code.
 //! - `operands`: what routines load: numbers that stay finite and normal, and shapes of tiles.
+//! - `waits`: the instructions that wait for a write or a time, by name.
 //! - `ticks_now`: the counter in whose ticks the loop stamps, which runs at one rate.
 
 #[cfg(target_arch = "x86_64")]

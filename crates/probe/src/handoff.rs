@@ -52,9 +52,15 @@ pub fn two_cpus(root: &Root) -> Result<Result<(CpuId, CpuId), CpuId>, AffinityEr
 /// Two CPUs, on two cores if possible.
 fn choose(allowed: &[CpuId], siblings: impl Fn(CpuId) -> Vec<CpuId>) -> Option<(CpuId, CpuId)> {
     let (home, others) = allowed.split_first()?;
-    let siblings = siblings(*home);
-    let other = others.iter().find(|cpu| !siblings.contains(cpu)).or(others.first())?;
-    Some((*home, *other))
+    Some((*home, away_from(*home, others, &siblings(*home))?))
+}
+
+/// One of these CPUs, on another core than `home` if possible.
+#[must_use]
+pub fn away_from(home: CpuId, allowed: &[CpuId], siblings: &[CpuId]) -> Option<CpuId> {
+    let mut others = allowed.iter().copied().filter(|cpu| *cpu != home);
+    let apart = others.clone().find(|cpu| !siblings.contains(cpu));
+    apart.or_else(|| others.next())
 }
 
 /// Round trips between two CPUs (ns each), batch by batch.

@@ -18,6 +18,12 @@ impl From<Estimate> for EstimateEntry {
     }
 }
 
+impl EstimateEntry {
+    pub(crate) fn estimate(&self) -> Estimate {
+        Estimate { median: self.median, ci95: (self.ci95[0], self.ci95[1]) }
+    }
+}
+
 /// Rounds to six significant digits: more than any interval here deserves.
 pub(crate) fn rounded(value: f64) -> f64 {
     format!("{value:.5e}").parse().unwrap_or(value)

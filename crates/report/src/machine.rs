@@ -1,5 +1,9 @@
 //! The context that makes a result understandable elsewhere: the machine and the run.
 
+use std::time::SystemTime;
+
+use dimmer_host::machine::Machine;
+
 /// The machine of a run, and the run itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MachineDescription {
@@ -23,4 +27,23 @@ pub struct MachineDescription {
     pub version: String,
     /// The command line.
     pub command: String,
+}
+
+impl MachineDescription {
+    /// This machine, for a run of this process that started at `begin`.
+    #[must_use]
+    pub fn new(machine: &Machine, begin: SystemTime, version: &str) -> Self {
+        Self {
+            vendor: machine.identity.vendor.clone(),
+            brand: machine.identity.brand.clone(),
+            microarchitecture: machine.identity.microarchitecture.to_string(),
+            microcode: machine.microcode.clone(),
+            hypervisor: machine.hypervisor.clone(),
+            kernel: machine.kernel_release.clone(),
+            cpus: machine.allowed.len(),
+            time: humantime::format_rfc3339_seconds(begin).to_string(),
+            version: version.to_owned(),
+            command: std::env::args().collect::<Vec<_>>().join(" "),
+        }
+    }
 }

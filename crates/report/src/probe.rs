@@ -7,6 +7,7 @@
 mod csv;
 mod finding;
 mod json;
+pub mod latency;
 mod levels;
 mod page;
 mod readings;
@@ -19,6 +20,8 @@ mod tests;
 
 use std::collections::BTreeMap;
 
+use dimmer_host::machine::Machine;
+use dimmer_probe::kernel;
 use dimmer_probe::outcome::Findings;
 use serde::Serialize;
 
@@ -29,6 +32,24 @@ use crate::screen::Screen;
 /// The findings as text, the verdict first.
 pub fn text(findings: &Findings, screen: Screen) -> String {
     table::render(findings, screen)
+}
+
+/// The kernels, with what this machine lacks for those that it cannot run.
+pub fn kernels(machine: &Machine) -> String {
+    let mut text = String::new();
+    let has = |name: &str| machine.features.iter().any(|feature| feature.name() == name);
+    for kernel in kernel::all() {
+        let missing: Vec<&str> =
+            kernel.needs.iter().map(|feature| feature.name()).filter(|name| !has(name)).collect();
+        let note = if missing.is_empty() {
+            String::new()
+        } else {
+            format!("not here: no {}", missing.join(", "))
+        };
+        let line = format!("{:<34} {:<10} {note}", kernel.name, kernel.class.name());
+        text += &(line.trim_end().to_owned() + "\n");
+    }
+    text
 }
 
 /// The document `dimmer/probe/2`.

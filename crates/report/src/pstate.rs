@@ -1,7 +1,9 @@
 //! The P-states of a machine, in words and as JSON. `docs/pstate.md` describes the document.
 
+use dimmer_host::cpufreq::POLICIES;
 use dimmer_host::pstate::{CpuState, Part, Plan, Pstates};
 use dimmer_host::root::format_cpu_list;
+use dimmer_host::tune;
 use dimmer_processor::pstate::{Definition, Limits, States};
 use dimmer_processor::units::{CpuId, KiloHertz, MicroVolts};
 use serde::Serialize;
@@ -178,6 +180,40 @@ pub fn begin(part: &Part, plan: &Plan, is_kept: bool) -> String {
     } else {
         "This lasts until a signal ends it (Ctrl-C).\n"
     }
+}
+
+/// What `dimmer pstate tune` changes, and what this machine lacks for it. Files of several policies
+/// that change alike are one line.
+pub fn tuning(plan: &tune::Plan) -> String {
+    let mut lines: Vec<(String, Vec<String>, &str, &str)> = Vec::new();
+    for tune::Change { path, before, after } in &plan.changes {
+        let (policy, name) = of_policy(path).unwrap_or(("", path));
+        match lines
+            .iter_mut()
+            .find(|line| (line.0.as_str(), line.2, line.3) == (name, before, after))
+        {
+            Some((_, policies, ..)) => policies.push(policy.to_owned()),
+            None => lines.push((name.to_owned(), vec![policy.to_owned()], before, after)),
+        }
+    }
+    let mut text = String::new();
+    for (name, policies, before, after) in lines {
+        let policies = policies.join(" ");
+        let blank = if policies.is_empty() { "" } else { " of " };
+        text += &format!("{name}{blank}{policies}: {before} -> {after}\n");
+    }
+    if plan.is_awake {
+        text += &format!("{}: 0, so that no core sleeps\n", tune::WAKE_UP);
+    }
+    for missing in &plan.missing {
+        text += &format!("not here: {}: {} ({})\n", missing.what, missing.why, missing.remedy);
+    }
+    text
+}
+
+/// The policy and the name of a policy's file.
+fn of_policy(path: &str) -> Option<(&str, &str)> {
+    path.strip_prefix(POLICIES)?.strip_prefix('/')?.split_once('/')
 }
 
 /// A P-state once the plan is carried out.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
-use dimmer_probe::mode::Mode;
+use dimmer_probe::question::Question;
 use dimmer_processor::class::InstructionClass;
 
 use super::common::{Cpu, Json, Lasting, ModelName, Page, Process};
@@ -46,6 +46,7 @@ Examples:
   dimmer probe --quick --report report.html
   dimmer probe --mode episode --kernel vfmadd231pd-512-unrolled,vpaddd-512-unrolled --json
   dimmer probe --mode recurrence --kernel vfmadd231pd-512-unrolled
+  dimmer probe --mode latency,pstate --json -
   dimmer probe --mode downclock --kernel 'vfmadd231pd-512-unrolled:1+add-scalar-unrolled:15'
   dimmer probe --list")]
 pub(crate) struct Probe {
@@ -54,7 +55,8 @@ pub(crate) struct Probe {
     pub(crate) quick: bool,
 
     /// What to measure [default: all that can find something about the kernel; levels only with
-    /// --all-cpus].
+    /// --all-cpus]. latency (waiting, waking, moving) and pstate (how long clocks take to change)
+    /// run no kernel.
     #[arg(long, value_name = "MODE,...", value_enum, value_delimiter = ',')]
     pub(crate) mode: Vec<ModeArgument>,
 
@@ -89,7 +91,8 @@ pub(crate) struct Probe {
     pub(crate) burst: Vec<u32>,
 
     /// The most repetitions of a measurement. It ends earlier when it is precise enough; an effect
-    /// that few bursts have gets up to 16 times as many.
+    /// that few bursts have gets up to 16 times as many. For latency, samples of each measurement,
+    /// at least 40; for pstate, a twentieth of it for each pair of clocks.
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(4..=100_000))]
     pub(crate) repetitions: u32,
 
@@ -105,6 +108,10 @@ pub(crate) struct Probe {
     #[command(flatten)]
     pub(crate) json: Json,
 
+    /// Standard output, which is what `--json` means by itself: `--json -`.
+    #[arg(hide = true, requires = "json", value_parser = ["-"])]
+    standard_output: Option<String>,
+
     /// Writes raw series as CSV files into DIR.
     #[arg(long, value_name = "DIR")]
     pub(crate) csv: Option<PathBuf>,
@@ -118,6 +125,28 @@ pub(crate) struct Probe {
 }
 
 impl Probe {
+    /// The first option given that only modes with kernels have.
+    pub(crate) fn of_kernels(&self) -> Option<&'static str> {
+        let given = [
+            ("--kernel", !self.kernel.is_empty()),
+            ("--burst", !self.burst.is_empty()),
+            ("--threads", self.threads != 1),
+            ("--all-cpus", self.all_cpus),
+            ("--pre-throttle", self.pre_throttle != PreThrottle::None),
+            ("--turbo-off", self.turbo_off),
+            ("--huge-pages", self.huge_pages),
+            ("--csv", self.csv.is_some()),
+            ("--report", self.page.report.is_some()),
+            ("--emit-model", self.emit_model.is_some()),
+        ];
+        given.into_iter().find_map(|(option, is_given)| is_given.then_some(option))
+    }
+
+    /// Whether the JSON is to go to a file and to standard output.
+    pub(crate) fn names_two_outputs(&self) -> bool {
+        self.standard_output.is_some() && self.json.json != Some(PathBuf::from("-"))
+    }
+
     /// Whether the arguments leave the default modes, kernels, bursts and threads, so that the
     /// result describes the machine.
     pub(crate) fn is_about_the_machine(&self) -> bool {
@@ -161,7 +190,7 @@ macro_rules! named {
 
 named! {
     /// A mode of `dimmer probe`.
-    ModeArgument: Mode
+    ModeArgument: Question
 }
 
 named! {

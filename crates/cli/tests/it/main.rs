@@ -10,6 +10,7 @@ mod doctor;
 mod forms;
 mod interrupt;
 mod kernel;
+mod latencies;
 mod ledgers;
 mod loaders;
 mod marks;

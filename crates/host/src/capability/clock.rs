@@ -9,6 +9,7 @@ use crate::msr;
 use crate::pstate::Pstates;
 use crate::pstate::driver::{DEVICE, Driver};
 use crate::root::format_cpu_list;
+use crate::tune;
 use crate::turbo::Turbo;
 use crate::uclamp;
 
@@ -23,7 +24,8 @@ const PSTATES: Subject = Subject {
     title: "P-states by registers",
     area: Area::Clock,
     enables: Some(
-        "pstate: shows and sets them; libdimmer: clocks that threads ask for, the fourth choice",
+        "pstate: shows and sets them; probe --mode pstate without cpufreq; libdimmer: clocks that \
+         threads ask for, the fourth choice",
     ),
 };
 const PSTATE_DRIVER: Subject = Subject {
@@ -54,7 +56,10 @@ const CPUFREQ: Subject = Subject {
     id: "cpufreq",
     title: "frequency policies (cpufreq)",
     area: Area::Clock,
-    enables: Some("top: the clock of each CPU; probe --turbo-off on some drivers"),
+    enables: Some(
+        "top: the clock of each CPU; probe --turbo-off on some drivers; probe --mode pstate; pstate \
+         tune: governor and limits",
+    ),
 };
 const INTEL_PSTATE: Subject = Subject {
     id: "intel-pstate",
@@ -74,7 +79,25 @@ const TURBO: Subject = Subject {
     id: "turbo",
     title: "turbo switch",
     area: Area::Clock,
-    enables: Some("probe --turbo-off: measurements at a steady clock"),
+    enables: Some("probe --turbo-off, pstate tune: measurements at a steady clock"),
+};
+const PREFERENCE: Subject = Subject {
+    id: "energy-preference",
+    title: "preference of the processor (EPP)",
+    area: Area::Clock,
+    enables: Some("pstate tune: has the processor prefer speed"),
+};
+const PERCENT: Subject = Subject {
+    id: "intel-pstate-limits",
+    title: "limits of intel_pstate for all CPUs",
+    area: Area::Clock,
+    enables: Some("pstate tune: the whole range of clocks"),
+};
+const WAKE_UP: Subject = Subject {
+    id: "idle-states",
+    title: "limit of idle states (cpu_dma_latency)",
+    area: Area::Clock,
+    enables: Some("pstate tune: keeps cores awake"),
 };
 const RAPL: Subject =
     Subject { id: "rapl", title: "energy counters (RAPL)", area: Area::Clock, enables: None };
@@ -92,6 +115,9 @@ pub(super) fn survey(context: &Context) -> Vec<Capability> {
         amd_pstate(context),
         hwp(context),
         turbo(context),
+        preference(context),
+        percent(context),
+        wake_up(context),
         rapl(context),
     ]
 }
@@ -303,6 +329,52 @@ fn turbo(context: &Context) -> Capability {
         }
         Ok(_) => TURBO.unavailable(format!("no permission to write {file}"), "run as root"),
         Err(error) => TURBO.unavailable(msr::cause(&error), "run as root"),
+    }
+}
+
+fn preference(context: &Context) -> Capability {
+    let file = "energy_performance_preference";
+    let policies = cpufreq::policies(context.root);
+    let path = |policy: &Policy| format!("{POLICIES}/{}/{file}", policy.name);
+    let Some((path, now)) = policies.iter().find_map(|policy| {
+        let path = path(policy);
+        context.root.text(&path).ok().map(|now| (path, now))
+    }) else {
+        let why = format!("no policy has {file}");
+        let remedy = if context.is_virtual() {
+            BARE_METAL
+        } else {
+            "use the driver intel_pstate or amd_pstate in active mode, on a processor with HWP or CPPC"
+        };
+        return PREFERENCE.unavailable(why, remedy);
+    };
+    writable(context, &PREFERENCE, &path, &now)
+}
+
+fn percent(context: &Context) -> Capability {
+    let [upper, lower] = tune::PERCENT;
+    match (context.root.text(lower), context.root.text(upper)) {
+        (Ok(low), Ok(high)) => writable(context, &PERCENT, lower, &format!("{low} to {high} %")),
+        _ if !context.is_intel() => PERCENT.not_applicable("no Intel processor"),
+        _ if context.is_virtual() => PERCENT.unavailable(format!("no {lower}"), BARE_METAL),
+        _ => PERCENT.unavailable(format!("no {lower}"), "use the driver intel_pstate"),
+    }
+}
+
+fn wake_up(context: &Context) -> Capability {
+    if context.root.exists(tune::WAKE_UP) {
+        return writable(context, &WAKE_UP, tune::WAKE_UP, "opens for writing");
+    }
+    let why = format!("no {}", tune::WAKE_UP);
+    WAKE_UP.unavailable(why, "use a kernel with CONFIG_CPU_IDLE, and mount /dev")
+}
+
+/// A file that is there, if it can be written.
+fn writable(context: &Context, subject: &Subject, path: &str, detail: &str) -> Capability {
+    if context.root.is_writable(path) {
+        subject.available(format!("{path}: {detail}"))
+    } else {
+        subject.unavailable(format!("no permission to write {path}"), "run as root")
     }
 }
 

@@ -56,8 +56,16 @@ fn base(root: &Root, policy: &Policy) -> Option<KiloHertz> {
 /// lack those with turbo.
 #[must_use]
 pub fn table(root: &Root, policy: &Policy) -> Vec<KiloHertz> {
-    let path = format!("{POLICIES}/{}/scaling_available_frequencies", policy.name);
-    let text = root.text(&path).unwrap_or_default();
+    listed(root, policy, "scaling_available_frequencies")
+}
+
+/// The clocks with turbo that the policy's driver lists apart, ascending.
+pub(crate) fn boosted(root: &Root, policy: &Policy) -> Vec<KiloHertz> {
+    listed(root, policy, "scaling_boost_frequencies")
+}
+
+fn listed(root: &Root, policy: &Policy, file: &str) -> Vec<KiloHertz> {
+    let text = root.text(&format!("{POLICIES}/{}/{file}", policy.name)).unwrap_or_default();
     let clocks = text.split_whitespace().filter_map(|khz| khz.parse().ok());
     let mut clocks: Vec<_> = clocks.map(KiloHertz::from_khz).collect();
     clocks.sort_unstable();

@@ -1,5 +1,7 @@
 //! One line of a journal, with a checksum at its end.
 
+use crate::msr;
+
 /// One change: its place, and how to undo it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Record {
@@ -57,7 +59,7 @@ impl Record {
     /// place are changes of the same thing.
     pub(super) fn place(&self) -> String {
         match self.change {
-            Change::Register { register, .. } => format!("{} {register:#x}", self.path),
+            Change::Register { register, .. } => msr::place(&self.path, register),
             _ => self.path.clone(),
         }
     }

@@ -194,7 +194,7 @@ fn undo_in(root: &Root, files: &dyn Files, records: &[Record], report: &mut Repo
             // do. A directory made again has the kernel's own values.
             continue;
         }
-        match own {
+        match own.or_else(|| Own::at_rest(files, records)) {
             Some(own) if own.give_back(files).is_ok() => report.restored.push(own.into()),
             Some(own) => again.push(own),
             None => undo_place(root, files, records, report),
@@ -235,7 +235,13 @@ fn undo_place(root: &Root, files: &dyn Files, records: &[&Record], report: &mut 
         },
         Change::Group { members } => undo_group(root, path, members, report),
         Change::Controller { name } => undo_controller(root, path, name, report),
-        Change::ByOther { rest } => undo_by_other(root, path, rest, report),
+        Change::ByOther { rest } => {
+            // It holds that, or it cannot be read: see `Own::at_rest`.
+            if let Err(error) = files.held(path) {
+                let (path, wanted) = (path.to_owned(), rest.clone());
+                report.failed.push(Failed { path, wanted, why: explain(&error) });
+            }
+        }
         Change::Register { register, before, .. } => {
             let undone = undo_register(root, first, *register, *before, records, report);
             if let Err(error) = undone {
@@ -290,19 +296,6 @@ fn report_file(
         Err(error) => explain(&error),
     };
     report.failed.push(Failed { path, wanted: before, why });
-}
-
-fn undo_by_other(root: &Root, path: &str, rest: &str, report: &mut Report) {
-    let (path, to) = (path.to_owned(), rest.to_owned());
-    let own = match root.text(&path) {
-        Ok(from) if from == to => return,
-        Ok(from) => Own { path, from, to },
-        Err(error) => {
-            report.failed.push(Failed { path, wanted: to, why: explain(&error) });
-            return;
-        }
-    };
-    give_back(root, own, report);
 }
 
 fn give_back(files: &dyn Files, own: Own, report: &mut Report) {

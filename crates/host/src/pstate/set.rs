@@ -163,17 +163,27 @@ fn leave(journal: &mut Journal, pstates: &Pstates, plan: &Plan) -> Result<(), Se
 /// # Errors
 /// [`SetError`].
 pub fn request(journal: &mut Journal, part: &Part, cpu: CpuId, number: u8) -> Result<(), SetError> {
-    let (register, value) = match part {
+    let (register, value) = control(journal.root(), part, cpu, number)?;
+    write(journal, cpu, register, value)
+}
+
+/// The register by which a CPU requests a P-state, and its value for that.
+pub(crate) fn control(
+    root: &Root,
+    part: &Part,
+    cpu: CpuId,
+    number: u8,
+) -> Result<(u32, u64), Unavailable> {
+    Ok(match part {
         Part::Amd { states, .. } => {
-            let before = msr::value(journal.root(), cpu, AMD_CONTROL)?;
+            let before = msr::value(root, cpu, AMD_CONTROL)?;
             (AMD_CONTROL, before & !7 | u64::from(number.saturating_sub(states.base())))
         }
         Part::Intel { .. } => {
-            let before = msr::value(journal.root(), cpu, INTEL_CONTROL)?;
+            let before = msr::value(root, cpu, INTEL_CONTROL)?;
             (INTEL_CONTROL, Limits::with_ratio(before, number))
         }
-    };
-    write(journal, cpu, register, value)
+    })
 }
 
 fn write(journal: &mut Journal, cpu: CpuId, register: u32, value: u64) -> Result<(), SetError> {

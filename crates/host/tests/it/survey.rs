@@ -78,6 +78,11 @@ fn finds_everything_on_a_skylake_server_as_root() {
             . amd-pstate: no AMD processor
             + hwp: HWP, preference of policy0: balance_performance
             + turbo: /sys/devices/system/cpu/intel_pstate/no_turbo, turbo is on
+            + energy-preference: /sys/devices/system/cpu/cpufreq/policy0/energy_performance_preference: balance_performance
+            - intel-pstate-limits: no /sys/devices/system/cpu/intel_pstate/min_perf_pct
+                -> use the driver intel_pstate
+            - idle-states: no /dev/cpu_dma_latency
+                -> use a kernel with CONFIG_CPU_IDLE, and mount /dev
             + rapl: package, package
             + pmu: cpu, 4 general counters, perf_event_paranoid 2
             + license-events: CORE_POWER.LVL0_TURBO_LICENSE (r0728), CORE_POWER.LVL1_TURBO_LICENSE (r1828), CORE_POWER.LVL2_TURBO_LICENSE (r2028)
@@ -143,6 +148,12 @@ fn says_why_a_cloud_machine_has_nothing() {
             . hwp: the processor, as the hypervisor shows it, has none
             - turbo: neither /sys/devices/system/cpu/intel_pstate/no_turbo nor /sys/devices/system/cpu/cpufreq/boost nor a policy's boost is there
                 -> switch turbo off in the firmware; in a virtual machine only its host can
+            - energy-preference: no policy has energy_performance_preference
+                -> only the host can: use bare metal where it matters; measuring by timing works here
+            - intel-pstate-limits: no /sys/devices/system/cpu/intel_pstate/min_perf_pct
+                -> only the host can: use bare metal where it matters; measuring by timing works here
+            - idle-states: no /dev/cpu_dma_latency
+                -> use a kernel with CONFIG_CPU_IDLE, and mount /dev
             - rapl: no intel-rapl zone under /sys/class/powercap
                 -> only the host can: use bare metal where it matters; measuring by timing works here
             - pmu: no core PMU in /sys/bus/event_source/devices: the hypervisor (KVM) gives this guest none
@@ -221,6 +232,11 @@ fn finds_the_old_cpusets_on_a_zen_5_guest() {
             . hwp: the processor, as the hypervisor shows it, has none
             - turbo: neither /sys/devices/system/cpu/intel_pstate/no_turbo nor /sys/devices/system/cpu/cpufreq/boost nor a policy's boost is there
                 -> switch turbo off in the firmware; in a virtual machine only its host can
+            - energy-preference: no policy has energy_performance_preference
+                -> only the host can: use bare metal where it matters; measuring by timing works here
+            . intel-pstate-limits: no Intel processor
+            - idle-states: no /dev/cpu_dma_latency
+                -> use a kernel with CONFIG_CPU_IDLE, and mount /dev
             - rapl: no intel-rapl zone under /sys/class/powercap
                 -> only the host can: use bare metal where it matters; measuring by timing works here
             - pmu: no core PMU in /sys/bus/event_source/devices: the hypervisor (KVM) gives this guest none
@@ -290,6 +306,11 @@ fn names_the_missing_permissions_on_a_desktop() {
             + hwp: HWP, preference of policy0: balance_performance
             - turbo: no permission to write /sys/devices/system/cpu/intel_pstate/no_turbo
                 -> run as root
+            + energy-preference: /sys/devices/system/cpu/cpufreq/policy0/energy_performance_preference: balance_performance
+            - intel-pstate-limits: no /sys/devices/system/cpu/intel_pstate/min_perf_pct
+                -> use the driver intel_pstate
+            - idle-states: no /dev/cpu_dma_latency
+                -> use a kernel with CONFIG_CPU_IDLE, and mount /dev
             - rapl: no permission to read /sys/class/powercap/intel-rapl:0/energy_uj
                 -> run as root, or as root: chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj
             - pmu: /proc/sys/kernel/perf_event_paranoid is 4

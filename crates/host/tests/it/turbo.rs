@@ -84,3 +84,20 @@ fn says_that_the_switch_may_not_be_thrown() {
         "no permission to write",
     );
 }
+
+/// As the kernel does with drivers that have a `boost`.
+#[test]
+fn limits_that_the_switch_of_a_driver_writes_come_back() {
+    let limit = "/sys/devices/system/cpu/cpufreq/policy0/scaling_max_freq";
+    for (switch, is_given_back) in [("cpufreq/boost\n1", true), ("cpufreq/boost\n0", false)] {
+        let machine =
+            Machine::new(&format!("//- /sys/devices/system/cpu/{switch}\n//- {limit}\n2400000\n"));
+        let root = &machine.root;
+        let (mut journal, _) = Journal::open(root).expect("a journal");
+        Turbo::off(&mut journal).expect("off");
+        root.write(limit, "3000000").expect("written");
+        assert!(journal.undo().expect("undone").is_complete());
+        let found = root.text(limit).expect("the limit");
+        assert_eq!(found, if is_given_back { "2400000" } else { "3000000" }, "{switch}");
+    }
+}

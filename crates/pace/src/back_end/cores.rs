@@ -11,6 +11,8 @@ use std::fmt::Debug;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use dimmer_host::cpufreq::clocks::Clocks;
+use dimmer_host::journal::{self, JournalError, Owner, Pending};
+use dimmer_host::root::Root;
 use dimmer_host::unavailable::Unavailable;
 use dimmer_processor::units::{CpuId, KiloHertz};
 
@@ -19,6 +21,8 @@ use crate::Request;
 
 /// What is done about a domain that something else has changed.
 pub(crate) const LEFT_ALONE: &str = "Dimmer leaves these CPUs alone until the program starts again";
+/// What gives a domain back that a process has left changed.
+const RESTORE: &str = "as root: dimmer restore; then start the program again";
 
 /// An error with its causes, in one line.
 pub(crate) fn explain(error: &dyn Error) -> String {
@@ -29,6 +33,20 @@ pub(crate) fn explain(error: &dyn Error) -> String {
         cause = error.source();
     }
     text
+}
+
+/// Why a domain is not to be touched: another journal has one of these places.
+fn holder(held: &[Pending], is_of_domain: impl Fn(&str) -> bool) -> Option<Unavailable> {
+    held.iter().find_map(|one| {
+        let path = one.paths.iter().find(|place| is_of_domain(place))?.clone();
+        let process = one.process;
+        let (why, remedy) = match one.owner {
+            Owner::Kept => (JournalError::Kept { path }, RESTORE),
+            Owner::Gone => (JournalError::Busy { path, process }, RESTORE),
+            Owner::Lives | Owner::Hidden => (JournalError::Busy { path, process }, LEFT_ALONE),
+        };
+        Some(Unavailable::new("requests of clocks", why.to_string(), remedy))
+    })
 }
 
 /// CPUs that have their clock in common.
@@ -52,6 +70,10 @@ pub(crate) trait Setting: Debug + Send {
     /// # Errors
     /// [`Unavailable`]: something else has changed the domain. It was left as it is.
     fn set(&mut self, domain: usize, clock: Option<KiloHertz>) -> Result<(), Unavailable>;
+
+    /// Whether a place of a journal ([`journal::Pending::paths`]) is one that this sets for the
+    /// domain.
+    fn has(&self, domain: usize, place: &str) -> bool;
 
     /// Reads the clock that the kernel reports of the domain, without the setting: that may take
     /// the kernel some milliseconds.
@@ -80,8 +102,13 @@ struct State<S> {
 }
 
 impl<S: Setting> Cores<S> {
-    pub(crate) fn new(domains: Vec<Domain>, setting: S) -> Self {
-        let (in_force, lost) = (vec![None; domains.len()], vec![None; domains.len()]);
+    /// Domains that are on record in another journal are left alone from the start: what they hold
+    /// now is not what they are to get back.
+    pub(crate) fn new(root: &Root, domains: Vec<Domain>, setting: S) -> Self {
+        let held = journal::pending(root);
+        let lost =
+            (0..domains.len()).map(|domain| holder(&held, |place| setting.has(domain, place)));
+        let (in_force, lost) = (vec![None; domains.len()], lost.collect());
         let state = State { setting, threads: BTreeMap::new(), in_force, lost };
         Self { domains, process: std::process::id(), state: Mutex::new(Some(state)) }
     }

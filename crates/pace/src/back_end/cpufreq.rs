@@ -37,7 +37,7 @@ pub(crate) fn open(root: &Root) -> Result<Cores<Files>, Unavailable> {
         })?);
         domains.push(Domain { cpus: policy.cpus, clocks });
     }
-    Ok(Cores::new(domains, Files { root: root.clone(), journal, policies }))
+    Ok(Cores::new(root, domains, Files { root: root.clone(), journal, policies }))
 }
 
 fn unavailable(why: String, remedy: &str) -> Unavailable {
@@ -152,6 +152,15 @@ impl Setting for Files {
     fn set(&mut self, domain: usize, clock: Option<KiloHertz>) -> Result<(), Unavailable> {
         let Self { journal, policies, .. } = self;
         policies.get_mut(domain).map_or(Ok(()), |policy| policy.set(journal, clock))
+    }
+
+    fn has(&self, domain: usize, place: &str) -> bool {
+        let is_of = |policy: &OwnPolicy| {
+            // A speed lasts as long as the governor that takes it; limits are there under any.
+            let has_governor = policy.governor.before == USERSPACE && policy.governor.path == place;
+            has_governor || policy.files.iter().any(|file| file.path == place)
+        };
+        self.policies.get(domain).is_some_and(is_of)
     }
 
     fn clock(&self, domain: usize) -> Option<ReadClock> {

@@ -29,7 +29,7 @@ pub(crate) fn open(root: &Root) -> Result<Cores<Module>, Unavailable> {
     let clocks = Clocks { slowest: *slowest, base: driver.base(), fastest: *fastest };
     let domains = online.iter().map(|cpu| Domain { cpus: vec![*cpu], clocks }).collect();
     let cpus = online.into_iter().map(|cpu| Own { cpu, left: None }).collect();
-    Ok(Cores::new(domains, Module { driver, cpus }))
+    Ok(Cores::new(root, domains, Module { driver, cpus }))
 }
 
 fn unavailable(why: String, remedy: &str) -> Unavailable {
@@ -71,6 +71,11 @@ impl Setting for Module {
         self.driver.request(cpu, state).map_err(failed)?;
         own.left = state;
         Ok(())
+    }
+
+    /// The kernel keeps requests of processes apart; no journal has them.
+    fn has(&self, _domain: usize, _place: &str) -> bool {
+        false
     }
 
     /// Which P-state is in force does not say at which clock the core runs.

@@ -7,6 +7,7 @@
 use dimmer_host::cpufreq::clocks::Clocks;
 use dimmer_host::cpuid::Cpuid;
 use dimmer_host::journal::{Journal, JournalError};
+use dimmer_host::msr;
 use dimmer_host::pstate::{self, CpuState, Part, Pstates, SetError};
 use dimmer_host::root::Root;
 use dimmer_host::unavailable::Unavailable;
@@ -38,7 +39,7 @@ pub(crate) fn open(root: &Root) -> Result<Cores<Registers>, Unavailable> {
     let own =
         |CpuState { cpu, requested, .. }: CpuState| Own { cpu, before: requested, left: requested };
     let cpus = cpus.into_iter().map(own).collect();
-    Ok(Cores::new(domains, Registers { root: root.clone(), journal, cpuid, part, cpus }))
+    Ok(Cores::new(root, domains, Registers { root: root.clone(), journal, cpuid, part, cpus }))
 }
 
 fn unavailable(why: String, remedy: &str) -> Unavailable {
@@ -91,6 +92,12 @@ impl Setting for Registers {
         }
         own.left = self.part.requested(&self.root, cpu)?;
         Ok(())
+    }
+
+    fn has(&self, domain: usize, place: &str) -> bool {
+        let is_of =
+            |own: &Own| msr::place(&msr::path(own.cpu), self.part.request_register()) == place;
+        self.cpus.get(domain).is_some_and(is_of)
     }
 
     fn clock(&self, domain: usize) -> Option<ReadClock> {

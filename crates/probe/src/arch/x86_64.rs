@@ -6,6 +6,7 @@ pub(crate) mod features;
 pub(crate) mod kernels;
 pub(crate) mod operands;
 pub(crate) mod routines;
+pub(crate) mod waits;
 
 use std::arch::asm;
 

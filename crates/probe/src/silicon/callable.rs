@@ -1,4 +1,5 @@
-//! Bursts that ordinary code can call, for experiments with programs instead of windows of work.
+//! Bursts and chains that ordinary code can call, for experiments with programs instead of windows
+//! of work.
 
 use super::code::CodeArea;
 use crate::arch::call;
@@ -30,8 +31,20 @@ impl Callable {
     /// # Errors
     /// [`TargetError::Memory`], or the assembler's error.
     pub fn new(kernel: &std::sync::Arc<Kernel>, instructions: u32) -> Result<Self, TargetError> {
+        Self::of(&Work::burst(kernel, instructions))
+    }
+
+    /// Assembles a chain of this many multiplications, each of which waits for the one before.
+    ///
+    /// # Errors
+    /// [`TargetError::Memory`], or the assembler's error.
+    pub(crate) fn chain(links: u32) -> Result<Self, TargetError> {
+        Self::of(&Work::clock(links))
+    }
+
+    fn of(work: &Work) -> Result<Self, TargetError> {
         let mut code = CodeArea::new(false)?;
-        let (routine, iterations) = code.routine(&Work::burst(kernel, instructions))?;
+        let (routine, iterations) = code.routine(work)?;
         Ok(Self { _code: code, operands: OperandPage::new(), routine, iterations })
     }
 

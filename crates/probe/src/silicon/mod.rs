@@ -137,8 +137,22 @@ impl Silicon {
     }
 }
 
+/// The step of the time-stamp counter (ticks): some count in steps of many. The smallest difference
+/// between what pairs of time stamps take.
+pub(crate) fn counter_step() -> u64 {
+    const PAIRS: usize = 1000;
+    let pair = |_| {
+        let begin = ticks_now();
+        ticks_now().saturating_sub(begin)
+    };
+    let mut took: Vec<u64> = (0..PAIRS).map(pair).collect();
+    took.sort_unstable();
+    took.dedup();
+    took.windows(2).map(|pair| pair[1] - pair[0]).min().unwrap_or(1)
+}
+
 /// Counts ticks against the system's monotonic clock.
-fn measure_tsc() -> Result<TscFrequency, TargetError> {
+pub(crate) fn measure_tsc() -> Result<TscFrequency, TargetError> {
     let (start, first) = (Instant::now(), ticks_now());
     std::thread::sleep(Duration::from_millis(50));
     let (elapsed, last) = (start.elapsed(), ticks_now());

@@ -135,7 +135,12 @@ impl Use {
                     "experimental; by the module alone (--affinity)",
                 ),
             },
-            Self::Pstate => needs(lacks("p-states"), "experimental; by registers"),
+            Self::Pstate => match lacks("p-states") {
+                Some(why) if TUNED.into_iter().any(|id| lacks(id).is_none()) => {
+                    (Verdict::Partly, format!("experimental; tune alone: {why}"))
+                }
+                missing => needs(missing, "experimental; by registers"),
+            },
             Self::Daemon => match (one_cpu, lacks("pmu")) {
                 (Some(why), _) => (Verdict::No, why),
                 (None, Some(_)) => (
@@ -148,6 +153,9 @@ impl Use {
         }
     }
 }
+
+/// What `dimmer pstate tune` can set, each by itself.
+const TUNED: [&str; 3] = ["turbo", "clock-requests", "idle-states"];
 
 /// Why a capability is missing; `None` if it is there.
 fn missing(survey: &Survey, id: &str) -> Option<String> {

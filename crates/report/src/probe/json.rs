@@ -11,6 +11,7 @@ use dimmer_probe::outcome::{
     Surroundings, Throttling,
 };
 use dimmer_probe::program::Counts;
+use dimmer_probe::stats::Estimate;
 use serde::Serialize;
 
 use super::verdict;
@@ -85,7 +86,7 @@ impl VerdictEntry {
 }
 
 #[derive(Serialize)]
-struct MachineEntry<'a> {
+pub(super) struct MachineEntry<'a> {
     vendor: &'a str,
     brand: &'a str,
     microarchitecture: &'a str,
@@ -233,13 +234,19 @@ impl<'a> From<&'a Outcome> for ResultEntry<'a> {
 
 /// An estimate with the spread of the samples.
 #[derive(Serialize)]
-struct QuantityEntry {
+pub(super) struct QuantityEntry {
     #[serde(flatten)]
     estimate: EstimateEntry,
     p5: Option<f64>,
-    p25: Option<f64>,
-    p75: Option<f64>,
-    p95: Option<f64>,
+    pub(super) p25: Option<f64>,
+    pub(super) p75: Option<f64>,
+    pub(super) p95: Option<f64>,
+}
+
+impl QuantityEntry {
+    pub(super) fn estimate(&self) -> Estimate {
+        self.estimate.estimate()
+    }
 }
 
 impl From<&Quantity> for QuantityEntry {

@@ -6,7 +6,7 @@
 
 use super::Change;
 use crate::journal::record::Record;
-use crate::root::{Root, RootError};
+use crate::root::{Patience, Root, RootError};
 
 /// Files that can be written.
 pub(super) trait Files {
@@ -23,7 +23,7 @@ impl Files for Root {
 
     fn put(&self, path: &str, content: &str) -> Result<String, RootError> {
         self.write(path, content)?;
-        self.text_after(path, &[content])
+        self.text_after(path, &[content], Patience::Long)
     }
 }
 
@@ -49,6 +49,15 @@ impl Own {
             .filter_map(|record| record.written())
             .any(|written| written == from || is_lowered(written));
         is_own.then(|| Self { path: first.path.clone(), from, to: before.clone() })
+    }
+
+    /// The file of these records, if another program writes it, or the kernel by itself, and it
+    /// does not hold its value at rest.
+    pub(super) fn at_rest(files: &dyn Files, records: &[&Record]) -> Option<Self> {
+        let first = records.first()?;
+        let Change::ByOther { rest } = &first.change else { return None };
+        let from = files.held(&first.path).ok().filter(|found| found != rest)?;
+        Some(Self { path: first.path.clone(), from, to: rest.clone() })
     }
 
     /// Gives the file back what it held.
@@ -88,16 +97,25 @@ mod tests {
     }
 
     /// A policy from 800 to 3900 MHz, as the kernel has it: what was written into both limits, and
-    /// a limit by others. The lower limit is never above the upper one.
+    /// a limit by others. The lower limit is never above the upper one. The switch of turbo writes
+    /// the upper one, as `cpufreq_boost_set_sw` does.
     struct Policy {
         lower: Cell<u64>,
         upper: Cell<u64>,
         cap: Cell<u64>,
+        boost: Cell<bool>,
     }
+
+    const BOOST: &str = "/sys/devices/system/cpu/cpufreq/boost";
 
     impl Policy {
         fn new(lower: u64, upper: u64) -> Self {
-            Self { lower: Cell::new(lower), upper: Cell::new(upper), cap: Cell::new(3900) }
+            Self {
+                lower: Cell::new(lower),
+                upper: Cell::new(upper),
+                cap: Cell::new(3900),
+                boost: Cell::new(true),
+            }
         }
 
         fn limits(&self) -> [u64; 2] {
@@ -121,10 +139,18 @@ mod tests {
 
     impl Files for Policy {
         fn held(&self, path: &str) -> Result<String, RootError> {
+            if path == BOOST {
+                return Ok(u8::from(self.boost.get()).to_string());
+            }
             Ok(self.limits()[usize::from(path.contains("_max_"))].to_string())
         }
 
         fn put(&self, path: &str, content: &str) -> Result<String, RootError> {
+            if path == BOOST {
+                self.boost.set(content == "1");
+                self.upper.set(if content == "1" { 3900 } else { 3400 });
+                return self.held(path);
+            }
             let limit = if path.contains("_max_") { &self.upper } else { &self.lower };
             limit.set(content.parse().unwrap());
             self.held(path)
@@ -161,6 +187,32 @@ mod tests {
         check([2000, 3900], &[800, 3400, 800]);
         check([2000, 2000], &[800, 3900, 3400, 800]);
         check([2000, 2000], &[3900, 800, 3900]);
+    }
+
+    /// Limits at or below the fastest clock without turbo, changed meanwhile or not.
+    #[test]
+    fn limits_come_back_after_the_switch_of_turbo_has_written_them() {
+        for (before, asked) in [
+            ([800, 2400], None),
+            ([800, 3400], None),
+            ([2400, 2400], None),
+            ([800, 2400], Some(3400)),
+            ([3400, 3400], Some(3400)),
+            ([800, 3900], Some(3400)),
+        ] {
+            let policy = Policy::new(before[0], before[1]);
+            let held = |which| {
+                let value = policy.held(&path(which)).unwrap();
+                Record::by_other(&path(which), &value)
+            };
+            let mut records = vec![held("min"), held("max")];
+            asked.into_iter().for_each(|mhz| policy.ask(&mut records, mhz));
+            records.push(Record::file(BOOST, "1", "0"));
+            policy.put(BOOST, "0").unwrap();
+            let (report, now) = undone(&policy, &records);
+            assert_eq!((now, policy.boost.get()), (before, true), "{asked:?}: {report:?}");
+            assert!(report.failed.is_empty() && report.left.is_empty(), "{report:?}");
+        }
     }
 
     #[test]

@@ -261,10 +261,16 @@ fn a_second_process_does_not_touch_what_the_first_has_changed() {
     let why = lost(third.request(on(3, 0), Some(Request::TURBO)));
     assert!(why.ends_with("and not yet restored it"), "{why}");
     assert_eq!(machine.limits(0), [800, 800]);
+    third.request(on(4, 2), Some(Request::TURBO)).unwrap();
     second.end();
-    third.end();
     first.end();
     assert_eq!(machine.limits(0), BEFORE);
+    // What it found at its start was the first one's, also if another program sets it again.
+    machine.put(0, "scaling_min_freq", "800000");
+    machine.put(0, "scaling_max_freq", "800000");
+    assert_eq!(lost(third.request(on(3, 0), Some(Request::TURBO))), why);
+    third.end();
+    assert_eq!((machine.limits(0), machine.limits(2)), ([800, 800], BEFORE));
 }
 
 #[test]
@@ -285,4 +291,18 @@ fn reports_the_clock_of_the_kernel() {
     let back_end = machine.open();
     assert_eq!(back_end.clock(CpuId::new(3)), Some(KiloHertz::from_mhz(1500)));
     assert_eq!(back_end.clock(CpuId::new(9)), None);
+}
+
+/// A speed is there under the governor `userspace` alone; limits stay.
+#[test]
+fn a_governor_that_another_process_sets_matters_for_speeds_alone() {
+    for (before, meanwhile, is_lost) in
+        [("schedutil", "performance", false), ("schedutil", "userspace", true)]
+    {
+        let machine = Machine::new(before);
+        let (mut other, _) = Journal::open(&machine.root).unwrap();
+        other.change(&Machine::path(0, "scaling_governor"), meanwhile).unwrap();
+        let result = machine.open().request(on(1, 0), Some(Request::SLOW));
+        assert_eq!(result.is_err(), is_lost, "{meanwhile}: {result:?}");
+    }
 }

@@ -118,3 +118,28 @@ fn a_driver_of_the_kernel_is_in_the_way() {
     let missing = open(&machine.root).unwrap_err();
     assert_eq!(missing.why, "the driver acpi-cpufreq requests P-states itself");
 }
+
+/// As `dimmer pstate set --keep` leaves a P-state, or another process a register.
+#[test]
+fn leaves_alone_whose_request_is_on_record_and_no_other() {
+    let machine = Machine::new();
+    let change = |cpu, register: u64, value| {
+        let (mut journal, _) = Journal::open(&machine.root).unwrap();
+        let path = msr::path(CpuId::new(cpu));
+        journal.change_register(&path, u32::try_from(register).unwrap(), value).unwrap();
+        journal
+    };
+    change(0, CONTROL, 1 << 32 | 20 << 8).keep().unwrap();
+    let _other = change(1, STATUS, 30 << 8);
+    let back_end = open(&machine.root).unwrap();
+    match back_end.request(on(0), Some(Request::SLOW)) {
+        Err(Refused::Lost(lost)) => {
+            assert!(lost.why.ends_with("to be kept; `dimmer restore` undoes it"), "{lost}");
+            assert!(lost.remedy.contains("dimmer restore"), "{lost}");
+        }
+        other => panic!("not lost: {other:?}"),
+    }
+    assert_eq!(machine.control(0), 1 << 32 | 20 << 8);
+    back_end.request(Thread { id: 8, ..on(1) }, Some(Request::SLOW)).unwrap();
+    assert_eq!(machine.control(1), 1 << 32 | 8 << 8);
+}
