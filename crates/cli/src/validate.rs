@@ -13,7 +13,7 @@ use dimmer_host::interrupt::Interrupt;
 use dimmer_host::machine::Machine;
 use dimmer_host::root::Root;
 use dimmer_report::validate;
-use dimmer_validate::{Follower, Paper, Recreated, ValidateError, loops, ways, wins};
+use dimmer_validate::{Follower, Paper, Recreated, ValidateError, loops, turbo, ways, wins};
 use indicatif::ProgressBar;
 
 use crate::output::{self, Output};
@@ -65,18 +65,21 @@ pub(crate) fn run(arguments: &args::Validate) -> anyhow::Result<ExitCode> {
     let recreated: Vec<Recreated> =
         recreated.collect::<Result<_, ValidateError>>().map_err(bad_input)?;
     let loops = if has(Paper::Library) { loops::compare(&followed) } else { Ok(Vec::new()) };
+    let turbo = if has(Paper::Turbo) { turbo::figures(&followed) } else { Ok(<_>::default()) };
     let ways = if has(Paper::Specialisation) { ways::compare(&followed) } else { Ok(Vec::new()) };
     let wins = if has(Paper::Migration) { wins::compare(&followed) } else { Ok(Vec::new()) };
     let loops = loops.map_err(bad_input)?;
+    let turbo = turbo.map_err(bad_input)?;
     let (ways, wins) = (ways.map_err(bad_input)?, wins.map_err(bad_input)?);
     followed.spinner.finish_and_clear();
-    let beside = validate::Beside { loops: &loops, ways: &ways, wins: &wins };
+    let beside = validate::Beside { loops: &loops, turbo: &turbo, ways: &ways, wins: &wins };
     if ![&json, &page, &markdown].into_iter().flatten().any(Output::is_standard) {
         let screen = output::screen();
         let texts: Vec<String> = recreated.iter().map(|one| validate::text(one, screen)).collect();
         output::print(&texts.join("\n"))?;
         let tables = [
             has(Paper::Library).then(|| validate::loops_text(&loops, screen)),
+            has(Paper::Turbo).then(|| validate::what_ifs_text(&turbo, screen)),
             has(Paper::Specialisation).then(|| validate::ways_text(&ways, screen)),
             has(Paper::Migration).then(|| validate::wins_text(&wins, screen)),
         ];

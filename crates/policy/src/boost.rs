@@ -2,8 +2,8 @@
 //!
 //! Implements the strategies of paper 002, sections 4.2 and 4.3, as tables: [`Strategy::acts`]
 //! gives the acts of a thread at each [`Point`] of a lock. Whether a strategy pays is in
-//! [`break_even`](crate::break_even), and [`choose`] picks one by that. The simulator runs `One`,
-//! `Owner` and `Wait` so far; the locks of crate `locks` execute all.
+//! [`break_even`](crate::break_even), and [`choose`] picks one by that. The simulator runs all, and
+//! so do the locks of crate `locks`.
 
 mod choice;
 

@@ -257,6 +257,9 @@ pub struct PState {
     pub mhz: Sourced<u64>,
     /// The voltage (mV).
     pub mv: Option<Sourced<u64>>,
+    /// The C-state, by name, in which another core of the package must be, so that the processor
+    /// chooses this P-state by itself. A request needs none.
+    pub needs_idle: Option<Sourced<String>>,
 }
 
 /// Power of a package in one situation.

@@ -7,6 +7,7 @@
 mod axis;
 mod bins;
 mod charts;
+mod curves;
 mod pairs;
 mod ratios;
 mod spread;
@@ -18,6 +19,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use axis::Axis;
 pub(crate) use charts::{Figure, Scale, clock, histogram, recurrence, response, sweep, throughput};
+pub(crate) use curves::{Named, Place, curves};
 pub(crate) use pairs::{Pair, pairs};
 pub(crate) use ratios::{Way, ratios};
 pub(crate) use spread::spread;

@@ -3,6 +3,7 @@
 
 mod here;
 mod page;
+mod turbo;
 mod ways;
 mod wins;
 
@@ -10,6 +11,7 @@ use std::fmt::Write as _;
 
 use dimmer_processor::model::Assumed;
 use dimmer_validate::loops::{self, Compared, Loop};
+use dimmer_validate::turbo::Figures;
 use dimmer_validate::{
     Cause, Class, Left, Paper, Recreated, Row, ways as specialised, wins as migrating,
 };
@@ -17,6 +19,7 @@ use serde::Serialize;
 
 pub use here::Document as Here;
 pub use page::page;
+pub use turbo::text as what_ifs_text;
 pub use ways::text as ways_text;
 pub use wins::text as wins_text;
 
@@ -36,6 +39,10 @@ struct Document {
     assumptions: Vec<AssumptionDocument>,
     /// Only for paper 001.
     loops: Vec<LoopsDocument>,
+    /// Only for paper 002.
+    figures: Vec<turbo::FigureDocument>,
+    /// Only for paper 002.
+    what_ifs: Vec<turbo::WhatIfDocument>,
     /// Only for paper 003.
     ways: Vec<ways::WaysDocument>,
     /// Only for paper 004.
@@ -94,11 +101,13 @@ struct AssumptionDocument {
     value: String,
 }
 
-/// What compares ways beside the rows of a paper: for paper 001 alone, 003 alone and 004 alone.
+/// What compares ways beside the rows of a paper, each for one of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Beside<'a> {
     /// Feedback loops.
     pub loops: &'a [Compared],
+    /// Curves of paper 002, and other hardware; empty without it.
+    pub turbo: &'a Figures,
     /// Ways out for wide code.
     pub ways: &'a [specialised::Compared],
     /// Where migration wins.
@@ -108,13 +117,15 @@ pub struct Beside<'a> {
 /// The document `dimmer/validate/1`.
 pub fn document(
     recreated: Vec<Recreated>,
-    Beside { loops, ways, wins }: Beside<'_>,
+    Beside { loops, turbo, ways, wins }: Beside<'_>,
 ) -> impl Serialize + use<> {
     let has_loops = recreated.iter().any(|recreated| recreated.paper == Paper::Library);
+    let has_turbo = recreated.iter().any(|recreated| recreated.paper == Paper::Turbo);
     let has_ways = recreated.iter().any(|recreated| recreated.paper == Paper::Specialisation);
     let has_wins = recreated.iter().any(|recreated| recreated.paper == Paper::Migration);
     let partial = recreated.iter().any(Recreated::is_partial)
         || has_loops && loops.len() < loops::WORKLOADS
+        || has_turbo && turbo::is_partial(turbo)
         || has_ways && ways.len() < specialised::WORKLOADS
         || has_wins && wins.len() < migrating::PROCESSORS;
     let papers = recreated.iter().map(|recreated| recreated.paper);
@@ -147,10 +158,24 @@ pub fn document(
         RowDocument { id, class, place, what, paper, ours, tolerance, hit, reason }
     });
     let rows = rows.collect();
+    let figures = turbo.drawn.iter().map(turbo::FigureDocument::new).collect();
+    let what_ifs = turbo.what_ifs.iter().map(turbo::WhatIfDocument::new).collect();
     let ways = ways.iter().map(ways::WaysDocument::new).collect();
     let wins = wins.iter().map(wins::WinsDocument::new).collect();
     let schema = "dimmer/validate/1";
-    Document { schema, partial, rows, causes, left, assumptions, loops, ways, wins }
+    Document {
+        schema,
+        partial,
+        rows,
+        causes,
+        left,
+        assumptions,
+        loops,
+        figures,
+        what_ifs,
+        ways,
+        wins,
+    }
 }
 
 impl LoopDocument {
@@ -251,7 +276,10 @@ pub fn text(recreated: &Recreated, screen: Screen) -> String {
 }
 
 /// The rows as Markdown, as in `docs/VALIDATION.md`.
-pub fn markdown(recreated: &[Recreated], Beside { loops, ways, wins }: Beside<'_>) -> String {
+pub fn markdown(
+    recreated: &[Recreated],
+    Beside { loops, turbo, ways, wins }: Beside<'_>,
+) -> String {
     let mut text = String::from(
         "# Validation\n\nWhat papers report, and what the simulator gives for the same experiments. This \
          page is written by\n`dimmer sim validate --markdown docs/VALIDATION.md`, and a test compares it. \
@@ -276,7 +304,7 @@ pub fn markdown(recreated: &[Recreated], Beside { loops, ways, wins }: Beside<'_
             );
         }
         if !recreated.causes.is_empty() {
-            text.push_str("\nWhat is supposed to be behind misses, tested by changing one thing at a time:\n\n| row | with this changed | ours | paper | |\n|---|---|---|---|---|\n");
+            text.push_str("\nWhat is supposed to be behind misses, tested by changing one thing, or several where it says so:\n\n| row | with this changed | ours | paper | |\n|---|---|---|---|---|\n");
         }
         for Cause { change, row } in &recreated.causes {
             let Row { id, paper, ours, hit, .. } = row;
@@ -308,6 +336,9 @@ pub fn markdown(recreated: &[Recreated], Beside { loops, ways, wins }: Beside<'_
         for row in loops_rows(loops) {
             let _ = writeln!(text, "| {} |", row.join(" | "));
         }
+    }
+    if !turbo.what_ifs.is_empty() {
+        text.push_str(&turbo::markdown(turbo));
     }
     if !ways.is_empty() {
         text.push_str(&ways::markdown(ways));

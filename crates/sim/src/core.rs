@@ -149,6 +149,13 @@ pub(crate) struct Core {
     pub(crate) scaled: f64,
     /// Whether the machine counts it among the active ones.
     pub(crate) is_counted: bool,
+    /// When it is in the idle state that the processor's fastest P-states need, if it is idle, and
+    /// not by MWAIT.
+    pub(crate) deep_at: Option<Moment>,
+    /// The number of threads that wait by MWAIT for a lock here.
+    pub(crate) mwaits: usize,
+    /// Whether it executes nothing, and such threads wait.
+    pub(crate) is_in_mwait: bool,
     /// Whether its threads have requested a P-state since the machine last looked at it.
     pub(crate) has_asked: bool,
     pub(crate) totals: Totals,
@@ -188,6 +195,9 @@ impl Core {
             scaled: 0.0,
             cycles: 0.0,
             is_counted: false,
+            deep_at: None,
+            mwaits: 0,
+            is_in_mwait: false,
             has_asked: false,
             totals: Totals { level: vec![Picos::ZERO; levels], ..Totals::default() },
             order,
@@ -200,6 +210,17 @@ impl Core {
     /// Whether anything runs.
     pub(crate) fn is_active(&self) -> bool {
         self.slots.iter().any(Option::is_some)
+    }
+
+    /// Whether a thread executes on it, or takes the steps between.
+    pub(crate) fn executes_or_takes_steps(&self) -> bool {
+        self.is_between || self.is_active()
+    }
+
+    /// Whether it is in the idle state that the processor's fastest P-states need.
+    pub(crate) fn is_deep(&self, now: Moment) -> bool {
+        let waits = !self.executes_or_takes_steps() && !self.is_in_mwait;
+        waits && self.deep_at.is_some_and(|at| at <= now)
     }
 
     /// The level in force: that of the governor in software if there is one.
@@ -399,6 +420,7 @@ impl Core {
             }
         }
         earlier(self.delays.next(now).unwrap_or(Moment::MAX));
+        earlier(self.deep_at.filter(|at| *at > now).unwrap_or(Moment::MAX));
         (next < Moment::MAX).then_some(next.max(now))
     }
 }

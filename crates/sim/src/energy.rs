@@ -187,6 +187,18 @@ impl Meter {
         self
     }
 
+    /// Sets whether a core waits by MWAIT from now on while it executes nothing.
+    pub(crate) fn waits(&mut self, now: Moment, core: usize, waits: bool) {
+        let (place, core) = self.place(core);
+        let state = self.packages[place].states[core];
+        // Loads have one power of waiting.
+        if state.waits != waits && matches!(self.source, Source::Supply(_)) {
+            self.count(place, now);
+            self.packages[place].states[core].waits = waits;
+            self.measure(place, state.ghz);
+        }
+    }
+
     /// Sets the clock at which a core executes from now on (GHz), or 0 if it waits; `own_ghz` is
     /// its clock in either case. If all cores of its package wait, the voltage is that of this one.
     pub(crate) fn change(&mut self, now: Moment, core: usize, ghz: f64, own_ghz: f64) {
@@ -227,6 +239,19 @@ impl Meter {
     fn place(&self, core: usize) -> (usize, usize) {
         let of_package = self.packages.first().map_or(1, |package| package.cores.len());
         (core / of_package, core % of_package)
+    }
+
+    /// Forgets everything up to now.
+    pub(crate) fn forget(&mut self, now: Moment) {
+        self.advance(now);
+        self.beyond = None;
+        for package in &mut self.packages {
+            package.total = PackageEnergy::default();
+            for core in &mut package.cores {
+                core.total.joules = 0.0;
+                core.total.pstates.fill(AtPState::default());
+            }
+        }
     }
 
     /// Counts everything up to now.

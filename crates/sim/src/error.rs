@@ -53,6 +53,16 @@ pub enum SimError {
         /// The P-state after the change.
         to: String,
     },
+    /// A step of a thread names a core that the machine does not have.
+    #[error("thread {thread} names core {core}, expected 0 to {}", .has - 1)]
+    NoCore {
+        /// The thread's name.
+        thread: String,
+        /// The core.
+        core: usize,
+        /// The number of cores.
+        has: usize,
+    },
     /// Threads wait in a circle for locks that they hold themselves.
     #[error("deadlock at {at_us} µs of simulated time: {}", .waiting.join(", "))]
     Deadlock {

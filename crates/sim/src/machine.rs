@@ -170,6 +170,10 @@ impl<O: Observer> Machine<O> {
         machine.prepare_specialised();
         machine.prepare_core_scheduling();
         for (core, pstate) in wishes.into_iter().enumerate() {
+            if let Some(from) = machine.processor.deep_from() {
+                machine.cores[core].deep_at = Some(Moment::START + from);
+                machine.schedule(core);
+            }
             machine.set_clock(core);
             if machine.points.is_some() {
                 let ruling = Ruling { pstate, is_changing: false };
@@ -258,6 +262,13 @@ impl<O: Observer> Machine<O> {
         match &self.meter {
             Ok(meter) => meter.energy(),
             Err(missing) => Err(missing.clone().into()),
+        }
+    }
+
+    /// Starts to measure the energy now, and forgets what was before.
+    pub fn measures_energy_from_now(&mut self) {
+        if let Ok(meter) = &mut self.meter {
+            meter.forget(self.now);
         }
     }
 
@@ -428,15 +439,25 @@ impl<O: Observer> Machine<O> {
         match (std::mem::replace(&mut self.cores[core].is_counted, is_active), is_active) {
             (false, true) => {
                 self.packages[package].active += 1;
+                let wakes = self.wake_up(core);
                 let this = &mut self.cores[core];
-                let idle = self.now - this.idle_since;
-                this.delays.delay(self.now, self.processor.wake_up(idle));
+                this.delays.delay(self.now, wakes);
+                this.deep_at = None;
             }
             (true, false) => {
                 self.packages[package].active -= 1;
-                self.cores[core].idle_since = self.now;
+                let this = &mut self.cores[core];
+                this.idle_since = self.now;
+                this.deep_at = self.processor.deep_from().map(|from| self.now + from);
             }
             _ => {}
+        }
+        let is_in_mwait = !is_active && self.cores[core].mwaits > 0;
+        if std::mem::replace(&mut self.cores[core].is_in_mwait, is_in_mwait) != is_in_mwait
+            && let Ok(meter) = &mut self.meter
+        {
+            let waits = is_in_mwait || self.settings.mwait_cores.contains(&core);
+            meter.waits(self.now, core, waits);
         }
         // By the clocks with as many active cores as there are now.
         self.cores[core].halts = self.halts(core);
@@ -455,13 +476,24 @@ impl<O: Observer> Machine<O> {
                 self.schedule(other);
             }
         }
-        // What executed only for a request may have stopped.
-        if std::mem::take(&mut self.cores[core].has_asked) || active != before {
+        // What executed only for a request may have stopped, or become deeply idle.
+        let this = &mut self.cores[core];
+        let is_deep = this.deep_at == Some(self.now);
+        if std::mem::take(&mut this.has_asked) || active != before || is_deep {
             self.rule(core, None);
         }
         self.set_clock(core);
         self.schedule(core);
         self.tell_observer(core);
+    }
+
+    /// How long an idle core takes to wake up now.
+    fn wake_up(&self, core: usize) -> Picos {
+        let this = &self.cores[core];
+        if this.is_in_mwait {
+            return self.processor.mwait();
+        }
+        self.processor.wake_up(self.now - this.idle_since)
     }
 
     /// Reports the core's state to the observer, if it has changed.

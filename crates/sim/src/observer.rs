@@ -62,10 +62,10 @@ pub trait Observer {
         let _ = (now, core, ghz);
     }
 
-    /// A thread requests a P-state, given by its index in the model. The request occupies the core
-    /// from `begin` to `end`.
-    fn asks(&mut self, begin: Moment, end: Moment, core: usize, pstate: usize) {
-        let _ = (begin, end, core, pstate);
+    /// Core `by` requests a P-state for core `of`, in general itself; the P-state is given by its
+    /// index in the model. The request occupies `by` from `begin` to `end`.
+    fn asks(&mut self, (begin, end): (Moment, Moment), (by, of): (usize, usize), pstate: usize) {
+        let _ = (begin, end, by, of, pstate);
     }
 
     /// The policy server has changed its decision.
@@ -143,9 +143,9 @@ impl<O: Observer> Observer for Option<O> {
         }
     }
 
-    fn asks(&mut self, begin: Moment, end: Moment, core: usize, pstate: usize) {
+    fn asks(&mut self, span: (Moment, Moment), cores: (usize, usize), pstate: usize) {
         if let Some(observer) = self {
-            observer.asks(begin, end, core, pstate);
+            observer.asks(span, cores, pstate);
         }
     }
 

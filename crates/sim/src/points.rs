@@ -5,9 +5,10 @@
 //! cores of a frequency domain share a clock: the fastest request of those that execute is in force
 //! (paper 002 §2.1, §2.2). A request occupies the core that makes it for a time. Then the clock
 //! ramps linearly (paper 002 §4.4), in steps of 100 MHz. If rated power does not allow the
-//! requests, the whole package runs at the fastest P-state that it allows. On some processors the
-//! cores of a cluster divide the clock of the fastest of them, so that a slow one is raised by it
-//! (paper 004 §4.3).
+//! requests, the whole package runs at the fastest P-state that it allows. Without a request, some
+//! processors choose their fastest P-states only while a core is deeply idle (paper 002 §2.1). On
+//! some processors the cores of a cluster divide the clock of the fastest of them, so that a slow
+//! one is raised by it (paper 004 §4.3).
 
 use std::ops::Range;
 
@@ -40,6 +41,10 @@ pub(crate) struct Points {
     changes: Vec<Vec<Option<Change>>>,
     /// The request of each core.
     wishes: Vec<Wish>,
+    /// What counts as the request of cores that make none: now, and while no core of the package is
+    /// in the idle state that faster P-states need.
+    automatic: Wish,
+    shallow: Wish,
     domains: Vec<Shared>,
     domain_of: Vec<usize>,
     /// Cores of a package.
@@ -154,6 +159,7 @@ impl Points {
         for (index, domain) in domains.iter().enumerate() {
             domain_of[domain.cores.clone()].fill(index);
         }
+        let needs_none = model.pstates.iter().position(|state| state.needs_idle.is_none());
         let kind = model.clock.domain.as_ref().map(|domain| domain.value);
         Some(Self {
             model: model.identity.name.clone(),
@@ -161,6 +167,8 @@ impl Points {
             changes,
             divided: Divided::new(model, cores, of_package.max(1)),
             wishes,
+            automatic: Wish(None),
+            shallow: Wish(needs_none.filter(|fastest| *fastest > 0)),
             domains,
             domain_of,
             of_package: of_package.max(1),
@@ -248,16 +256,19 @@ impl Points {
     }
 
     /// Sets the domains of a core's package to the requests in force. Without a request, the clock
-    /// is `fastest` (GHz). `asked` is the start and the end of the change of this core's domain, if
-    /// the core made a request; changes of other domains start now. Returns the package's domains.
+    /// is `fastest` (GHz), or that of a P-state that needs no idle core if none `is_deep`. `asked`
+    /// is the start and the end of the change of this core's domain, if the core made a request;
+    /// changes of other domains start now. Returns the package's domains.
     pub(crate) fn rule(
         &mut self,
         now: Moment,
         core: usize,
         asked: Option<(Moment, Moment)>,
         fastest: f64,
+        is_deep: bool,
         is_active: impl Fn(usize) -> bool,
     ) -> Range<usize> {
+        self.automatic = if is_deep { Wish(None) } else { self.shallow };
         let domains = self.neighbours(core);
         let cap = self.cap(domains.clone(), fastest, &is_active);
         for index in domains.clone() {
@@ -334,7 +345,11 @@ impl Points {
     /// The fastest request of the domain's cores that execute; `None` if none of them does.
     fn fastest_wish(&self, domain: usize, is_active: impl Fn(usize) -> bool) -> Option<Wish> {
         let cores = self.domains[domain].cores.clone();
-        cores.filter(|core| is_active(*core)).map(|core| self.wishes[core]).min()
+        let wish = |core: usize| match self.wishes[core] {
+            Wish(None) => self.automatic,
+            wish => wish,
+        };
+        cores.filter(|core| is_active(*core)).map(wish).min()
     }
 
     /// The fastest P-state that rated power allows all cores of these domains to have.

@@ -70,6 +70,9 @@ pub enum Step {
     /// It takes this lock. While another thread has it, this one executes this segment on its CPU,
     /// whatever the segment's extent.
     Spin(usize, Segment),
+    /// It takes this lock. While another thread has it, its core waits by MONITOR and MWAIT, in the
+    /// model's shallowest idle state.
+    Mwait(usize),
     /// It releases this lock.
     Unlock(usize),
     /// It enters a marked region, by number.
@@ -81,6 +84,17 @@ pub enum Step {
     Call(License),
     /// It requests a P-state for its core, given by its index in the model.
     Ask(usize),
+    /// Core `by` requests a P-state for `core`, and the request keeps core `by`.
+    AskBy {
+        /// The core whose request it is from then on.
+        core: usize,
+        /// The core that makes it.
+        by: usize,
+        /// The P-state's index in the model.
+        wish: usize,
+    },
+    /// It migrates to this CPU, by the kernel.
+    Go(usize),
     /// It passes a mark, by number.
     Mark(usize),
     /// It enters the kernel by a system call, whose time is that of other steps.

@@ -217,6 +217,10 @@ impl Scenario {
                 let place = pstates.get(*name).copied().unwrap_or(*name);
                 (Step::Ask(place), LicenseLevel::new(0))
             }
+            Step::AskBy { core, by, wish: name } => {
+                let wish = pstates.get(*name).copied().unwrap_or(*name);
+                (Step::AskBy { core: *core, by: *by, wish }, LicenseLevel::new(0))
+            }
             step => (*step, LicenseLevel::new(0)),
         };
         self.region_kib.iter().for_each(|(site, kib)| machine.touches(*site, *kib));

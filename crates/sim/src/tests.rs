@@ -13,6 +13,7 @@ mod points;
 mod power;
 mod regions;
 mod specialised;
+mod waits;
 
 const PS: Picos = Picos::from_ps(1000);
 const US: Picos = Picos::from_ps(1_000_000);

@@ -1,7 +1,7 @@
 //! What is supposed to be behind differences from a paper, tested: an experiment is carried out
 //! again with one thing changed, and its rows show whether that makes the difference.
 
-use dimmer_processor::model::{Model, Sourced};
+use dimmer_processor::model::{Model, Sourced, Transition};
 use dimmer_processor::units::Nanos;
 use dimmer_sim::{Scheduling, SimError};
 
@@ -9,6 +9,7 @@ use crate::inputs::Inputs;
 use crate::server::Load;
 use crate::{
     Paper, Row, ValidateError, migration, migration_points, policy_server, specialised, thesis,
+    turbo,
 };
 
 /// A row with one thing changed.
@@ -43,7 +44,7 @@ pub(crate) fn test(
     let changes = match paper {
         Paper::Avxfreq => THESIS,
         Paper::Library => LIBRARY,
-        Paper::Turbo => &[],
+        Paper::Turbo => TURBO,
         Paper::Specialisation => SPECIALISATION,
         Paper::Migration => MIGRATION,
     };
@@ -134,6 +135,121 @@ const THESIS: &[Change] = &[
         change: |inputs| without_standstills(&mut inputs.model),
     },
 ];
+
+/// The supposed causes of paper 002's rows.
+const TURBO: &[Change] = &[
+    Change {
+        what: "modules take turns: each takes the lock by one core, then each by the other one",
+        ids: &["R002-07"],
+        rows: turbo::locks,
+        change: |inputs| inputs.locks.modules_take_turns = true,
+    },
+    Change {
+        what: "each request takes a system call more: 230 ns at the base, longer at slower clocks (table 4, `ioctl(trb)`)",
+        ids: LOCKS,
+        rows: turbo::locks,
+        change: |inputs| inputs.locks.call_ns = 230.0,
+    },
+    Change {
+        what: "the lock takes 240 ns to its next owner, half a round trip between modules (table 9)",
+        ids: LOCKS,
+        rows: turbo::locks,
+        change: |inputs| inputs.locks.hand_over_ns = 240,
+    },
+    Change {
+        what: "sections count in cycles of the time-stamp counter, of 4 GHz, as those of §4.4",
+        ids: LOCKS,
+        rows: turbo::locks,
+        change: |inputs| inputs.locks.in_tsc_cycles = true,
+    },
+    Change {
+        what: "several at once: modules take turns, and sections count in cycles of the time-stamp counter",
+        ids: &["R002-07"],
+        rows: turbo::locks,
+        change: |inputs| {
+            inputs.locks.modules_take_turns = true;
+            inputs.locks.in_tsc_cycles = true;
+        },
+    },
+    Change {
+        what: "the clock rises from P6 to P0 as soon as from P2: all modules have the voltage of the fastest (§2.1), which has not dropped between owners (§4.1)",
+        ids: &["R002-07", "R002-08"],
+        rows: turbo::locks,
+        change: |inputs| rises_sooner(&mut inputs.model),
+    },
+    Change {
+        what: "an owner that migrates executes the migration's 6682 ns: longer at the slow clock (§4.3)",
+        ids: &["R002-09"],
+        rows: turbo::locks,
+        change: slow_migration,
+    },
+    Change {
+        what: "several at once: the same, and it releases the lock at home",
+        ids: &["R002-09"],
+        rows: turbo::locks,
+        change: |inputs| {
+            slow_migration(inputs);
+            inputs.locks.releases_at_home = true;
+        },
+    },
+    Change {
+        what: "several at once: the same two, and sections count in cycles of the time-stamp counter",
+        ids: &["R002-09"],
+        rows: turbo::locks,
+        change: |inputs| {
+            slow_migration(inputs);
+            inputs.locks.releases_at_home = true;
+            inputs.locks.in_tsc_cycles = true;
+        },
+    },
+    Change {
+        what: "deep idle states take 133 µs to leave, the worst case that Linux assumes for the i7-4770 (intel_idle)",
+        ids: &["R002-02", "R002-03", "R002-05"],
+        rows: turbo::waits,
+        change: |inputs| {
+            for model in std::iter::once(&mut inputs.model).chain(&mut inputs.second) {
+                for state in model.cstates.iter_mut().filter(|state| state.name == "C6") {
+                    state.exit_ns.value = 133_000;
+                }
+            }
+        },
+    },
+    Change {
+        what: "four spinning threads run at 3.6 GHz, two steps above the base (§4.2)",
+        ids: &["R002-03"],
+        rows: turbo::waits,
+        change: |inputs| {
+            let levels = inputs.second.iter_mut().flat_map(|model| &mut model.levels);
+            for bin in levels.flat_map(|level| &mut level.bins).filter(|bin| bin.cores == 4) {
+                bin.mhz.value = 3600;
+            }
+        },
+    },
+    Change {
+        what: "what follows a bulk is a wait of the same length, in which the request for P2 is made",
+        ids: &["R002-56", "R002-60"],
+        rows: turbo::resizes,
+        change: |inputs| inputs.waits_between_bulks = true,
+    },
+];
+
+const LOCKS: &[&str] = &["R002-07", "R002-08", "R002-09"];
+
+/// The way from P6 to P0 takes as long as that from P2.
+fn rises_sooner(model: &mut Model) {
+    let to_turbo = |one: &&Transition| one.from == "P2" && one.to == "P0";
+    let total_ns = model.transitions.iter().find(to_turbo).and_then(|one| one.total_ns.clone());
+    for one in model.transitions.iter_mut().filter(|one| one.from == "P6" && one.to == "P0") {
+        one.total_ns.clone_from(&total_ns);
+    }
+}
+
+/// A migration's time becomes code.
+fn slow_migration(inputs: &mut Inputs<'_>) {
+    const KIND: &str = "thread by the kernel";
+    inputs.locks.migration_code_ns = inputs.model.price(KIND).map_or(0.0, |price| price.value);
+    set_price(&mut inputs.model, KIND, 0.0);
+}
 
 /// The supposed causes of paper 003's rows.
 const SPECIALISATION: &[Change] = &[

@@ -3,18 +3,25 @@
 use std::thread;
 
 use dimmer_policy::server::loops::thresholds;
-use dimmer_processor::model::{Bin, Model};
+use dimmer_processor::model::{Bin, Missing, Model};
 use dimmer_processor::units::Nanos;
 use dimmer_sim::{Costs, Scheduling, SimError};
 
 use crate::Follower;
 use crate::server::Load;
+use crate::turbo::Locks;
 
 /// What experiments take as given. A [`Cause`](crate::Cause) is tested by changing some of it.
 #[derive(Clone)]
 pub(crate) struct Inputs<'a> {
     /// The processor.
     pub(crate) model: Model,
+    /// The other processor of paper 002.
+    pub(crate) second: Option<Model>,
+    /// What paper 002's lock takes as given.
+    pub(crate) locks: Locks,
+    /// Whether paper 002's resizer waits between bulks, in the time of its request.
+    pub(crate) waits_between_bulks: bool,
     /// What governors in software cost.
     pub(crate) costs: Costs,
     /// The standard deviation of the end of a phase of a multi-phase run (µs).
@@ -45,6 +52,9 @@ impl<'a> Inputs<'a> {
     pub(crate) fn new(model: Model, follower: &'a dyn Follower) -> Self {
         Self {
             model,
+            second: None,
+            locks: Locks::default(),
+            waits_between_bulks: false,
             costs: Costs::default(),
             // The author's published raw data of paper 000 (§5.2.2): the last phase under AVXFREQ,
             // whose clock is the same to its end, varies by 2303 of 293 518 iterations in 716 µs.
@@ -66,6 +76,17 @@ impl<'a> Inputs<'a> {
             seeds: 3,
             follower,
         }
+    }
+
+    /// The other processor of paper 002.
+    ///
+    /// # Errors
+    /// If the paper has none.
+    pub(crate) fn second(&self) -> Result<&Model, SimError> {
+        self.second.as_ref().ok_or_else(|| {
+            let model = self.model.identity.name.clone();
+            Missing { model, key: "second", needed_for: "the other processor" }.into()
+        })
     }
 
     /// The same with the clocks that the model has with all cores active, for any number of them:

@@ -8,7 +8,6 @@
 #![forbid(unsafe_code)]
 
 mod asymmetric;
-mod boosted;
 mod causes;
 pub mod here;
 mod inputs;
@@ -23,6 +22,7 @@ mod server;
 mod sieve;
 mod specialised;
 mod thesis;
+pub mod turbo;
 pub mod ways;
 pub mod wins;
 
@@ -86,7 +86,7 @@ impl Paper {
         match self {
             Self::Avxfreq => "paper 000: AVX-induced reclocking on the i9-7940X",
             Self::Library => "paper 001: a library that moves wide code to other cores",
-            Self::Turbo => "paper 002: locks whose owners ask for a faster clock (§4.2 to §4.4)",
+            Self::Turbo => "paper 002: clocks by the application (§4.2 to §5)",
             Self::Specialisation => {
                 "paper 003: cores for 512-bit code, to which threads move by themselves"
             }
@@ -102,11 +102,14 @@ impl Paper {
     /// # Errors
     /// If the model lacks what an experiment needs.
     pub fn recreate(self, follower: &dyn Follower) -> Result<Recreated, ValidateError> {
-        let inputs = Inputs::new(self.model()?, follower);
+        let mut inputs = Inputs::new(self.model()?, follower);
+        if self == Self::Turbo {
+            inputs.second = Some(turbo::second()?);
+        }
         let experiments = match self {
             Self::Avxfreq => thesis::EXPERIMENTS.to_vec(),
             Self::Library => [sieve::EXPERIMENTS, policy_server::EXPERIMENTS].concat(),
-            Self::Turbo => boosted::EXPERIMENTS.to_vec(),
+            Self::Turbo => turbo::EXPERIMENTS.to_vec(),
             Self::Specialisation => specialised::EXPERIMENTS.to_vec(),
             Self::Migration => migration::EXPERIMENTS.to_vec(),
         };
@@ -153,7 +156,7 @@ impl Paper {
         let assumed = match self {
             Self::Avxfreq => thesis::assumed(inputs),
             Self::Library => server::assumed(inputs),
-            Self::Turbo => Ok(Vec::new()),
+            Self::Turbo => Ok(turbo::assumed()),
             Self::Specialisation => specialised::assumed(inputs),
             Self::Migration => migration::assumed(inputs),
         };
@@ -166,7 +169,7 @@ impl Paper {
         match self {
             Self::Avxfreq => thesis::LEFT.to_vec(),
             Self::Library => [sieve::LEFT, policy_server::LEFT].concat(),
-            Self::Turbo => boosted::LEFT.to_vec(),
+            Self::Turbo => turbo::LEFT.to_vec(),
             Self::Specialisation => specialised::LEFT.to_vec(),
             Self::Migration => migration::LEFT.to_vec(),
         }
@@ -236,13 +239,15 @@ mod tests {
 
     use super::*;
 
-    /// The numbers of all results that a paper reports; of paper 002, without the case studies of
-    /// section 5.
+    /// The numbers of all results that a paper reports.
     fn reported(paper: Paper) -> Vec<u32> {
         match paper {
             Paper::Avxfreq => (1..=26).chain(30..=34).chain(40..=47).collect(),
             Paper::Library => (1..=26).collect(),
-            Paper::Turbo => (1..=12).chain(20..=23).collect(),
+            Paper::Turbo => {
+                let studies = (30..=35).chain(40..=42).chain(50..=63).chain(70..=77);
+                (1..=12).chain(20..=23).chain(studies).collect()
+            }
             Paper::Specialisation => (1..=21).collect(),
             Paper::Migration => (1..=19).chain(30..=49).collect(),
         }

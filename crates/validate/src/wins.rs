@@ -170,9 +170,11 @@ fn hi3660(zen: &Model) -> Result<Model, ModelError> {
         name: name.to_owned(),
         mhz: made_up(mhz),
         mv: Some(made_up(mv)),
+        needs_idle: None,
     };
     model.pstates = A73.map(state).into();
-    let slow = PState { name: "A53".to_owned(), mhz: made_up(A53[4].0), mv: None };
+    let slow =
+        PState { name: "A53".to_owned(), mhz: made_up(A53[4].0), mv: None, needs_idle: None };
     model.pstates.insert(4, slow);
     model.supply = zen.supply.clone();
     set(&mut model.supply.domain, Domain::Core);

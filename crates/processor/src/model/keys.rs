@@ -88,7 +88,7 @@ pub const KEYS: &[(&str, &[&str])] = &[
             "episode_ns",
         ],
     ),
-    ("pstate", &["name", "mhz", "mv"]),
+    ("pstate", &["name", "mhz", "mv", "needs_idle"]),
     ("supply", &["domain", "awake_mw", "core_mw", "stalled_ratio", "waiting_mw"]),
     ("power", &["load", "pstate", "busy_cores", "slow_cores", "slow_pstate", "package_mw"]),
     ("transition", &["from", "to", "request_ns", "total_ns"]),

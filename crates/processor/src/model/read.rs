@@ -11,7 +11,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use self::values::{
-    Accept, DOMAINS, PATHS, SUPPLIES, a_class, a_level, count, count_or_none, divisor,
+    Accept, DOMAINS, PATHS, SUPPLIES, a_class, a_cstate, a_level, count, count_or_none, divisor,
     divisor_step, instructions, kib, log_sd, mhz, mv, mw, mw_or_none, ns, per_cycle, share,
     share_above_zero, short_ns, slot_ns, word,
 };
@@ -290,15 +290,43 @@ impl Reader<'_> {
     }
 
     fn read_points(&mut self, top: &Section<'_, '_>, model: &mut Model) {
+        for table in self.tables(top, "cstate", "cstate") {
+            let name = self.text_of(&table, "name", true);
+            let exit_ns = self.required(&table, "exit_ns", ns);
+            let residency_ns = self.sourced(&table, "residency_ns", ns);
+            let both = name.zip(exit_ns);
+            model.cstates.extend(both.map(|(name, exit_ns)| CState {
+                name,
+                exit_ns,
+                residency_ns,
+            }));
+        }
+        let idle: Vec<String> = model.cstates.iter().map(|state| state.name.clone()).collect();
         for table in self.tables(top, "pstate", "pstate") {
             let (name, mhz) =
                 (self.text_of(&table, "name", true), self.required(&table, "mhz", mhz));
             let mv = self.sourced(&table, "mv", mv);
+            let needs_idle = self.sourced(&table, "needs_idle", a_cstate(&idle));
+            let before = model.pstates.last().map(|state| state.needs_idle.as_ref());
+            if let (Some(before), Some(needs)) = (before, &needs_idle)
+                && before.is_none_or(|before| before.value != needs.value)
+            {
+                let message = "`needs_idle`: expected in the first P-states only, with one name";
+                self.problem(&table.at("needs_idle"), message);
+            }
             let known = |state: &PState| Some(&state.name) == name.as_ref();
             if model.pstates.iter().any(known) {
                 self.problem(&table.at("name"), "this P-state stands twice");
             }
-            model.pstates.extend(name.zip(mhz).map(|(name, mhz)| PState { name, mhz, mv }));
+            model.pstates.extend(name.zip(mhz).map(|(name, mhz)| PState {
+                name,
+                mhz,
+                mv,
+                needs_idle,
+            }));
+        }
+        if model.pstates.last().is_some_and(|state| state.needs_idle.is_some()) {
+            self.problem(&top.at("pstate"), "`needs_idle`: the last P-state must need none");
         }
         self.read_supply(top, model);
         let names: Vec<String> = model.pstates.iter().map(|state| state.name.clone()).collect();
@@ -323,17 +351,6 @@ impl Reader<'_> {
                 to,
                 request_ns,
                 total_ns,
-            }));
-        }
-        for table in self.tables(top, "cstate", "cstate") {
-            let name = self.text_of(&table, "name", true);
-            let exit_ns = self.required(&table, "exit_ns", ns);
-            let residency_ns = self.sourced(&table, "residency_ns", ns);
-            let both = name.zip(exit_ns);
-            model.cstates.extend(both.map(|(name, exit_ns)| CState {
-                name,
-                exit_ns,
-                residency_ns,
             }));
         }
         let kinds: Vec<String> = Move::KINDS.map(str::to_owned).to_vec();

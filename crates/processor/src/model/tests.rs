@@ -193,6 +193,42 @@ fn impossible_clocks_are_refused() {
 }
 
 #[test]
+fn an_idle_state_that_a_pstate_needs_is_one_of_the_model() {
+    let states = |idle: &str| {
+        let needed = "needs_idle = { value = \"C6\", source = \"s\" }";
+        format!(
+            "[[pstate]]\nname = \"P0\"\nmhz = {{ value = 2, source = \"s\" }}\n{needed}\n{idle}[release]"
+        )
+    };
+    let cstate = |name: &str| {
+        format!("[[cstate]]\nname = \"{name}\"\nexit_ns = {{ value = 1, source = \"s\" }}\n")
+    };
+    let with = |idle: &str| parse(&GOOD.replacen("[release]", &states(idle), 1));
+    let refused = |idle: &str, expected: &str| {
+        let error = with(idle).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    };
+    refused("", "`needs_idle`: expected the name of a `[[cstate]]`: of which there is none");
+    refused(&cstate("C1"), "`needs_idle`: expected the name of a `[[cstate]]`: C1");
+    refused(&cstate("C6"), "`needs_idle`: the last P-state must need none");
+    let pstate = |name: &str, needs: &str| {
+        let needs = match needs {
+            "" => String::new(),
+            idle => format!("needs_idle = {{ value = \"{idle}\", source = \"s\" }}\n"),
+        };
+        format!("[[pstate]]\nname = \"{name}\"\nmhz = {{ value = 1, source = \"s\" }}\n{needs}")
+    };
+    let both = cstate("C6") + &cstate("C7");
+    let leading = "`needs_idle`: expected in the first P-states only, with one name";
+    refused(&(pstate("P1", "") + &pstate("P2", "C6") + &pstate("P3", "") + &both), leading);
+    refused(&(pstate("P1", "C7") + &pstate("P2", "") + &both), leading);
+    let good = with(&(pstate("P1", "C6") + &pstate("P2", "") + &cstate("C6"))).unwrap();
+    assert_eq!(good.pstates.iter().filter(|state| state.needs_idle.is_some()).count(), 2);
+    assert_eq!(good.pstates[0].needs_idle.as_ref().unwrap().value, "C6");
+    assert_eq!(parse(&good.to_toml()).unwrap(), good);
+}
+
+#[test]
 fn loads_that_cannot_be_are_refused() {
     let loads = |lines: &str| {
         let mw = |mw: u32| format!("package_mw = {{ value = {mw}, source = \"s\" }}");

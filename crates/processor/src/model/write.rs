@@ -100,6 +100,7 @@ impl Model {
                 out.text("name", &state.name);
                 out.sourced("mhz", Some(&state.mhz));
                 out.sourced("mv", state.mv.as_ref());
+                out.sourced("needs_idle", state.needs_idle.as_ref());
             });
         }
         let supply = &self.supply;

@@ -27,7 +27,7 @@ pub struct Trace {
     /// For each core, what rules in its frequency domain from each time on.
     ruling: Vec<Vec<(Moment, Ruling)>>,
     /// Start, end, core and P-state.
-    requests: Vec<(Moment, Moment, usize, usize)>,
+    requests: Vec<(Moment, Moment, (usize, usize), usize)>,
 }
 
 /// Records what holds for this core from now on, if it has changed. If several values come at the
@@ -64,8 +64,8 @@ impl Observer for Trace {
         note(&mut self.clocks, core, now, ghz);
     }
 
-    fn asks(&mut self, begin: Moment, end: Moment, core: usize, pstate: usize) {
-        self.requests.push((begin, end, core, pstate));
+    fn asks(&mut self, (begin, end): (Moment, Moment), cores: (usize, usize), pstate: usize) {
+        self.requests.push((begin, end, cores, pstate));
     }
 
     fn rules(&mut self, now: Moment, core: usize, ruling: Ruling) {
@@ -121,7 +121,7 @@ impl Trace {
         }
     }
 
-    /// A core's clock, what rules in its frequency domain, and the requests of its threads.
+    /// A core's clock, what rules in its frequency domain, and the requests that it makes.
     fn points(
         &self,
         tracks: &mut Tracks,
@@ -142,11 +142,13 @@ impl Trace {
         };
         let track = tracks.describe(Some(group), "P-state");
         tracks.slices(track, ruling.iter().map(|(now, ruling)| (*now, Some(told(*ruling)))), end);
-        let mut requests = self.requests.iter().filter(|(_, _, of, _)| *of == core).peekable();
+        let mut requests = self.requests.iter().filter(|(_, _, (by, _), _)| *by == core).peekable();
         if requests.peek().is_some() {
             let track = tracks.describe(Some(group), "requests for P-states");
-            let requests = requests.flat_map(|(begin, until, _, pstate)| {
-                [(*begin, Some(format!("asks for {}", name(*pstate)))), (*until, None)]
+            let requests = requests.flat_map(|(begin, until, (by, of), pstate)| {
+                let asks = format!("asks for {}", name(*pstate));
+                let asks = if by == of { asks } else { format!("{asks} for core {of}") };
+                [(*begin, Some(asks)), (*until, None)]
             });
             tracks.slices(track, requests, end);
         }

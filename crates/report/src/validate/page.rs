@@ -3,7 +3,7 @@
 use dimmer_validate::{Class, Recreated, Row, ways};
 use maud::html;
 
-use super::{Beside, verdict, wins};
+use super::{Beside, turbo, verdict, wins};
 use crate::machine::MachineDescription;
 use crate::page::{Drawing as _, PageError, command, figure, page as render, prose};
 use crate::plot::{self, DrawError, Figure, Pair};
@@ -14,12 +14,14 @@ use crate::plot::{self, DrawError, Figure, Pair};
 /// If a plot cannot be drawn.
 pub fn page(
     recreated: &[Recreated],
-    Beside { ways: compared, wins: migrating, .. }: Beside<'_>,
+    Beside { turbo: figures_002, ways: compared, wins: migrating, .. }: Beside<'_>,
     machine: &MachineDescription,
 ) -> Result<String, PageError> {
     let figures: Vec<Vec<Figure>> =
         recreated.iter().map(figures).collect::<Result<_, _>>().of("the papers")?;
     let of_ways = figures_of_ways(compared).of("specialised cores")?;
+    let has_turbo = !figures_002.drawn.is_empty();
+    let of_turbo = has_turbo.then(|| turbo::section(figures_002)).transpose()?;
     let main = html! {
         @for (recreated, figures) in recreated.iter().zip(&figures) {
             section {
@@ -28,6 +30,7 @@ pub fn page(
                 div.figures { @for one in figures { (figure(one)) } }
             }
         }
+        @if let Some(section) = &of_turbo { (section) }
         @if !of_ways.is_empty() {
             section {
                 h2 { "Specialised cores and other ways out" }

@@ -6,7 +6,8 @@
 //! thread gets a lock when the owner and the earlier waiters will have released it. The forecast
 //! follows the programs and assumes the clock of L0, time slices of the scheduler's length, and
 //! turns in the order in which threads become ready. A thread that is not pinned is expected on the
-//! CPU on which it last ran. Locks taken in the future are assumed free.
+//! CPU on which it last ran. Locks taken in the future are assumed free, and threads stay on their
+//! CPUs.
 
 use dimmer_policy::license::oracle::{Gap, Prices};
 use dimmer_processor::units::LicenseLevel;
@@ -122,11 +123,8 @@ impl<O: Observer> Machine<O> {
                         threads.remove(this);
                         turn = None;
                     }
-                    Step::Lock(_)
-                    | Step::Spin(..)
-                    | Step::Unlock(_)
-                    | Step::Call(_)
-                    | Step::Ask(_) => {}
+                    Step::Lock(_) | Step::Spin(..) | Step::Mwait(_) | Step::Unlock(_) => {}
+                    Step::Call(_) | Step::Ask(_) | Step::AskBy { .. } | Step::Go(_) => {}
                     Step::Served(_) | Step::SystemCall | Step::Skip => {}
                     Step::Enter(_) | Step::Leave(_) | Step::Mark(_) => {}
                 }
@@ -184,14 +182,20 @@ impl<O: Observer> Machine<O> {
     fn ready_in(&self, core: usize, index: usize) -> Option<f64> {
         let thread = &self.threads[index];
         match (thread.waits_for, thread.wakes) {
-            (Some(lock), _) => self.locks.before(lock, index).try_fold(0.0, |now, holder| {
-                let waits = &self.threads[holder];
-                let begins = if waits.waits_for == Some(lock) { now } else { self.begins(holder)? };
-                self.gives_back(core, holder, lock, begins.max(now))
-            }),
+            (Some(_), _) if thread.spins => Some(0.0),
+            (Some(lock), _) => self.gets_in(core, index, lock),
             (None, Some(wakes)) => Some(self.ns_until(wakes)),
             (None, None) => thread.interrupted.is_some().then_some(0.0),
         }
+    }
+
+    /// When a thread gets the lock that it waits for (ns from now), if that is known.
+    fn gets_in(&self, core: usize, index: usize, lock: usize) -> Option<f64> {
+        self.locks.before(lock, index).try_fold(0.0, |now, holder| {
+            let waits = &self.threads[holder];
+            let begins = if waits.waits_for == Some(lock) { now } else { self.begins(holder)? };
+            self.gives_back(core, holder, lock, begins.max(now))
+        })
     }
 
     /// When the owner of a lock goes on (ns from now).
@@ -212,7 +216,9 @@ impl<O: Observer> Machine<O> {
             let left = running.left - running.rate * (self.now - core.since).as_f64();
             Some(Running { left: left.max(0.0), ..*running })
         });
-        let code = running.or(thread.interrupted).map(|running| self.rest(core, &running));
+        // What a thread executes while it spins is over once it has the lock.
+        let code = running.or(thread.interrupted).filter(|_| !thread.spins);
+        let code = code.map(|running| self.rest(core, &running));
         let (mut program, mut chance) = (thread.program.copy(), thread.chance.clone());
         let after = |now: f64, code: Code| match code.left {
             Left::Work(ns) => now + ns,
@@ -226,8 +232,8 @@ impl<O: Observer> Machine<O> {
                 Step::Sleep(span) => now += span.ns(),
                 Step::Unlock(of) if of == lock => return Some(now),
                 Step::End => return None,
-                Step::Lock(_) | Step::Spin(..) | Step::Unlock(_) | Step::Call(_) | Step::Ask(_) => {
-                }
+                Step::Lock(_) | Step::Spin(..) | Step::Mwait(_) | Step::Unlock(_) => {}
+                Step::Call(_) | Step::Ask(_) | Step::AskBy { .. } | Step::Go(_) => {}
                 Step::Served(_) | Step::SystemCall | Step::Skip => {}
                 Step::Enter(_) | Step::Leave(_) | Step::Mark(_) => {}
             }
@@ -235,13 +241,21 @@ impl<O: Observer> Machine<O> {
         None
     }
 
-    /// The rest of code that has started.
+    /// The rest of code that has started. A thread that spins executes until it gets its lock.
     fn rest(&self, core: usize, running: &Running) -> Code {
         let extent = match running.segment.extent {
             Extent::Time(_) => Extent::Time(running.ends - self.now),
             Extent::Instructions(_) => Extent::Instructions(running.left),
         };
-        self.code(core, &Segment { extent, ..running.segment }, 0.0)
+        let code = self.code(core, &Segment { extent, ..running.segment }, 0.0);
+        let thread = &self.threads[running.thread];
+        match thread.waits_for.filter(|_| thread.spins) {
+            Some(lock) => {
+                let gets_in = self.gets_in(core, running.thread, lock);
+                Code { left: Left::Until(gets_in.unwrap_or(f64::MAX)), ..code }
+            }
+            None => code,
+        }
     }
 
     /// Code that starts at `now`.

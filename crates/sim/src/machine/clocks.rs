@@ -28,21 +28,40 @@ impl<O: Observer> Machine<O> {
         self.observer.clock(self.now, core, ghz);
     }
 
-    /// The core's thread requests this P-state.
-    pub(super) fn ask(&mut self, core: usize, wish: usize) -> Result<(), SimError> {
+    /// A thread that takes steps on core `on` has `by` request this P-state for `core`.
+    pub(super) fn ask_by(
+        &mut self,
+        on: usize,
+        core: usize,
+        by: usize,
+        wish: usize,
+    ) -> Result<(), SimError> {
+        [core, by].into_iter().filter(|other| *other != on).for_each(|other| self.advance(other));
+        self.ask(core, by, wish)?;
+        [core, by].into_iter().filter(|other| *other != on).for_each(|other| self.settle(other));
+        Ok(())
+    }
+
+    /// Core `by` requests this P-state for `core`, usually itself. The request keeps `by`, which
+    /// wakes up for it if it is idle. One that is in force already is none, and costs nothing.
+    pub(super) fn ask(&mut self, core: usize, by: usize, wish: usize) -> Result<(), SimError> {
         let Some(points) = &mut self.points else { return Ok(()) };
-        let change = points.ask(core, wish)?;
-        let Change { request, total } = change.unwrap_or_default();
-        let call = Picos::from_ns(self.settings.costs.call_ns);
-        let this = &mut self.cores[core];
-        let (begin, kept_until) = this.delays.steal(self.now, request.unwrap_or(call));
-        this.totals.interrupts += 1;
-        self.observer.asks(begin, kept_until, core, wish);
-        if change.is_some() {
-            this.has_asked = true;
-            let done = begin + total.unwrap_or_default();
-            self.rule(core, Some((kept_until, done.max(kept_until))));
+        let Some(Change { request, total }) = points.ask(core, wish)? else { return Ok(()) };
+        let request = request.unwrap_or(Picos::from_ns(self.settings.costs.call_ns));
+        let is_idle = !self.cores[by].executes_or_takes_steps();
+        let wakes = if is_idle { self.wake_up(by) } else { Picos::ZERO };
+        let asks = &mut self.cores[by];
+        let (from, kept_until) = asks.delays.steal(self.now, wakes + request);
+        let begin = from + wakes;
+        asks.totals.interrupts += 1;
+        if is_idle {
+            asks.idle_since = kept_until;
+            asks.deep_at = self.processor.deep_from().map(|from| kept_until + from);
         }
+        self.observer.asks((begin, kept_until), (by, core), wish);
+        self.cores[core].has_asked = true;
+        let done = begin + total.unwrap_or_default();
+        self.rule(core, Some((kept_until, done.max(kept_until))));
         Ok(())
     }
 
@@ -53,9 +72,15 @@ impl<O: Observer> Machine<O> {
         let Self { points, cores, processor, now, .. } = self;
         let Some(points) = points else { return };
         let fastest = processor.ghz(L0, active);
-        let is_active =
-            |other: usize| (other == core && asked.is_some()) || cores[other].is_active();
-        let domains = points.rule(*now, core, asked, fastest, is_active);
+        let is_active = |other: usize| {
+            (other == core && asked.is_some()) || cores[other].executes_or_takes_steps()
+        };
+        let package = processor.package(core);
+        let is_deep = processor.has_more_cores(package, cores.len())
+            || cores[processor.cores_of(package, cores.len())]
+                .iter()
+                .any(|other| other.is_deep(*now));
+        let domains = points.rule(*now, core, asked, fastest, is_deep, is_active);
         for domain in domains {
             if self.points.as_mut().is_some_and(|points| points.has_changed(domain)) {
                 self.look_at(domain, Some(core));

@@ -2,7 +2,7 @@
 //! does not change while the machine runs.
 
 use dimmer_policy::license::hardware::Rules;
-use dimmer_processor::model::{Cluster, Model};
+use dimmer_processor::model::{CState, Cluster, Model};
 use dimmer_processor::units::{LicenseLevel, Nanos};
 
 use super::{L0, Settings, index};
@@ -32,6 +32,11 @@ pub(super) struct Processor {
     /// Idle states as (idle time from which the state pays, wake-up time), by rising idle time;
     /// empty if idle states are off.
     idle_states: Vec<(Picos, Picos)>,
+    /// The idle time from which a core is in the idle state that the fastest P-states need; `None`
+    /// if they need none.
+    deep_from: Option<Picos>,
+    /// The wake-up time of a core that waits by MWAIT.
+    mwait: Picos,
     /// Work per cycle of each core of a package, relative to the fastest cluster's cores.
     capacities: Vec<f64>,
 }
@@ -49,6 +54,7 @@ impl Processor {
         let throttle = request.throttle_factor.as_ref().map(|factor| factor.value);
         let chained = request.chained_throttle_factor.as_ref().map(|factor| factor.value);
         let span = |ns: Option<u64>| Nanos::from_ns(ns.unwrap_or(0));
+        let shallowest = model.cstates.iter().map(exit).min();
         Ok(Self {
             rules: Rules::new(model)?,
             residual: clocks.reduced(model),
@@ -62,6 +68,8 @@ impl Processor {
             hold: span(model.release.hold_ns.as_ref().map(|hold| hold.value)),
             capacities: capacities(model),
             idle_states: if settings.idle_states { idle_states(model) } else { Vec::new() },
+            deep_from: deep_from(model, settings.idle_states),
+            mwait: span(shallowest.filter(|_| settings.idle_states)).picos(),
         })
     }
 
@@ -107,6 +115,11 @@ impl Processor {
         first..(first + self.of_package).min(cores)
     }
 
+    /// Whether a package has cores beyond those of the machine: they are idle.
+    pub(super) fn has_more_cores(&self, package: usize, cores: usize) -> bool {
+        self.cores_of(package, cores).len() < self.of_package
+    }
+
     /// Whether any clock differs between two numbers of active cores.
     pub(super) fn differs(&self, active: u32, other: u32) -> bool {
         self.clocks.differ(active, other)
@@ -142,6 +155,17 @@ impl Processor {
         self.hold
     }
 
+    /// The idle time from which a core is in the idle state that the fastest P-states need; `None`
+    /// if they need none.
+    pub(super) fn deep_from(&self) -> Option<Picos> {
+        self.deep_from
+    }
+
+    /// How long a core takes to wake up that waits by MWAIT: in the shallowest idle state.
+    pub(super) fn mwait(&self) -> Picos {
+        self.mwait
+    }
+
     /// How long a core takes to wake up that was idle for so long.
     pub(super) fn wake_up(&self, idle: Picos) -> Picos {
         let deepest = self.idle_states.iter().rev().find(|(pays_from, _)| *pays_from <= idle);
@@ -155,14 +179,31 @@ fn capacities(model: &Model) -> Vec<f64> {
     model.clusters_of_cores().map(|(_, cluster)| ratio(cluster)).collect()
 }
 
+/// The wake-up time of an idle state (ns).
+fn exit(state: &CState) -> u64 {
+    state.exit_ns.value
+}
+
+/// The idle time from which an idle state pays.
+fn pays_from(state: &CState) -> Picos {
+    let ns = state.residency_ns.as_ref().map_or(state.exit_ns.value, |residency| residency.value);
+    Nanos::from_ns(ns).picos()
+}
+
+/// The idle time from which a core is in the idle state that the model's fastest P-states need, if
+/// they need one. Where cores enter no idle states, every idle core counts.
+fn deep_from(model: &Model, has_idle_states: bool) -> Option<Picos> {
+    let needed = model.pstates.iter().find_map(|state| state.needs_idle.as_ref())?;
+    if !has_idle_states {
+        return Some(Picos::ZERO);
+    }
+    model.cstates.iter().find(|state| state.name == needed.value).map(pays_from)
+}
+
 /// The model's idle states as (time from which they pay, wake-up time), by rising time.
 fn idle_states(model: &Model) -> Vec<(Picos, Picos)> {
-    let states = model.cstates.iter().map(|state| {
-        let pays_from = state.residency_ns.as_ref().unwrap_or(&state.exit_ns).value;
-        [pays_from, state.exit_ns.value].map(|ns| Nanos::from_ns(ns).picos())
-    });
-    let mut states: Vec<(Picos, Picos)> =
-        states.map(|[pays_from, wakes]| (pays_from, wakes)).collect();
+    let state = |state: &CState| (pays_from(state), Nanos::from_ns(exit(state)).picos());
+    let mut states: Vec<(Picos, Picos)> = model.cstates.iter().map(state).collect();
     states.sort_unstable();
     states
 }

@@ -326,7 +326,8 @@ impl<O: Observer> Machine<O> {
         let mut runnable = vec![vec![0; levels]; of.sets.len()];
         for (thread, this) in self.threads.iter().enumerate() {
             let is_awake = this.wakes.is_none_or(|wakes| wakes <= self.now);
-            let could = this.totals.finished.is_none() && this.waits_for.is_none() && is_awake;
+            let executes = this.waits_for.is_none() || this.spins;
+            let could = this.totals.finished.is_none() && executes && is_awake;
             let Some(cpu) = self.scheduler.home(thread).filter(|_| could) else { continue };
             let package =
                 self.processor.package(cpu / super::index(self.settings.threads_per_core));

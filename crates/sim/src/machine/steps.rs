@@ -23,6 +23,9 @@ impl<O: Observer> Machine<O> {
             }
             let slice_ends = self.slice_ends(cpu).min(self.phase_due(thread));
             self.threads[thread].wakes = None;
+            if let Some(home) = self.threads[thread].mwaits_on.take() {
+                self.leaves_mwait(home, core);
+            }
             // A step may have ended while its thread waited: none of its code is left.
             let interrupted = self.threads[thread].interrupted.take();
             if let Some(interrupted) = interrupted.filter(|running| !running.is_over(self.now)) {
@@ -37,6 +40,18 @@ impl<O: Observer> Machine<O> {
             }
         }
         self.keeps_apart(core, slot)
+    }
+
+    /// A thread that has waited by MWAIT on core `home` runs again, on core `on`. If that is
+    /// another one, its home is idle as other cores are from now on.
+    fn leaves_mwait(&mut self, home: usize, on: usize) {
+        self.cores[home].mwaits -= 1;
+        if home != on && self.cores[home].is_in_mwait && self.cores[home].mwaits == 0 {
+            self.advance(home);
+            self.cores[home].idle_since = self.now;
+            self.cores[home].deep_at = self.processor.deep_from().map(|from| self.now + from);
+            self.settle(home);
+        }
     }
 
     /// The thread's segment is over, but not its time slice.
@@ -93,6 +108,15 @@ impl<O: Observer> Machine<O> {
         true
     }
 
+    /// Fails if a step of the thread names a core that the machine does not have.
+    fn has_core(&self, thread: usize, core: usize) -> Result<(), SimError> {
+        if core < self.cores.len() {
+            return Ok(());
+        }
+        let (thread, has) = (self.threads[thread].totals.name.clone(), self.cores.len());
+        Err(SimError::NoCore { thread, core, has })
+    }
+
     fn takes_each(
         &mut self,
         core: usize,
@@ -117,6 +141,13 @@ impl<O: Observer> Machine<O> {
                         let code = Segment { extent: Extent::Time(Picos::MAX), ..code };
                         self.starts_segment(core, slot, thread, code, slice_ends);
                         return Ok(());
+                    }
+                }
+                Step::Mwait(lock) => {
+                    if !self.takes(thread, lock) {
+                        self.threads[thread].mwaits_on = Some(core);
+                        self.cores[core].mwaits += 1;
+                        return self.no_deadlock(thread);
                     }
                 }
                 Step::Sleep(span) => {
@@ -147,7 +178,20 @@ impl<O: Observer> Machine<O> {
                 }
                 Step::Unlock(lock) => self.unlock(thread, lock)?,
                 Step::Skip => {}
-                Step::Ask(wish) => self.ask(core, wish)?,
+                Step::Ask(wish) => self.ask(core, core, wish)?,
+                Step::AskBy { core: of, by, wish } => {
+                    self.has_core(thread, of.max(by))?;
+                    self.ask_by(core, of, by, wish)?;
+                }
+                Step::Go(cpu) => {
+                    self.has_core(thread, self.place(cpu).0)?;
+                    if cpu != self.cpu(core, slot) {
+                        self.threads[thread].pinned = Some(cpu);
+                        self.enters_kernel(thread);
+                        self.queue.set(Target::Thread(thread), Some(self.now));
+                        return Ok(());
+                    }
+                }
                 Step::Call(call) => self.call(core, call),
                 Step::Served(came) => {
                     let latency = self.now - came;

@@ -66,6 +66,8 @@ pub(super) struct Thread {
     pub(super) waits_for: Option<usize>,
     /// Whether it executes while it waits for a lock.
     pub(super) spins: bool,
+    /// The core on which it waits by MWAIT for a lock, until it runs again.
+    pub(super) mwaits_on: Option<usize>,
     /// When it wakes up, or has woken up, until it runs.
     pub(super) wakes: Option<Moment>,
     /// Its time on CPUs.
@@ -96,6 +98,7 @@ impl Thread {
             interrupted: None,
             waits_for: None,
             spins: false,
+            mwaits_on: None,
             wakes: Some(now),
             ran: Picos::ZERO,
             is_tagged: false,

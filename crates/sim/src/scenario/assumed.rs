@@ -5,7 +5,8 @@ use dimmer_policy::license::hardware::Rules;
 use dimmer_processor::model::{Assumed, Missing, Model};
 use dimmer_processor::units::LicenseLevel;
 
-use super::Scenario;
+use super::{Scenario, Thread};
+use crate::program::Operation;
 use crate::{Clocks, Governor, Segment, Specialise, Step};
 
 /// What is used in the place of values that the model lacks, as far as this code depends on them on
@@ -109,7 +110,11 @@ impl Scenario {
     /// CPU.
     fn assumed_of_moves(&self, model: &Model) -> Vec<Assumed> {
         let cpus = self.cores * self.threads_per_core;
-        let free = self.threads.iter().filter(|thread| thread.cpu.is_none());
+        let migrates = |thread: &Thread| {
+            let mut steps = thread.steps.operations.iter().filter_map(Operation::step);
+            steps.any(|step| matches!(step, Step::Go(_)))
+        };
+        let free = self.threads.iter().filter(|thread| thread.cpu.is_none() || migrates(thread));
         if cpus < 2 || free.clone().next().is_none() {
             return Vec::new();
         }

@@ -192,6 +192,10 @@ requests = "random"
 every_us = 1000
 steps = [
     { pstate = "P1" },
+    { pstate = "P1", core = 1, by = 1 },
+    { migrate = 1 },
+    { lock = 0, wait = "spin" },
+    { unlock = 0 },
     { mark = "burst" },
     { run = "burst", instructions = 10_000 },
     { pstate = "P0" },
@@ -376,6 +380,7 @@ fn no_number_of_the_documents_is_left_out() {
         "extended_class",
         "load",
         "slow_pstate",
+        "needs_idle",
         "from",
         "to",
         "kind",
@@ -413,6 +418,7 @@ fn no_number_of_the_documents_is_left_out() {
         "always",
         "domain",
         "choose",
+        "wait",
         "distribution",
         "region",
         "quantiles",

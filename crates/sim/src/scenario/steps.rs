@@ -8,10 +8,13 @@ use dimmer_processor::units::{LicenseLevel, nearest};
 use serde::Deserialize;
 use serde::de::{Deserializer, Visitor};
 
-use super::document::{LOCKS, LONGEST_US, span, within};
+use super::document::{LOCKS, LONGEST_US, MOST_CORES, span, within};
 use super::effort::Effort;
 use crate::program::{Distribution, Operation, Passes};
-use crate::{Extent, Picos, Segment, Step};
+use crate::{Extent, Picos, Segment, Step, index};
+
+/// CPUs have numbers below this: eight hardware threads of each core.
+const MOST_CPUS: usize = 32_768;
 
 /// Maximum number of instructions of a step: minutes of them.
 const MOST_INSTRUCTIONS: f64 = 1e12;
@@ -36,8 +39,12 @@ pub(super) struct StepDocument {
     instructions: Option<Amount>,
     sleep_us: Option<Amount>,
     lock: Option<i64>,
+    wait: Option<String>,
     unlock: Option<i64>,
     pstate: Option<String>,
+    core: Option<i64>,
+    by: Option<i64>,
+    migrate: Option<i64>,
     system_call: Option<String>,
     mark: Option<String>,
     enter: Option<String>,
@@ -64,12 +71,14 @@ enum Amount {
 impl StepDocument {
     /// How many keys it has.
     fn keys(&self) -> usize {
-        let Self { run, us, instructions, sleep_us, lock, unlock, .. } = self;
+        let Self { run, us, instructions, sleep_us, lock, unlock, wait, .. } = self;
         let Self { pstate, system_call, mark, enter, leave, repeat, steps, choose, .. } = self;
-        let names = [run, pstate, system_call, mark, enter, leave].map(Option::is_some);
+        let Self { core, by, migrate, .. } = self;
+        let names = [run, wait, pstate, system_call, mark, enter, leave].map(Option::is_some);
         let amounts = [us, instructions, sleep_us, repeat].map(Option::is_some);
-        let others = [lock.is_some(), unlock.is_some(), steps.is_some(), choose.is_some()];
-        let all = names.iter().chain(&amounts).chain(&others);
+        let numbers = [lock, unlock, core, by, migrate].map(Option::is_some);
+        let others = [steps.is_some(), choose.is_some()];
+        let all = names.iter().chain(&amounts).chain(&numbers).chain(&others);
         all.filter(|is_there| **is_there).count()
     }
 }
@@ -307,13 +316,17 @@ impl Writer<'_> {
     /// Writes a step that is no block.
     fn simple(&mut self, step: &StepDocument) -> Result<Effort, String> {
         const ACCEPTED: &str = "{ run = CODE, us = N }, { run = CODE, instructions = N }, \
-            { sleep_us = N }, { lock = N }, { unlock = N }, { pstate = NAME }, \
+            { sleep_us = N }, { lock = N }, { unlock = N }, { migrate = CPU }, { pstate = NAME }, \
             { system_call = NAME }, { mark = NAME }, { enter = REGION }, { leave = REGION }, { repeat = N, steps = [...] } or \
             { choose = [{ share = N, steps = [...] }, ...] }";
         let StepDocument { run, us, instructions, sleep_us, lock, unlock, pstate, .. } = step;
         let StepDocument { system_call, mark, enter, leave, repeat, steps, choose, .. } = step;
+        let StepDocument { wait, core, by, migrate, .. } = step;
         let is_block = repeat.is_some() || steps.is_some() || choose.is_some();
-        let is_mixed = (system_call.is_some() || mark.is_some()) && step.keys() > 1;
+        let is_alone = system_call.is_some() || mark.is_some() || migrate.is_some();
+        let is_mixed = is_alone && step.keys() > 1
+            || wait.is_some() && lock.is_none()
+            || (core.is_some() || by.is_some()) && pstate.is_none();
         if is_block || is_mixed || run.is_none() && (us.is_some() || instructions.is_some()) {
             return Err(format!("expected {ACCEPTED}"));
         }
@@ -340,13 +353,30 @@ impl Writer<'_> {
                 return self.timed("sleep_us", us, Step::Sleep);
             }
             (None, None, Some(lock), None, None, None, None) => {
-                Step::Lock(within("lock", *lock, 0, LOCKS - 1)?)
+                let lock = within("lock", *lock, 0, LOCKS - 1)?;
+                match wait.as_deref() {
+                    None | Some("block") => Step::Lock(lock),
+                    Some("spin") => Step::Spin(lock, Segment { counter, ..Segment::SCALAR }),
+                    Some("mwait") => Step::Mwait(lock),
+                    Some(other) => {
+                        return Err(format!("`wait` is `{other}`, expected block, spin or mwait"));
+                    }
+                }
             }
             (None, None, None, Some(lock), None, None, None) => {
                 Step::Unlock(within("unlock", *lock, 0, LOCKS - 1)?)
             }
             (None, None, None, None, Some(name), None, None) => {
-                Step::Ask(self.names.pstates.number(name))
+                let wish = self.names.pstates.number(name);
+                let number = |key: &str, core: i64| within(key, core, 0, MOST_CORES - 1).map(index);
+                match (core, by) {
+                    (None, None) => Step::Ask(wish),
+                    (Some(core), by) => {
+                        let by = number("by", by.unwrap_or(*core))?;
+                        Step::AskBy { core: number("core", *core)?, by, wish }
+                    }
+                    (None, Some(_)) => return Err("`by` needs `core`".to_owned()),
+                }
             }
             (None, None, None, None, None, Some(name), None) => {
                 Step::Enter(self.names.regions.number(name))
@@ -354,6 +384,7 @@ impl Writer<'_> {
             (None, None, None, None, None, None, Some(name)) => {
                 Step::Leave(self.names.regions.number(name))
             }
+            _ if let Some(cpu) = migrate => Step::Go(within("migrate", *cpu, 0, MOST_CPUS - 1)?),
             _ if system_call.is_some() => Step::SystemCall,
             _ if let Some(name) = mark => {
                 super::phases::mark(name)?;

@@ -145,6 +145,13 @@ fn threads_ask_for_p_states_of_the_model() {
     assert!((1.4 * 29_000.0..3.1 * 27_000.0).contains(&cycles), "{cycles}");
     let error = scenario.run(&model("i7-4770"), Governor::Hardware, 1, (), &|_| false).unwrap_err();
     assert!(error.to_string().contains("no P-state `P6`, expected P39, P34"), "{error}");
+    let ways = "thread `t`, step 3: `wait` is `sleep`, expected block, spin or mwait";
+    check("{ lock = 0 }", "{ lock = 0, wait = \"sleep\" }", ways);
+    check("{ lock = 0 }", "{ sleep_us = 1, wait = \"spin\" }", "expected { run");
+    check("{ lock = 0 }", "{ pstate = \"P2\", by = 1 }", "step 3: `by` needs `core`");
+    check("{ lock = 0 }", "{ core = 1 }", "expected { run");
+    check("{ lock = 0 }", "{ migrate = 1, lock = 1 }", "expected { run");
+    check("{ lock = 0 }", "{ migrate = -1 }", "step 3: `migrate` is -1, expected 0 to 32767");
     check("{ lock = 0 }", "{ lock = 0, pstate = \"P2\" }", "{ pstate = NAME }, { system_call");
 }
 

@@ -61,6 +61,21 @@ fn a_level_is_kept_for_a_thread_that_gets_a_lock_soon() {
     assert_eq!(changes(1000), 4);
 }
 
+/// As above, but the second thread executes while it waits for the lock.
+#[test]
+fn a_level_is_kept_for_a_thread_that_spins_and_gets_a_lock_soon() {
+    let changes = |holds: u64| {
+        let mut machine = siblings();
+        let first = [Step::Lock(0), for_us(heavy, 100), for_us(scalar, holds), Step::Unlock(0)];
+        spawn(&mut machine, 0, &[&first[..], &[for_us(scalar, 10_000)]].concat(), 1);
+        let spin = Step::Spin(0, scalar(Extent::Time(US)));
+        spawn(&mut machine, 1, &[Step::Sleep(US), spin, for_us(heavy, 100), Step::Unlock(0)], 1);
+        changes(machine)
+    };
+    assert_eq!(changes(30), 2);
+    assert_eq!(changes(1000), 4);
+}
+
 /// The scalar thread has its turn for a moment; the wide one waits for its own.
 #[test]
 fn a_level_is_kept_for_a_thread_whose_turn_comes_soon() {

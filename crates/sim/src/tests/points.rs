@@ -227,6 +227,101 @@ fn a_thread_that_spins_takes_turns_with_the_owner() {
     assert!(machine.threads().all(|thread| thread.finished.is_some()));
 }
 
+/// Paper 002 §4.3, `dlgt`: the neighbour makes the request, which keeps it and not the owner, whose
+/// module then ramps from P6 to P0.
+#[test]
+fn a_neighbour_requests_for_its_module() {
+    let mut machine = starting("fx-8120", 8, Some("P6"));
+    let code = |us: u64| Step::Run(scalar(Extent::Time(us * US)));
+    let asks = Step::AskBy { core: 1, by: 1, wish: 0 };
+    machine.spawn("neighbour", Box::new(Script::once([code(100)])), Some(1));
+    machine.spawn("owner", Box::new(Script::once([asks, code(100)])), Some(0));
+    machine.run(at(100 * US)).unwrap();
+    let stolen: Vec<Picos> = machine.cores().take(2).map(|core| core.stolen).collect();
+    assert_eq!(stolen, [Picos::ZERO, 471 * PS]);
+    let ramp = 56_747.0 - 471.0;
+    let all = 471.0 * 1.4 + ramp * 2.7 + (100_000.0 - 56_747.0) * 4.0;
+    close(cycles(&machine, 1), all);
+    close(cycles(&machine, 0), all - 471.0 * 1.4);
+}
+
+/// A core of another module may make the request for this one: it alone is kept.
+#[test]
+fn a_core_requests_for_another_one() {
+    let mut machine = starting("fx-8120", 8, Some("P6"));
+    let code = |us: u64| Step::Run(scalar(Extent::Time(us * US)));
+    let asks = Step::AskBy { core: 0, by: 4, wish: 0 };
+    machine.spawn("owner", Box::new(Script::once([asks, code(100)])), Some(0));
+    machine.spawn("other", Box::new(Script::once([code(100)])), Some(4));
+    machine.run(at(100 * US)).unwrap();
+    let stolen: Vec<Picos> = machine.cores().step_by(4).map(|core| core.stolen).collect();
+    assert_eq!(stolen, [Picos::ZERO, 471 * PS]);
+    close(cycles(&machine, 1), (100_000.0 - 471.0) * 1.4);
+    assert!(cycles(&machine, 0) > 2.0 * cycles(&machine, 1));
+}
+
+/// Table 4: the kernel moves a thread within 6682 ns.
+#[test]
+fn a_thread_migrates_by_the_kernel() {
+    let mut machine = starting("fx-8120", 8, Some("P2"));
+    let code = || Step::Run(scalar(Extent::Time(10 * US)));
+    let steps = [code(), Step::Go(6), code(), Step::Go(6), code(), Step::Go(0), code()];
+    machine.spawn("a", Box::new(Script::once(steps)), Some(0));
+    machine.run(Moment::MAX).unwrap();
+    close(cycles(&machine, 0), (40_000.0 - 2.0 * 6682.0) * 3.1);
+    let delayed: Vec<Picos> = machine.cores().step_by(6).map(|core| core.delayed).collect();
+    assert_eq!(delayed, [6682 * PS; 2]);
+    let mut machine = starting("fx-8120", 2, None);
+    machine.spawn("a", Box::new(Script::once([Step::Go(2)])), Some(0));
+    let error = machine.run(Moment::MAX).unwrap_err().to_string();
+    assert_eq!(error, "thread a names core 2, expected 0 to 1");
+}
+
+/// Paper 002 §2.1, §4.2: without requests, one core of eight that execute runs at P2; while the
+/// others wait by MWAIT, at P1; once one of them is in C6, at P0.
+#[test]
+fn the_fastest_pstate_needs_a_deep_idle_core() {
+    let clock = |waits: Step, from: u64| {
+        let settings = Settings { cores: 8, idle_states: true, ..Settings::default() };
+        let mut machine = Machine::new(&shipped("fx-8120"), settings, ()).unwrap();
+        let code = |span: u64| Step::Run(scalar(Extent::Time(span * US)));
+        let owner = [Step::Lock(0), code(200), Step::Unlock(0)];
+        machine.spawn("owner", Box::new(Script::once(owner)), Some(0));
+        for core in 1..8 {
+            let steps = [waits, code(1), Step::Unlock(0)];
+            machine.spawn("waits", Box::new(Script::once(steps)), Some(core));
+        }
+        machine.run(at(from * US)).unwrap();
+        let before = cycles(&machine, 0);
+        machine.run(at((from + 10) * US)).unwrap();
+        ((cycles(&machine, 0) - before) / 1e3).round() / 10.0
+    };
+    let spins = Step::Spin(0, scalar(Extent::Time(US)));
+    assert_eq!(clock(spins, 100), 3.1);
+    assert_eq!(clock(Step::Mwait(0), 100), 3.4);
+    assert_eq!(clock(Step::Lock(0), 5), 3.4);
+    assert_eq!(clock(Step::Lock(0), 100), 4.0);
+}
+
+/// MWAIT leaves the shallowest idle state, whatever the wait; a thread that leaves its CPU may be
+/// in a deep one.
+#[test]
+fn waiting_by_mwait_is_left_soon() {
+    let delayed = |waits: Step| {
+        let settings = Settings { cores: 8, idle_states: true, ..Settings::default() };
+        let mut machine = Machine::new(&shipped("fx-8120"), settings, ()).unwrap();
+        let code = |span: u64| Step::Run(scalar(Extent::Time(span * US)));
+        let owner = [Step::Lock(0), code(200), Step::Unlock(0)];
+        machine.spawn("owner", Box::new(Script::once(owner)), Some(0));
+        let next = [waits, code(100), Step::Unlock(0)];
+        machine.spawn("next", Box::new(Script::once(next)), Some(2));
+        machine.run(Moment::MAX).unwrap();
+        machine.cores().nth(2).unwrap().delayed
+    };
+    assert_eq!(delayed(Step::Mwait(0)), 454 * PS);
+    assert_eq!(delayed(Step::Lock(0)), 22_021 * PS);
+}
+
 #[test]
 fn what_the_model_does_not_tell_is_refused() {
     let mut machine = starting("fx-8120", 8, Some("P3"));
@@ -277,8 +372,12 @@ fn rated_power_limits_the_boost() {
     let all: Vec<(usize, Option<usize>)> = (0..8).map(|core| (core, None)).collect();
     assert_eq!(clocks(&all), [3.1; 8]);
     let module: Vec<(usize, Option<usize>)> =
-        (0..8).map(|core| (core, (core > 1).then_some(SLOW))).collect();
+        (0..8).map(|core| (core, Some(if core > 1 { SLOW } else { 0 }))).collect();
     assert_eq!(clocks(&module), [4.0, 4.0, 1.4, 1.4, 1.4, 1.4, 1.4, 1.4]);
+    // Without a request, P0 needs a core that is idle.
+    let module: Vec<(usize, Option<usize>)> =
+        (0..8).map(|core| (core, (core > 1).then_some(SLOW))).collect();
+    assert_eq!(clocks(&module), [3.4, 3.4, 1.4, 1.4, 1.4, 1.4, 1.4, 1.4]);
     // A second module exceeds rated power.
     assert_eq!(clocks(&[(0, None), (2, None)]), [3.1, 3.1]);
 }

@@ -144,6 +144,27 @@ fn as_many_cores_are_wide_as_the_load_asks_for() {
     }
 }
 
+/// Threads that spin execute, so that cores are wide for them as well: for three threads, of which
+/// one has the lock.
+#[test]
+fn cores_are_wide_for_threads_that_spin() {
+    let wide_cores = WideCores::ByLoad(sets::Settings::DEFAULT);
+    let learning = specialise::Settings::learning(Nanos::ZERO);
+    let specialise = Some(Specialise { wide_cores, ..one_wide_core(learning) });
+    let mut machine = machine(Settings { cores: 4, specialise, ..Settings::default() });
+    let code = |span: u64| Step::Run(heavy(Extent::Time(span * MS)));
+    let owner = [Step::Lock(0), code(400), Step::Unlock(0)];
+    machine.spawn("owner", Box::new(Script::once(owner)), None);
+    for _ in 0..2 {
+        let spins = Step::Spin(0, heavy(Extent::Time(MS)));
+        let steps = [Step::Sleep(US), spins, code(1), Step::Unlock(0)];
+        machine.spawn("spins", Box::new(Script::once(steps)), None);
+    }
+    machine.run(Moment::MAX).unwrap();
+    let wide = (0..4).filter(|core| reduced(&machine, *core) > 100 * MS).count();
+    assert_eq!(wide, 3);
+}
+
 /// On a processor that tells, code that asks for no level goes anywhere, and a phase ends when it
 /// is over.
 #[test]

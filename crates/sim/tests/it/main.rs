@@ -7,3 +7,4 @@ mod drawn;
 mod oracle;
 mod properties;
 mod reference;
+mod waits;

@@ -46,6 +46,15 @@ pub(super) fn a_level(
     }
 }
 
+/// The name of one of these idle states.
+pub(super) fn a_cstate(names: &[String]) -> impl Fn(&DeValue<'_>) -> Result<String, String> {
+    move |value| {
+        let name = names.iter().find(|name| value.as_str() == Some(name));
+        let known = if names.is_empty() { "of which there is none" } else { &names.join(", ") };
+        name.cloned().ok_or_else(|| format!("the name of a `[[cstate]]`: {known}"))
+    }
+}
+
 pub(super) fn a_class(value: &DeValue<'_>) -> Result<InstructionClass, String> {
     let class = value.as_str().and_then(|name| InstructionClass::from_str(name).ok());
     class.ok_or_else(|| {

@@ -43,6 +43,7 @@ pub(super) fn add_pstates(model: &mut Model, draws: &mut Draws) {
         name: format!("P{number}"),
         mhz: made_up(mhz[number]).unwrap(),
         mv: None,
+        needs_idle: None,
     };
     model.pstates = (0..2 + draws.below(3)).map(pstate).collect();
     for from in &model.pstates {

@@ -37,6 +37,9 @@ impl Simulator<'_> {
     /// A thread requests a P-state for its core.
     pub(super) fn asks_for_pstate(&mut self, core: usize, pstate: usize) {
         let before = self.requests[core].replace(pstate);
+        if before == Some(pstate) {
+            return;
+        }
         let (request_ns, total_ns) = match self.transition(before.unwrap_or(0), pstate) {
             Some(Transition { request_ns, total_ns, .. }) => {
                 (request_ns.as_ref().map_or(1000.0, |ns| ns.value as f64), value(total_ns))
@@ -46,9 +49,6 @@ impl Simulator<'_> {
         let start_ns = self.keeps(core, request_ns);
         let kept_ns = start_ns + request_ns;
         let end_ns = (start_ns + total_ns).max(kept_ns);
-        if before == Some(pstate) {
-            return;
-        }
         let counts = self.counts(core, Some(core)).unwrap();
         self.changes(core, counts, kept_ns, end_ns);
     }
