@@ -37,11 +37,12 @@ enum Way {
     Migrate,
     Delegate,
     Auto,
+    Boost,
 }
 
 impl Way {
-    const ALL: [Self; 5] =
-        [Self::Observe, Self::ObserveAll, Self::Migrate, Self::Delegate, Self::Auto];
+    const ALL: [Self; 6] =
+        [Self::Observe, Self::ObserveAll, Self::Migrate, Self::Delegate, Self::Auto, Self::Boost];
 
     const fn name(self) -> &'static str {
         match self {
@@ -50,6 +51,7 @@ impl Way {
             Self::Migrate => "migrate",
             Self::Delegate => "delegate",
             Self::Auto => "auto",
+            Self::Boost => "boost",
         }
     }
 }
@@ -97,6 +99,7 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
     };
     fs::create_dir_all(&places.home)?;
     make_inputs(root, &places)?;
+    make_machine(&places.machine())?;
     let mut results = Results::open(&places.own.join("results.tsv"), &places.stamp()?)?;
     let server = Server::start(&places)?;
     let workloads: Vec<&Workload> =
@@ -133,10 +136,15 @@ impl Places {
         self.binaries.join("dimmer")
     }
 
+    /// The directory of a made-up machine whose clocks can be requested.
+    fn machine(&self) -> PathBuf {
+        self.own.join("machine")
+    }
+
     /// Identifies these binaries: their sizes and modification times.
     fn stamp(&self) -> Result<String> {
         let mut stamp = String::new();
-        for name in ["dimmer", "dimmerd", "libdimmer_preload.so"] {
+        for name in ["dimmer", "dimmerd", "libdimmer_preload.so", "libdimmer_boost.so"] {
             let path = self.binaries.join(name);
             let file = fs::metadata(&path).with_context(|| path.display().to_string())?;
             let changed = file.modified()?.duration_since(std::time::UNIX_EPOCH)?;
@@ -168,6 +176,26 @@ fn make_inputs(root: &Path, places: &Places) -> Result<()> {
     let status = Command::new("sh").arg(&script).current_dir(&places.inputs).status()?;
     ensure!(status.success(), "{}: {status}", script.display());
     Ok(fs::write(made, text)?)
+}
+
+/// Makes up the machine: all CPUs have one policy of cpufreq.
+fn make_machine(machine: &Path) -> Result<()> {
+    let policy = machine.join("sys/devices/system/cpu/cpufreq/policy0");
+    fs::create_dir_all(&policy)?;
+    let cpus: Vec<String> = (0..8192).map(|cpu| cpu.to_string()).collect();
+    for (name, content) in [
+        ("affected_cpus", cpus.join(" ").as_str()),
+        ("base_frequency", "3000000"),
+        ("cpuinfo_max_freq", "4000000"),
+        ("cpuinfo_min_freq", "800000"),
+        ("cpuinfo_transition_latency", "10000"),
+        ("scaling_governor", "schedutil"),
+        ("scaling_max_freq", "4000000"),
+        ("scaling_min_freq", "800000"),
+    ] {
+        fs::write(policy.join(name), content)?;
+    }
+    Ok(())
 }
 
 /// A policy server for the campaign alone.
@@ -354,6 +382,10 @@ fn words_of(
             let mut words = moving(&["auto"])?;
             words.insert(1, format!("DIMMER_POLICY={}", server.socket.display()));
             Some(words)
+        }
+        Way::Boost => {
+            let machine = places.machine().display().to_string();
+            Some(places.command(&["--root", &machine, "run", "--boost=one", "--"]))
         }
     }
 }

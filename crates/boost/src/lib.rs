@@ -3,8 +3,9 @@
 //!
 //! It has functions of the names of the C library's that wait for mutexes, rwlocks, condition
 //! variables and barriers. Each calls the C library's and counts what happened at its caller's
-//! site, in the ledger of [`dimmer_contention`]. Without [`dimmer_contention::DIRECTORY`] in the
-//! environment, or if anything goes wrong, they only call the C library's.
+//! site, in the ledger of [`dimmer_contention`], and requests clocks as the site says. Without
+//! [`dimmer_contention::DIRECTORY`] in the environment, or if anything goes wrong, they only call
+//! the C library's.
 //!
 //! A thread may be cancelled in the middle of a wait, which unwinds its stack through these
 //! functions. So nothing in them has a destructor, and what a wait changes is such that its end
@@ -33,6 +34,9 @@ extern "C" fn begin(
     let directory = unsafe { variable(environment, dimmer_contention::DIRECTORY.as_bytes()) };
     if let Some(directory) = directory {
         dimmer_contention::own::begin(directory);
+        // SAFETY: the loader's environment.
+        let board = unsafe { variable(environment, dimmer_contention::REQUESTS.as_bytes()) };
+        board.map(dimmer_contention::requests::begin);
         // SAFETY: it only writes to the thread's own memory and to an atomic number.
         unsafe { libc::pthread_atfork(None, None, Some(forked)) };
     }

@@ -8,6 +8,7 @@
 //! acquisition had to wait is not seen then.
 
 use std::ffi::c_int;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use dimmer_contention::ledger::Kind;
 use dimmer_contention::{held, own};
@@ -48,15 +49,36 @@ unsafe fn take(
     let mut waited = None;
     // SAFETY: by contract.
     let mut result = without_waiting.map_or(libc::EBUSY, |take| unsafe { take(lock) });
-    if !is_taken(result) {
+    let is_first = is_taken(result);
+    if !is_first {
         let was_busy = without_waiting.is_some() && result == libc::EBUSY;
+        let waiting = site.filter(|_| was_busy);
+        waiting.iter().for_each(|site| held::waits(site));
         let since = ticks();
         result = wait();
         waited = was_busy.then(|| ticks().saturating_sub(since));
+        waiting.iter().filter(|_| !is_taken(result)).for_each(|site| held::has_given_up(site));
     }
     if let Some(site) = site.filter(|_| is_taken(result)) {
         site.acquired(waited);
-        held::begin(lock.addr(), site, ticks());
+        // glibc leaves a mutex that had to be waited for marked as if others waited, too.
+        held::begin(lock.addr(), site, ticks(), is_first);
+    }
+    result
+}
+
+/// Takes `lock` by `take`, which does not wait, and counts it.
+///
+/// # Safety
+///
+/// As for this function.
+unsafe fn take_at_once((lock, caller, kind): (Object, usize, Kind), take: Try) -> c_int {
+    let site = own::site(caller, kind);
+    // SAFETY: by contract.
+    let result = unsafe { take(lock) };
+    if let Some(site) = site.filter(|_| is_taken(result)) {
+        site.acquired(None);
+        held::begin(lock.addr(), site, ticks(), true);
     }
     result
 }
@@ -66,12 +88,29 @@ const fn is_taken(result: c_int) -> bool {
     matches!(result, 0 | libc::EOWNERDEAD)
 }
 
-/// Counts that the calling thread has released `lock`, by a function that returned `result`.
-fn released(lock: Object, at: u64, result: c_int) -> c_int {
+/// Counts that the calling thread has released `lock`, by a function that returned `result`, and
+/// whether another one waited for it.
+fn released(lock: Object, at: u64, was_wanted: bool, result: c_int) -> c_int {
     if result == 0 {
-        held::end(lock.addr(), at);
+        held::end(lock.addr(), at, was_wanted);
     }
     result
+}
+
+/// Whether a mutex that the calling thread holds is marked as one that threads wait for. It is so,
+/// too, if the calling thread had to wait for it, or for a condition with it.
+///
+/// # Safety
+///
+/// `mutex` is a mutex.
+unsafe fn is_wanted(mutex: Object) -> bool {
+    // Source: glibc, `nptl/lowlevellock.h`: 2 in `__lock` while threads may wait; of mutexes whose
+    // owner the kernel knows, FUTEX_WAITERS (futex(2)).
+    const MAY_WAIT: u32 = 2;
+    const WAITERS: u32 = 1 << 31;
+    // SAFETY: the first word of a mutex, which other threads change as an atomic one.
+    let word = unsafe { AtomicU32::from_ptr(mutex.cast()) }.load(Ordering::Relaxed);
+    word == MAY_WAIT || word & WAITERS != 0
 }
 
 /// Whether no function refuses such a deadline.
@@ -118,9 +157,7 @@ unsafe extern "C-unwind" fn mutex_lock(mutex: Object, caller: usize) -> c_int {
 
 unsafe extern "C-unwind" fn mutex_trylock(mutex: Object, caller: usize) -> c_int {
     // SAFETY: the caller's arguments.
-    let wait = || unsafe { next::mutex_trylock(mutex) };
-    // SAFETY: likewise.
-    unsafe { take((mutex, caller, Kind::Mutex), None, wait) }
+    unsafe { take_at_once((mutex, caller, Kind::Mutex), next::mutex_trylock as Try) }
 }
 
 unsafe extern "C-unwind" fn mutex_timedlock(
@@ -158,14 +195,16 @@ unsafe extern "C-unwind" fn mutex_clocklock(
 unsafe extern "C-unwind" fn pthread_mutex_unlock(mutex: Object) -> c_int {
     let now = ticks();
     // SAFETY: the caller's arguments.
-    released(mutex, now, unsafe { next::mutex_unlock(mutex) })
+    let was_wanted = unsafe { is_wanted(mutex) };
+    // SAFETY: likewise.
+    released(mutex, now, was_wanted, unsafe { next::mutex_unlock(mutex) })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn pthread_rwlock_unlock(lock: Object) -> c_int {
     let now = ticks();
     // SAFETY: the caller's arguments.
-    released(lock, now, unsafe { next::rwlock_unlock(lock) })
+    released(lock, now, false, unsafe { next::rwlock_unlock(lock) })
 }
 
 /// The functions of rwlocks for one kind of access.
@@ -174,15 +213,14 @@ macro_rules! rwlock {
         unsafe extern "C-unwind" fn $wait(lock: Object, caller: usize) -> c_int {
             // SAFETY: the caller's arguments.
             let wait = || unsafe { next::$wait(lock) };
+            let first = next::may_try_rwlocks().then_some(next::$without_waiting as Try);
             // SAFETY: likewise.
-            unsafe { take((lock, caller, $kind), Some(next::$without_waiting), wait) }
+            unsafe { take((lock, caller, $kind), first, wait) }
         }
 
         unsafe extern "C-unwind" fn $without_waiting(lock: Object, caller: usize) -> c_int {
             // SAFETY: the caller's arguments.
-            let wait = || unsafe { next::$without_waiting(lock) };
-            // SAFETY: likewise.
-            unsafe { take((lock, caller, $kind), None, wait) }
+            unsafe { take_at_once((lock, caller, $kind), next::$without_waiting as Try) }
         }
 
         unsafe extern "C-unwind" fn $timed(lock: Object, until: Deadline, caller: usize) -> c_int {
@@ -190,7 +228,8 @@ macro_rules! rwlock {
             let is_plain = unsafe { is_plain(libc::CLOCK_REALTIME, until) };
             // SAFETY: likewise.
             let wait = || unsafe { next::$timed(lock, until) };
-            let first = is_plain.then_some(next::$without_waiting as Try);
+            let first = is_plain && next::may_try_rwlocks();
+            let first = first.then_some(next::$without_waiting as Try);
             // SAFETY: likewise.
             unsafe { take((lock, caller, $kind), first, wait) }
         }
@@ -205,7 +244,8 @@ macro_rules! rwlock {
             let is_plain = unsafe { is_plain(clock, until) };
             // SAFETY: likewise.
             let wait = || unsafe { next::$clock(lock, clock, until) };
-            let first = is_plain.then_some(next::$without_waiting as Try);
+            let first = is_plain && next::may_try_rwlocks();
+            let first = first.then_some(next::$without_waiting as Try);
             // SAFETY: likewise.
             unsafe { take((lock, caller, $kind), first, wait) }
         }

@@ -46,6 +46,13 @@ impl Next {
     }
 }
 
+/// Whether rwlocks may be tried before they are waited for. Before glibc 2.30, a thread that tries
+/// may leave others waiting for ever (bug 23844), so a program that does not try must not begin to.
+/// That version is also the first with this function.
+pub(crate) fn may_try_rwlocks() -> bool {
+    !std::ptr::eq(all::clockrdlock.get(), lacks as *mut c_void)
+}
+
 /// Fails, for a C library that is older than the function.
 extern "C" fn lacks() -> c_int {
     libc::ENOSYS

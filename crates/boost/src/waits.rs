@@ -21,14 +21,19 @@ with_caller! {
 fn wait_with(mutex: Object, caller: usize, wait: impl FnOnce() -> c_int) -> c_int {
     let site = own::site(caller, Kind::Condition);
     let since = ticks();
-    held::suspend(mutex.addr(), since);
+    let suspended = held::suspend(mutex.addr(), since, site);
     let result = wait();
-    if let Some(site) = site {
-        let now = ticks();
-        if matches!(result, 0 | libc::ETIMEDOUT | libc::EOWNERDEAD) {
+    let now = ticks();
+    match (result, site) {
+        (0 | libc::ETIMEDOUT | libc::EOWNERDEAD, Some(site)) => {
             site.acquired(Some(now.saturating_sub(since)));
+            held::resume(mutex.addr(), site, now);
         }
-        held::resume(mutex.addr(), site, now);
+        // The mutex is not the thread's any more.
+        (libc::ENOTRECOVERABLE, _) => held::lose(&suspended),
+        // Such a wait has not released it.
+        (_, Some(_)) => held::goes_on(suspended),
+        (_, None) => {}
     }
     result
 }
@@ -61,9 +66,11 @@ unsafe extern "C-unwind" fn cond_clockwait(
 
 unsafe extern "C-unwind" fn barrier_wait(barrier: Object, caller: usize) -> c_int {
     let site = own::site(caller, Kind::Barrier);
+    site.iter().for_each(|site| held::waits(site));
     let since = ticks();
     // SAFETY: the caller's arguments.
     let result = unsafe { next::barrier_wait(barrier) };
+    site.iter().for_each(|site| held::has_given_up(site));
     let has_passed = matches!(result, 0 | libc::PTHREAD_BARRIER_SERIAL_THREAD);
     if let Some(site) = site.filter(|_| has_passed) {
         site.acquired(Some(ticks().saturating_sub(since)));

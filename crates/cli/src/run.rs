@@ -24,6 +24,7 @@ pub(crate) fn run(root: &Root, arguments: &Run, to: Option<Output>) -> anyhow::R
         command: arguments.command.clone(),
         phases: guide(arguments)?,
         functions: mechanism::functions(arguments).map(Wanted::parse).collect(),
+        boosting: arguments.boost.unwrap_or_default(),
         model: arguments.model.model.clone(),
         cpus: arguments.cpus.cpus.as_deref().map(cpu_list).transpose()?,
         is_dedicated: arguments.dedicate,

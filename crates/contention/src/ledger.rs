@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 pub const MAGIC: [u8; 8] = *b"dimlocks";
 
 /// Changes with each change of the layout. Both sides come from the same build.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Maximum number of sites of a process. A guess: the browsers and databases looked at have some
 /// hundreds.
@@ -54,6 +54,9 @@ pub struct Head {
 }
 
 /// A site. All zero if it is free.
+///
+/// What each acquisition uses lies in the first of its cache lines, and what only boosted ones use
+/// in the second.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct Site {
@@ -71,15 +74,35 @@ pub struct Site {
     pub(crate) held: AtomicU64,
     /// The longest of them (ticks).
     pub(crate) longest: AtomicU64,
-    /// Offset of the call in its file, or its address if the code comes from no file.
-    pub(crate) offset: AtomicU64,
+    /// What threads request here: the number of a `policy::boost::site::AtSite`. The observer
+    /// writes it.
+    pub(crate) strategy: AtomicU32,
     /// Length of the name in `path`; written after it.
     pub(crate) path_length: AtomicU32,
-    pub(crate) reserved: [u32; 3],
+    /// How many of the holds ended while another thread waited for the lock, or may have. Only seen
+    /// of mutexes, and only of holds whose own acquisition did not wait.
+    pub(crate) wanted: AtomicU64,
+    /// Requests at waits, at acquisitions, and at releases; the last end a request.
+    pub(crate) requests: [AtomicU64; 3],
+    /// How many holds ended with the fast clock requested.
+    pub(crate) boosted: AtomicU64,
+    /// For how many of these the request was carried out before their end.
+    pub(crate) carried: AtomicU64,
+    /// How long these lasted from then on (ticks).
+    pub(crate) fast: AtomicU64,
+    /// Offset of the call in its file, or its address if the code comes from no file.
+    pub(crate) offset: AtomicU64,
     pub(crate) path: [AtomicU64; PATH / 8],
+    pub(crate) reserved: [u64; 2],
 }
 
 /// Size of the file (bytes).
 pub const BYTES: usize = size_of::<Head>() + SITES * size_of::<Site>();
 
-const _: () = assert!(size_of::<Head>() == 64 && size_of::<Site>() == 320);
+/// Offset in the file of the strategy of the site with this index.
+#[must_use]
+pub const fn strategy_at(index: usize) -> usize {
+    size_of::<Head>() + index * size_of::<Site>() + std::mem::offset_of!(Site, strategy)
+}
+
+const _: () = assert!(size_of::<Head>() == 64 && size_of::<Site>() == 384);

@@ -7,16 +7,23 @@
 //! | [`held`] | which locks the calling thread holds, and since when |
 //! | `origin` | the file that a site's code comes from |
 //! | [`reader`] | the observer's side |
+//! | [`board`] | where threads write which clocks they request, and the observer's side of it |
+//! | [`requests`] | the process's side of that |
 //!
 //! The process's side allocates nothing and takes no lock. It makes system calls only in the first
-//! call of a site.
+//! call of a site, and to wake an observer that sleeps while a thread requests a clock.
 
+pub mod board;
 pub mod held;
 pub mod ledger;
 mod origin;
 pub mod own;
 pub mod reader;
+pub mod requests;
 
 /// The variable with the directory in which processes make their ledgers. Without it, nothing is
 /// observed.
 pub const DIRECTORY: &str = "DIMMER_BOOST_LEDGERS";
+
+/// The variable with the path of the board on which threads request clocks. Without it, none does.
+pub const REQUESTS: &str = "DIMMER_BOOST_REQUESTS";

@@ -13,7 +13,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::process::{Resource, getpid, getrlimit};
 
 use crate::ledger::{BYTES, Head, Kind, MAGIC, SITES, Site, VERSION};
-use crate::{held, origin};
+use crate::{held, origin, requests};
 
 /// Maximum length of the name of a ledger (bytes): it lies on the stack of whatever thread first
 /// takes a lock. The names of directories in memory have some 40.
@@ -65,6 +65,7 @@ pub fn begin(directory: &OsStr) {
 /// ledger of its own.
 pub fn forked() {
     held::forget();
+    requests::forked();
     if LEDGER.load(Ordering::Relaxed) != NONE {
         LEDGER.store(std::ptr::null_mut(), Ordering::Release);
     }
@@ -91,6 +92,7 @@ pub fn site(caller: usize, kind: Kind) -> Option<&'static Site> {
             match claimed {
                 Ok(_) => {
                     origin::describe(site, caller);
+                    site.strategy.store(requests::strategy_of_new_sites(), Ordering::Relaxed);
                     found = key;
                 }
                 Err(other) => found = other,
@@ -122,12 +124,39 @@ impl Site {
         }
     }
 
-    /// Counts the end of a hold that began here (ticks).
-    pub(crate) fn released(&self, held: u64) {
+    /// Counts the end of a hold that began here (ticks), and whether another thread waited for it.
+    pub(crate) fn released(&self, held: u64, was_wanted: bool) {
         self.holds.fetch_add(1, Ordering::Relaxed);
         self.held.fetch_add(held, Ordering::Relaxed);
         if held > self.longest.load(Ordering::Relaxed) {
             self.longest.fetch_max(held, Ordering::Relaxed);
+        }
+        if was_wanted {
+            self.wanted.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts the end of a hold with the fast clock requested, and for how long that was in force
+    /// (ticks); `None`: not before its end.
+    pub(crate) fn was_boosted(&self, fast: Option<u64>) {
+        self.boosted.fetch_add(1, Ordering::Relaxed);
+        if let Some(fast) = fast {
+            self.carried.fetch_add(1, Ordering::Relaxed);
+            self.fast.fetch_add(fast, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes back what was counted of a hold that goes on. Its length so far may stay as the
+    /// longest: it will be longer.
+    pub(crate) fn goes_on(&self, held: u64, boosted: Option<Option<u64>>) {
+        self.holds.fetch_sub(1, Ordering::Relaxed);
+        self.held.fetch_sub(held, Ordering::Relaxed);
+        if let Some(fast) = boosted {
+            self.boosted.fetch_sub(1, Ordering::Relaxed);
+            if let Some(fast) = fast {
+                self.carried.fetch_sub(1, Ordering::Relaxed);
+                self.fast.fetch_sub(fast, Ordering::Relaxed);
+            }
         }
     }
 }

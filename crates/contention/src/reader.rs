@@ -1,8 +1,11 @@
 //! The observer's side. It trusts nothing: a process may write anything into its ledger.
 
 use std::ffi::OsStr;
+use std::mem::offset_of;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+
+use dimmer_policy::boost::site::AtSite;
 
 use crate::ledger::{BYTES, Head, Kind, MAGIC, PATH, Site, VERSION};
 
@@ -28,6 +31,10 @@ pub struct SiteFound {
     pub file: Option<PathBuf>,
     /// Offset in that file of where the call returns to; without a file, the address of that.
     pub offset: u64,
+    /// Which site of its ledger it is.
+    pub index: usize,
+    /// What threads request there.
+    pub strategy: AtSite,
     /// What happened there.
     pub sums: Sums,
 }
@@ -47,6 +54,17 @@ pub struct Sums {
     pub held: u64,
     /// The longest of them (ticks).
     pub longest: u64,
+    /// How many of the holds ended while another thread waited for the lock, or may have. Only seen
+    /// of mutexes, and only of holds whose own acquisition did not wait.
+    pub wanted: u64,
+    /// Requests of a slow clock for waits, of a fast one for holds, and ends of these requests.
+    pub requests: [u64; 3],
+    /// How many holds ended with the fast clock requested.
+    pub boosted: u64,
+    /// For how many of these the request was carried out before their end.
+    pub carried: u64,
+    /// How long these lasted from then on (ticks).
+    pub fast: u64,
 }
 
 /// Why bytes are no ledger of lock sites.
@@ -79,7 +97,14 @@ impl Sums {
             (&mut self.waited, other.waited),
             (&mut self.holds, other.holds),
             (&mut self.held, other.held),
+            (&mut self.wanted, other.wanted),
+            (&mut self.boosted, other.boosted),
+            (&mut self.carried, other.carried),
+            (&mut self.fast, other.fast),
         ] {
+            *sum = sum.saturating_add(more);
+        }
+        for (sum, more) in self.requests.iter_mut().zip(other.requests) {
             *sum = sum.saturating_add(more);
         }
         self.longest = self.longest.max(other.longest);
@@ -90,6 +115,15 @@ impl Sums {
 #[must_use]
 pub fn is_ledger(file: &Path) -> bool {
     file.as_os_str().as_bytes().ends_with(b".locks.ledger")
+}
+
+/// The process that has made a ledger of this name, as it sees itself, and which one of that it is;
+/// `None` if the name is no ledger's.
+#[must_use]
+pub fn number_of(file: &Path) -> Option<(u32, u32)> {
+    let name = file.file_name()?.to_str()?.strip_suffix(".locks.ledger")?;
+    let (process, attempt) = name.split_once('-')?;
+    Some((process.parse().ok()?, attempt.parse().ok()?))
 }
 
 /// Reads a ledger. Sites of no known kind are left out.
@@ -112,19 +146,21 @@ pub fn read(bytes: &[u8]) -> Result<Found, NoLedger> {
         process: half(head, 12),
         unplaced: word(head, 16),
         unended: word(head, 24),
-        sites: sites.chunks_exact(size_of::<Site>()).filter_map(site).collect(),
+        sites: sites.chunks_exact(size_of::<Site>()).enumerate().filter_map(site).collect(),
     })
 }
 
-fn site(bytes: &[u8]) -> Option<SiteFound> {
+fn site((index, bytes): (usize, &[u8])) -> Option<SiteFound> {
     let kind = word(bytes, 0) >> 56;
     let kind = Kind::ALL.into_iter().find(|known| *known as u64 == kind)?;
-    let length = usize::try_from(half(bytes, 64)).unwrap_or(usize::MAX).min(PATH);
-    let path = &bytes[size_of::<Site>() - PATH..][..length];
+    let length = usize::try_from(half(bytes, 60)).unwrap_or(usize::MAX).min(PATH);
+    let path = &bytes[offset_of!(Site, path)..][..length];
     Some(SiteFound {
         kind,
         file: (path.first() == Some(&b'/')).then(|| PathBuf::from(OsStr::from_bytes(path))),
-        offset: word(bytes, 56),
+        offset: word(bytes, offset_of!(Site, offset)),
+        index,
+        strategy: AtSite::of_number(half(bytes, offset_of!(Site, strategy))),
         sums: Sums {
             acquisitions: word(bytes, 8),
             contended: word(bytes, 16),
@@ -132,6 +168,11 @@ fn site(bytes: &[u8]) -> Option<SiteFound> {
             holds: word(bytes, 32),
             held: word(bytes, 40),
             longest: word(bytes, 48),
+            wanted: word(bytes, 64),
+            requests: [72, 80, 88].map(|offset| word(bytes, offset)),
+            boosted: word(bytes, 96),
+            carried: word(bytes, 104),
+            fast: word(bytes, 112),
         },
     })
 }
@@ -149,10 +190,10 @@ fn half(bytes: &[u8], offset: usize) -> u32 {
 }
 
 const _: () = {
-    assert!(std::mem::offset_of!(Head, unplaced) == 16);
-    assert!(std::mem::offset_of!(Site, offset) == 56);
-    assert!(std::mem::offset_of!(Site, path_length) == 64);
-    assert!(std::mem::offset_of!(Site, path) == size_of::<Site>() - PATH);
+    assert!(offset_of!(Head, unplaced) == 16);
+    assert!(offset_of!(Site, longest) == 48 && offset_of!(Site, path_length) == 60);
+    assert!(offset_of!(Site, wanted) == 64 && offset_of!(Site, requests) == 72);
+    assert!(offset_of!(Site, boosted) == 96 && offset_of!(Site, fast) == 112);
 };
 
 #[cfg(test)]

@@ -60,10 +60,19 @@ impl Clamps {
     /// # Errors
     /// The kernel's error, or [`io::ErrorKind::Unsupported`] before Linux 5.3.
     pub fn own() -> io::Result<Self> {
+        Self::of(0)
+    }
+
+    /// Those of the thread with this number in the kernel; 0 means the calling one.
+    ///
+    /// # Errors
+    /// As [`Self::own`]; ESRCH without such a thread.
+    pub fn of(thread: u32) -> io::Result<Self> {
         let mut found = Attributes::default();
         // SAFETY: the kernel writes at most `SIZE` bytes to `found`, which has them and lives until
-        // the call returns; 0 means the calling thread.
-        let result = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut found, SIZE, 0) };
+        // the call returns.
+        let result =
+            unsafe { libc::syscall(libc::SYS_sched_getattr, thread, &raw mut found, SIZE, 0) };
         match result {
             0 if found.size < SIZE => Err(io::ErrorKind::Unsupported.into()),
             0 => Ok(Self { lowest: found.lowest, highest: found.highest }),
@@ -76,12 +85,20 @@ impl Clamps {
     /// # Errors
     /// The kernel's error: EOPNOTSUPP without clamps, EINVAL if they are out of order.
     pub fn set(self) -> io::Result<()> {
+        self.set_for(0)
+    }
+
+    /// Gives them to the thread with this number in the kernel; 0 means the calling one.
+    ///
+    /// # Errors
+    /// As [`Self::set`]; ESRCH without such a thread, EPERM if it is another user's.
+    pub fn set_for(self, thread: u32) -> io::Result<()> {
         let Self { lowest, highest } = self;
         let wanted =
             Attributes { size: SIZE, flags: CLAMPS_ALONE, lowest, highest, ..Default::default() };
-        // SAFETY: the kernel reads `SIZE` bytes of `wanted`, which lives until the call returns; 0
-        // means the calling thread.
-        let result = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const wanted, 0) };
+        // SAFETY: the kernel reads `SIZE` bytes of `wanted`, which lives until the call returns.
+        let result =
+            unsafe { libc::syscall(libc::SYS_sched_setattr, thread, &raw const wanted, 0) };
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 }

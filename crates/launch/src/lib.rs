@@ -11,7 +11,8 @@
 //! | `served`, `forms`, `cores` | what the server decides, the code, the dedicated cores |
 //! | `wide_cores` | which CPUs are wide: the server's or the run's own |
 //! | [`mod@observe`] | a program whose calls are counted and timed, or only counted from outside |
-//! | [`locks`] | a program whose locks are observed |
+//! | [`locks`], `advice` | a program whose locks are observed, and what would pay there |
+//! | `requester` | carries out the clocks that its threads request |
 //! | [`note`] | what the caller may print meanwhile |
 //! | [`cache`] | what is kept between runs |
 //!
@@ -20,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 pub mod account;
+mod advice;
 pub mod cache;
 mod chosen;
 mod cores;
@@ -38,6 +40,7 @@ mod outermost;
 pub mod phases;
 pub mod preload;
 pub mod program;
+mod requester;
 mod run;
 mod served;
 mod slow_cpus;

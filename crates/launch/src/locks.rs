@@ -8,13 +8,16 @@ use dimmer_contention::ledger::BYTES;
 use dimmer_contention::reader::{self, Found, SiteFound, Sums};
 use dimmer_host::bounded_file;
 use dimmer_host::root::Root;
-use dimmer_policy::break_even::{Boost, Boosts, Lacks, Verdict};
-use dimmer_processor::model::Model;
+use dimmer_policy::boost::site::AtSite;
+use dimmer_policy::break_even::Verdict;
 use dimmer_processor::units::{Nanos, Picos};
 use dimmer_protocol::ticks_per_ns;
 use dimmer_scan::Code;
 
 pub use dimmer_contention::ledger::Kind;
+
+pub use crate::advice::{Advice, BreakEven};
+pub use crate::requester::Carried;
 
 use crate::names::{self, NamesError};
 
@@ -35,8 +38,11 @@ pub struct Locks {
     pub unplaced: u64,
     /// Holds whose end was not seen.
     pub unended: u64,
-    /// By what the verdicts come about; `None` if the user has named no processor model.
+    /// By what the verdicts come about; `None` if the user has named no processor model, and this
+    /// machine has no break-even that is known.
     pub advice: Option<Advice>,
+    /// What became of the clocks that its threads requested; `None` if they requested none.
+    pub carried: Option<Carried>,
     /// Problems, each with its file.
     pub problems: Vec<String>,
 }
@@ -64,30 +70,22 @@ pub struct LockSite {
     pub held: Nanos,
     /// The longest of them.
     pub longest: Nanos,
+    /// How many of these ended while another thread waited for the lock, or may have. Only seen of
+    /// mutexes, and only of holds whose own acquisition did not wait.
+    pub wanted: u64,
+    /// What threads requested here at the end.
+    pub strategy: AtSite,
+    /// Requests of a slow clock for waits, of a fast one for holds, and ends of these requests.
+    pub requests: [u64; 3],
+    /// How many holds ended with the fast clock requested.
+    pub boosted: u64,
+    /// For how many of these the request was carried out before their end.
+    pub carried: u64,
+    /// How long these lasted in all from then on.
+    pub fast: Nanos,
     /// Whether a faster clock pays for its mean hold after its mean wait, for each boost of
     /// [`Advice::boosts`]. Empty without advice, or if no hold has ended.
     pub verdicts: Vec<Verdict>,
-}
-
-/// By what a site's verdicts come about.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Advice {
-    /// The processor's name.
-    pub model: String,
-    /// Its boosts: the owner's and one step.
-    pub boosts: [BreakEven; 2],
-}
-
-/// A boost, and from which length of a hold on it pays if memory stalls none of it.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct BreakEven {
-    /// `owner` or `one-step`, as `dimmer sim predict-lock` has them.
-    pub name: &'static str,
-    /// The shortest hold at the base clock that gains; `None` if none does.
-    pub shortest: Option<Picos>,
-    /// The shortest wait before it that hides the request for the slow clock.
-    pub least_wait: Picos,
-    boost: Boost,
 }
 
 impl LockSite {
@@ -106,37 +104,16 @@ fn mean(sum: Nanos, number: u64) -> Option<f64> {
     (number > 0).then(|| sum.ns() as f64 / number as f64)
 }
 
-impl Advice {
-    /// The boosts of a processor.
-    ///
-    /// # Errors
-    /// [`Lacks`]: the model has no costs of changes between P-states.
-    pub fn new(model: &Model) -> Result<Self, Lacks> {
-        let Boosts { owner, one_step, .. } = Boosts::new(model)?;
-        let boosts = [("owner", owner), ("one-step", one_step)].map(|(name, boost)| BreakEven {
-            name,
-            shortest: boost.shortest(0.0),
-            least_wait: boost.least_wait(),
-            boost,
-        });
-        Ok(Self { model: model.identity.name.clone(), boosts })
-    }
-
-    fn verdicts(&self, site: &LockSite) -> Vec<Verdict> {
-        let picos = |ns: f64| Picos::rounded(ns * 1000.0);
-        let Some(held) = site.mean_held_ns().map(picos) else { return Vec::new() };
-        let waited = site.mean_waited_ns().map_or(Picos::ZERO, picos);
-        self.boosts.iter().map(|one| one.boost.verdict(held, waited, 0.0)).collect()
-    }
-}
-
 /// What one place is, in whichever process.
 type Place = (Option<PathBuf>, u64, Kind);
+
+/// What happened there, and the strategy of the last process.
+type Merged = BTreeMap<Place, (Sums, AtSite)>;
 
 /// Reads the ledgers in `directory`, and names the sites by the files of this machine.
 pub(crate) fn read(root: &Root, directory: &Path, advice: Option<Advice>) -> Locks {
     let mut locks = Locks { advice, ..Locks::default() };
-    let mut merged: BTreeMap<Place, Sums> = BTreeMap::new();
+    let mut merged = Merged::new();
     let files = match files(directory) {
         Ok(files) => files,
         Err(error) => {
@@ -158,7 +135,7 @@ pub(crate) fn read(root: &Root, directory: &Path, advice: Option<Advice>) -> Loc
 }
 
 /// The ledgers in a directory, by name.
-fn files(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
+pub(crate) fn files(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
     let entries = std::fs::read_dir(directory)?.flatten();
     let paths = entries.map(|entry| entry.path());
     let mut files: Vec<PathBuf> = paths.filter(|path| reader::is_ledger(path)).collect();
@@ -166,23 +143,29 @@ fn files(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn found(file: &Path) -> Result<Found, String> {
+pub(crate) fn found(file: &Path) -> Result<Found, String> {
     let bytes = bounded_file::read(file, BYTES as u64).map_err(|error| error.to_string())?;
     reader::read(&bytes).map_err(|error| error.to_string())
 }
 
 impl Locks {
     /// Adds what a process has.
-    fn merge(&mut self, merged: &mut BTreeMap<Place, Sums>, found: Found) {
+    fn merge(&mut self, merged: &mut Merged, found: Found) {
         self.processes += 1;
         self.unplaced = self.unplaced.saturating_add(found.unplaced);
         self.unended = self.unended.saturating_add(found.unended);
         // Elsewhere all calls have failed, as those of `pthread_mutex_trylock` may.
-        let is_used = |site: &SiteFound| site.sums.acquisitions > 0 || site.sums.holds > 0;
-        for SiteFound { kind, file, offset, sums } in found.sites.into_iter().filter(is_used) {
+        let is_used = |SiteFound { sums, .. }: &SiteFound| {
+            sums.acquisitions > 0 || sums.holds > 0 || sums.requests != [0; 3]
+        };
+        for SiteFound { kind, file, offset, sums, strategy, .. } in
+            found.sites.into_iter().filter(is_used)
+        {
             let place = (file, offset, kind);
             if merged.len() < MOST_SITES || merged.contains_key(&place) {
-                merged.entry(place).or_default().add(sums);
+                let (sum, last) = merged.entry(place).or_default();
+                sum.add(sums);
+                *last = strategy;
             } else {
                 self.unplaced = self.unplaced.saturating_add(sums.acquisitions);
             }
@@ -190,11 +173,11 @@ impl Locks {
     }
 
     /// Takes the sites, named, in the order in which they are shown.
-    fn take(&mut self, root: &Root, merged: BTreeMap<Place, Sums>) {
+    fn take(&mut self, root: &Root, merged: Merged) {
         let per_ns = ticks_per_ns();
         let ns = |ticks: u64| Nanos::rounded(ticks as f64 / per_ns);
         let mut functions = None;
-        for ((file, offset, kind), sums) in merged {
+        for ((file, offset, kind), (sums, strategy)) in merged {
             // Sites are in the order of their files: each is read once.
             if functions.as_ref().is_none_or(|(of, _)| *of != file) {
                 let named = file.as_deref().map(|file| Functions::read(root, file));
@@ -220,13 +203,28 @@ impl Locks {
                 holds: sums.holds,
                 held: ns(sums.held),
                 longest: ns(sums.longest),
+                wanted: sums.wanted,
+                strategy,
+                requests: sums.requests,
+                boosted: sums.boosted,
+                carried: sums.carried,
+                fast: ns(sums.fast),
                 verdicts: Vec::new(),
             };
-            site.verdicts =
-                self.advice.as_ref().map_or_else(Vec::new, |advice| advice.verdicts(&site));
+            site.verdicts = self.verdicts(&site);
             self.sites.push(site);
         }
         self.sites.sort_by_key(|site| std::cmp::Reverse((site.waited, site.acquisitions)));
+    }
+}
+
+impl Locks {
+    /// Whether each boost pays at a site.
+    fn verdicts(&self, site: &LockSite) -> Vec<Verdict> {
+        let picos = |ns: f64| Picos::rounded(ns * 1000.0);
+        let Some(advice) = &self.advice else { return Vec::new() };
+        let Some(held) = site.mean_held_ns().map(picos) else { return Vec::new() };
+        advice.verdicts(held, site.mean_waited_ns().map_or(Picos::ZERO, picos))
     }
 }
 
@@ -297,10 +295,12 @@ mod tests {
         let offset = code.file_offset(function.addresses.start).unwrap()
             + (function.addresses.end - function.addresses.start);
         let sums = Sums { acquisitions: 2, contended: 1, longest: 10, ..Sums::default() };
-        let site = SiteFound { kind: Kind::Mutex, file: Some(own), offset, sums };
+        let strategy = AtSite::Nothing;
+        let site =
+            SiteFound { kind: Kind::Mutex, file: Some(own), offset, index: 0, strategy, sums };
         let failed = SiteFound { offset: 1, sums: Sums::default(), ..site.clone() };
         let found = Found { sites: vec![site, failed], ..Found::default() };
-        let (mut locks, mut merged) = (Locks::default(), BTreeMap::new());
+        let (mut locks, mut merged) = (Locks::default(), Merged::new());
         locks.merge(&mut merged, found.clone());
         locks.merge(&mut merged, found);
         locks.take(&Root::live(), merged);

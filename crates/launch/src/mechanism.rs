@@ -23,6 +23,7 @@ use crate::forms::Spent;
 use crate::note::Notes;
 use crate::program::Program;
 use crate::{LaunchError, Request};
+pub use boost::Boosting;
 pub(crate) use narrow::can as can_narrow;
 
 /// A mechanism.

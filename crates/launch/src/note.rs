@@ -111,6 +111,13 @@ pub enum Note {
         /// The number of threads that could not be moved away.
         intruders: usize,
     },
+    /// Locks are only observed: this machine takes no requests of clocks.
+    NoClocks {
+        /// The reason.
+        why: String,
+    },
+    /// No lock is boosted: it is not known from which length of a section on that pays.
+    NoBreakEven,
     /// Changes of the machine were undone, or not.
     Restored(Report),
 }

@@ -14,7 +14,7 @@ use crate::LaunchError;
 use crate::account::Summary;
 use crate::follow::follow;
 use crate::forms::Spent;
-use crate::mechanism::{self, Definition, End, Setup};
+use crate::mechanism::{self, Boosting, Definition, End, Setup};
 use crate::named::Wanted;
 use crate::note::{Note, Notes};
 use crate::phases::Guide;
@@ -29,6 +29,8 @@ pub struct Request {
     pub functions: Vec<Wanted>,
     /// By what threads migrate at marks, if they do.
     pub phases: Option<Guide>,
+    /// What is done at the program's locks, if anything.
+    pub boosting: Boosting,
     /// The name or file of that model; `None`: what a probe of this machine has measured.
     pub model: Option<String>,
     /// The CPUs that calls move to; `None`: those of one core.

@@ -15,7 +15,7 @@ use dimmer_processor::units::{CpuId, KiloHertz};
 
 use crate::Request;
 
-/// The thread that asks: always the calling one.
+/// The thread that a request is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Thread {
     /// Its number in the kernel.
@@ -39,6 +39,15 @@ pub(crate) trait BackEnd: Debug + Send + Sync {
     /// # Errors
     /// [`Refused`]. The thread has no request then.
     fn request(&self, thread: Thread, request: Option<Request>) -> Result<(), Refused>;
+
+    /// The same for a thread that may be of another process, and may have ended: with `None`, that
+    /// it has.
+    ///
+    /// # Errors
+    /// As [`Self::request`].
+    fn request_for(&self, thread: Thread, request: Option<Request>) -> Result<(), Refused> {
+        self.request(thread, request)
+    }
 
     /// The clocks of this CPU.
     fn clocks(&self, cpu: CpuId) -> Option<Clocks>;

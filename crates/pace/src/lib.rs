@@ -31,4 +31,4 @@ mod thread;
 
 pub use machine::{back_end, prepare, prepare_under, trouble};
 pub use request::{Answer, Decision, Request, Wish};
-pub use thread::{Scope, ask, at, in_force, request, withdraw};
+pub use thread::{Scope, ask, at, in_force, request, request_for, withdraw};

@@ -196,6 +196,24 @@ fn change_outside(request: Option<Request>) -> Decision {
     decision(is_taken)
 }
 
+/// Makes this the request of another thread, which may be of another process: `cpu` executes it,
+/// and `thread` is its number in the kernel. `None` ends it; that must be done for each such
+/// thread, also for one that has ended. The cache of [`request`] has no part in it.
+pub fn request_for(thread: u32, cpu: CpuId, request: Option<Request>) -> Decision {
+    let done = outside(|| {
+        let back_end = machine::get().map_err(|_| Refused::Unknown)?;
+        back_end.request_for(Thread { id: thread, cpu }, request)
+    });
+    match done {
+        Some(Ok(())) => Decision::Requested,
+        Some(Err(Refused::Lost(trouble))) => {
+            machine::report(trouble);
+            Decision::Unavailable
+        }
+        _ => Decision::Unavailable,
+    }
+}
+
 /// Does this unless the thread is in the middle of such work, in which a signal has interrupted it.
 pub(crate) fn outside<T>(work: impl FnOnce() -> T) -> Option<T> {
     if IS_INSIDE.replace(true) {

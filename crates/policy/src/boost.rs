@@ -6,6 +6,7 @@
 //! so do the locks of crate `locks`.
 
 mod choice;
+pub mod site;
 
 pub use choice::{Offers, Sample, choose};
 

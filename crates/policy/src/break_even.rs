@@ -90,6 +90,12 @@ impl Boost {
         self.boosted
     }
 
+    /// The clock that is requested for the section, divided by that without a boost.
+    #[must_use]
+    pub fn speedup(&self) -> f64 {
+        self.boosted.ghz() / self.normal.ghz()
+    }
+
     /// The length of the shortest section that gains: the time that it takes at the normal clock.
     /// `None` if none gains, because memory stalls it all the time.
     ///

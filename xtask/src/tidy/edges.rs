@@ -51,7 +51,7 @@ const EDGES: [(&str, &[&str]); 32] = [
             "dimmer-watch",
         ],
     ),
-    ("dimmer-contention", &["dimmer-protocol", "dimmer-runtime"]),
+    ("dimmer-contention", &["dimmer-policy", "dimmer-protocol", "dimmer-runtime"]),
     (
         "dimmer-daemon",
         &[
@@ -73,6 +73,7 @@ const EDGES: [(&str, &[&str]); 32] = [
             "dimmer-host",
             "dimmer-narrow",
             "dimmer-observe",
+            "dimmer-pace",
             "dimmer-policy",
             "dimmer-probe",
             "dimmer-processor",

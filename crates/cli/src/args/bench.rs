@@ -158,6 +158,10 @@ pub(crate) struct Moves {
     /// own.
     #[arg(long, value_name = "FN", num_args = 0.., require_equals = true, value_delimiter = ',')]
     pub(crate) auto: Option<Vec<String>>,
+
+    /// Also runs each round as `dimmer run --boost` does, which observes locks.
+    #[arg(long, value_name = "STRATEGY", num_args = 0..=1, require_equals = true)]
+    pub(crate) boost: Option<Vec<String>>,
 }
 
 impl Moves {
@@ -167,6 +171,7 @@ impl Moves {
             "migrate" => self.migrate.as_deref(),
             "delegate" => self.delegate.as_deref(),
             "auto" => self.auto.as_deref(),
+            "boost" => self.boost.as_deref(),
             "specialise" => self.specialise.as_deref(),
             "phases" => self.phases.as_deref(),
             _ => None,

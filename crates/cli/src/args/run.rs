@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
+use dimmer_launch::mechanism::Boosting;
 use dimmer_narrow::Width;
 
 use super::common::{DedicatedCpus, Json, ModelName, percent};
@@ -40,6 +41,7 @@ Examples:
   dimmer run --phases=profile --threshold 0.01 --cpus 6-7 -- ./server
   dimmer run --phases --slower 20 --cpus 6-7 -- ./server    # without a profile
   dimmer run --boost --model fx-8120 -- ./server            # which locks are held for long?
+  dimmer run --boost=auto -- ./server                       # a faster clock for their holders
   dimmer run --auto -- ./server                             # as dimmerd and earlier runs decide
   dimmer observe -- dimmer run --narrow -- python3 job.py   # is any wide code left?")]
 pub(crate) struct Run {
@@ -105,10 +107,17 @@ pub(crate) struct Run {
     )]
     pub(crate) phases: Option<Option<PathBuf>>,
 
-    /// Shows which locks the program holds so long that a faster clock for the holder would pay on
-    /// the processor of --model (experimental). Changes no clock.
-    #[arg(long, help_heading = "Mechanisms")]
-    pub(crate) boost: bool,
+    /// Shows which locks the program holds so long that a faster clock for the holder would pay
+    /// (experimental). With `auto`, requests it there; with `one`, `ownr` or `wait`, at all locks.
+    #[arg(
+        long,
+        value_name = "STRATEGY",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "observe",
+        help_heading = "Mechanisms"
+    )]
+    pub(crate) boost: Option<Boosting>,
 
     /// With --phases=PROFILE, functions with a larger value are slow [default: the middle of the
     /// largest gap between the values].
@@ -159,7 +168,7 @@ impl Run {
             "delegate" => self.delegate.as_deref(),
             "auto" => self.auto.as_deref(),
             "specialise" => self.specialise.as_deref(),
-            "boost" => self.boost.then_some(&[]),
+            "boost" => self.boost.map(|_| &[][..]),
             "phases" => self.phases.as_ref().map(|_| &[][..]),
             _ => None,
         }

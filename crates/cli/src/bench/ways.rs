@@ -74,7 +74,7 @@ impl Ways {
             let mechanism = format!("--{name}{named}{}", functions.join(","));
             prefix.extend(with(&["run", &mechanism]));
             // A server itself names the CPUs for its calls.
-            if let Some((_, to)) = from.filter(|_| name != AUTO) {
+            if let Some((_, to)) = from.filter(|_| name != AUTO && definition.moves.is_some()) {
                 prefix.extend(["--cpus".into(), to.to_string().into()]);
             }
             // Where threads move, no calls are counted that moved.

@@ -55,6 +55,7 @@ fn flag(definition: &Definition) -> String {
     let functions = match definition.moves {
         Some(how) if how.follows_phases => "[=PROFILE]",
         Some(_) => "[=FN,...]",
+        None if definition.name == "boost" => "[=STRATEGY]",
         None => "",
     };
     format!("--{}{functions}", definition.name)

@@ -27,6 +27,61 @@ fn observed(directory: &Path, options: &[&str], program: &[&str]) -> (Output, Va
     (output, serde_json::from_str(&document).unwrap())
 }
 
+/// A made-up machine whose clocks can be requested: all CPUs have one policy, from 0.8 to 4 GHz.
+struct Machine(tempfile::TempDir);
+
+const POLICY: &str = "sys/devices/system/cpu/cpufreq/policy0";
+
+impl Machine {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let policy = directory.path().join(POLICY);
+        std::fs::create_dir_all(&policy).unwrap();
+        let cpus: Vec<String> = (0..8192).map(|cpu| cpu.to_string()).collect();
+        for (name, content) in [
+            ("affected_cpus", cpus.join(" ").as_str()),
+            ("base_frequency", "3000000"),
+            ("cpuinfo_max_freq", "4000000"),
+            ("cpuinfo_min_freq", "800000"),
+            ("cpuinfo_transition_latency", "10000"),
+            ("scaling_cur_freq", "3000000"),
+            ("scaling_governor", "schedutil"),
+            ("scaling_max_freq", "3600000"),
+            ("scaling_min_freq", "1000000"),
+        ] {
+            std::fs::write(policy.join(name), format!("{content}\n")).unwrap();
+        }
+        Self(directory)
+    }
+
+    fn root(&self) -> String {
+        self.0.path().to_str().unwrap().to_owned()
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.0.path().join(POLICY).join(name).to_str().unwrap().to_owned()
+    }
+
+    /// Both limits, which requests change.
+    #[track_caller]
+    fn check(&self, expected: [&str; 2]) {
+        let limit = |name| std::fs::read_to_string(self.file(name)).unwrap().trim().to_owned();
+        assert_eq!(["scaling_min_freq", "scaling_max_freq"].map(limit), expected);
+    }
+
+    /// Runs a program with this strategy. Returns what came out, and the document.
+    fn run(&self, strategy: &str, program: &[&str]) -> (Output, Value) {
+        build_library();
+        let directory = tempfile::tempdir().unwrap();
+        let boost = format!("--boost={strategy}");
+        let options = ["--root", &self.root(), "run", &boost, "--json=locks.json", "--"];
+        let output = command(directory.path(), &options).args(program).output().unwrap();
+        let document = std::fs::read_to_string(directory.path().join("locks.json"));
+        let document = document.unwrap_or_else(|error| panic!("{error}: {}", stderr(&output)));
+        (output, serde_json::from_str(&document).unwrap())
+    }
+}
+
 /// The sum over the sites of this kind in a function.
 fn sum(document: &Value, function: &str, kind: &str, key: &str) -> u64 {
     let sites = document["sites"].as_array().unwrap().iter();
@@ -59,6 +114,8 @@ fn locks_are_counted_where_they_are_taken_and_the_program_does_the_same() {
     check(&document, "wait_for_condition", "mutex", [1, 0, 1]);
     check(&document, "wait_for_condition", "condition", [1, 1, 1]);
     check(&document, "signal_condition", "condition", [1, 1, 1]);
+    check(&document, "refuse_wait", "mutex", [1, 0, 1]);
+    check(&document, "refuse_wait", "condition", [0, 0, 0]);
     // The hold ends at the wait; that in which the thread is cancelled does not count.
     check(&document, "wait_forever", "mutex", [1, 0, 1]);
     check(&document, "wait_forever", "condition", [0, 0, 0]);
@@ -123,10 +180,165 @@ fn what_does_not_go_with_it_is_refused_with_the_reason() {
         (&["--cpus", "1"], "--cpus is for --migrate"),
         (&["--model", "nothing"], "no model or file `nothing`"),
         (&["--model", "zen-5"], "lacks"),
+        (&["--boost=spin"], "expected observe, auto, one, ownr or wait"),
     ] {
-        let arguments = [&["run", "--boost"], options, &["--", "true"]].concat();
+        let boost: &[&str] = if options[0].starts_with("--boost") { &[] } else { &["--boost"] };
+        let arguments = [&["run"], boost, options, &["--", "true"]].concat();
         let output = command(directory.path(), &arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(125), "{options:?}: {}", stderr(&output));
         assert!(stderr(&output).contains(expected), "{options:?}: {}", stderr(&output));
     }
+}
+
+#[test]
+fn clocks_are_requested_at_locks_waits_and_unlocks_as_the_strategy_says() {
+    const ONE: [[u64; 3]; 7] =
+        [[0, 10, 10], [0; 3], [0, 1, 1], [0, 1, 1], [0; 3], [0, 1, 1], [0, 1, 1]];
+    const OWNER: [[u64; 3]; 7] =
+        [[0, 10, 10], [0; 3], [0, 1, 1], [0, 1, 1], [1, 0, 1], [1, 1, 1], [0, 1, 0]];
+    let Some(victims) = Victims::compile(&["boosted"]) else { return };
+    let program = victims.path("boosted");
+    let plain = Command::new(&program).output().unwrap();
+    assert_eq!(plain.status.code(), Some(3), "{}", stderr(&plain));
+    let machine = Machine::new();
+    // A lock around another one is fast once; a wait for a condition releases the lock.
+    for (strategy, expected, of_condition) in [("one", ONE, [0, 1, 1]), ("ownr", OWNER, [1, 1, 1])]
+    {
+        let (output, document) = machine.run(strategy, &[&program]);
+        assert_eq!((stdout(&output), output.status), (stdout(&plain), plain.status));
+        let keys = ["slow_requests", "fast_requests", "ended_requests"];
+        let of = |function, kind| keys.map(|key| sum(&document, function, kind, key));
+        let functions = [
+            "take_outer",
+            "take_inner",
+            "hold",
+            "try_lock",
+            "lock_until_past",
+            "wait_for_lock",
+            "lock_to_wait",
+        ];
+        assert_eq!(functions.map(|one| of(one, "mutex")), expected, "{strategy} {document:#}");
+        assert_eq!(of("wait_for_condition", "condition"), of_condition, "{document:#}");
+        assert_eq!(document["requests"]["back_end"], "cpufreq");
+        assert_eq!(document["requests"]["refused"], 0);
+        assert_eq!(sum(&document, "take_inner", "mutex", "boosted"), 10);
+        machine.check(["1000000", "3600000"]);
+    }
+    // Such a thread is fast from its first section on.
+    let (output, document) = machine.run("wait", &[&program]);
+    assert_eq!((stdout(&output), output.status), (stdout(&plain), plain.status));
+    assert_eq!(sum(&document, "take_outer", "mutex", "fast_requests"), 1);
+    assert_eq!(sum(&document, "wait_for_lock", "mutex", "slow_requests"), 1);
+    machine.check(["1000000", "3600000"]);
+}
+
+/// The program itself looks whether its section has the fast clock, and the code after it has not.
+#[test]
+fn the_machine_has_the_clock_during_the_section_and_not_afterwards() {
+    let Some(victims) = Victims::compile(&["boosted"]) else { return };
+    let (program, machine) = (victims.path("boosted"), Machine::new());
+    let file = machine.file("scaling_min_freq");
+    let (output, document) = machine.run("one", &[&program, &file, "4000000", "1000000"]);
+    assert_eq!(stdout(&output), "4000000\n1000000\n", "{}", stderr(&output));
+    assert_eq!(sum(&document, "main", "mutex", "boosted_in_time"), 1, "{document:#}");
+    assert!(document["requests"]["fast_ns"].as_u64().unwrap() > 0);
+    let told = stderr(&output);
+    assert!(told.contains("Boost sections longer than") && told.contains("cpufreq"), "{told}");
+    machine.check(["1000000", "3600000"]);
+}
+
+#[test]
+fn a_long_section_that_others_wait_for_is_boosted_once_that_is_learnt() {
+    let Some(victims) = Victims::compile(&["boosted"]) else { return };
+    let (program, machine) = (victims.path("boosted"), Machine::new());
+    let file = machine.file("scaling_min_freq");
+    let (output, document) = machine.run("auto", &[&program, &file, "4000000"]);
+    assert_eq!(stdout(&output), "4000000\n", "{}", stderr(&output));
+    let sites = document["sites"].as_array().unwrap().iter();
+    let boosted: Vec<_> = sites.filter(|site| site["strategy"] == "one").collect();
+    assert_eq!(boosted.len(), 1, "{document:#}");
+    assert_eq!(boosted[0]["function"], "hold_until");
+    machine.check(["1000000", "3600000"]);
+}
+
+#[test]
+fn a_program_that_is_killed_in_a_section_leaves_no_request() {
+    let Some(victims) = Victims::compile(&["boosted"]) else { return };
+    let (program, machine) = (victims.path("boosted"), Machine::new());
+    let file = machine.file("scaling_min_freq");
+    let (output, _) = machine.run("one", &[&program, &file, "4000000", "1000000", "killed"]);
+    assert_eq!(stdout(&output), "4000000\n");
+    machine.check(["1000000", "3600000"]);
+}
+
+/// The program lives on, and looks itself whether the clock is that of before.
+#[test]
+fn what_part_of_a_program_leaves_behind_ends_while_the_rest_goes_on() {
+    let Some(victims) = Victims::compile(&["boosted"]) else { return };
+    let (program, machine) = (victims.path("boosted"), Machine::new());
+    let file = machine.file("scaling_min_freq");
+    for how in ["child-killed", "child-executes", "child-left", "main-ends"] {
+        let (output, _) = machine.run("one", &[&program, &file, "4000000", "1000000", how]);
+        assert_eq!(stdout(&output), "4000000\n1000000\n", "{how}: {}", stderr(&output));
+        assert!(output.status.success(), "{how}");
+        machine.check(["1000000", "3600000"]);
+    }
+}
+
+#[test]
+fn threads_that_have_ended_without_a_word_leave_room_for_others() {
+    let Some(victims) = Victims::compile(&["boosted"]) else { return };
+    let (program, machine) = (victims.path("boosted"), Machine::new());
+    let file = machine.file("scaling_min_freq");
+    let (output, _) = machine.run("one", &[&program, &file, "4000000", "1000000", "threads"]);
+    assert_eq!(stdout(&output), "4000000\n", "{}", stderr(&output));
+    machine.check(["1000000", "3600000"]);
+}
+
+#[test]
+fn what_a_killed_run_has_requested_is_restored_and_the_program_goes_on() {
+    let Some(victims) = Victims::compile(&["boosted"]) else { return };
+    build_library();
+    let (program, machine) = (victims.path("boosted"), Machine::new());
+    let directory = tempfile::tempdir().unwrap();
+    let file = machine.file("scaling_min_freq");
+    let options = ["--root", &machine.root(), "run", "--boost=one", "--"];
+    let words = [&program, &file, "4000000", "1000000", "parent"];
+    // The program kills the run in its section, and waits for the clock of before then.
+    let mut run = command(directory.path(), &options);
+    let mut run = run.args(words).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut said = String::new();
+    let mut from = std::io::BufReader::new(run.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut from, &mut said).unwrap();
+    assert_eq!(said, "4000000\n");
+    run.wait().unwrap();
+    machine.check(["4000000", "4000000"]);
+    let restored = ["--root", &machine.root(), "restore"];
+    let output = command(directory.path(), &restored).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    machine.check(["1000000", "3600000"]);
+    said.clear();
+    std::io::BufRead::read_line(&mut from, &mut said).unwrap();
+    assert_eq!(said, "1000000\n");
+}
+
+#[test]
+fn a_machine_without_clocks_is_only_observed_and_that_is_said_once() {
+    build_library();
+    let machine = tempfile::tempdir().unwrap();
+    let options = [
+        "--root",
+        machine.path().to_str().unwrap(),
+        "run",
+        "--boost=one",
+        "--json=locks.json",
+        "--",
+    ];
+    let output = command(machine.path(), &options).args(["sh", "-c", "exit 7"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(7));
+    let told = stderr(&output);
+    assert_eq!(told.matches("takes no requests of clocks").count(), 1, "{told}");
+    let document = std::fs::read_to_string(machine.path().join("locks.json")).unwrap();
+    let document: Value = serde_json::from_str(&document).unwrap();
+    assert_eq!(document["requests"], Value::Null);
 }

@@ -114,6 +114,14 @@ KEPT void signal_condition(void) {
     pthread_mutex_unlock(&mutex);
 }
 
+// A wait for no moment is refused, and does not release the lock.
+KEPT void refuse_wait(void) {
+    struct timespec wrong = {0, -1};
+    pthread_mutex_lock(&other);
+    printf("refused: %d\n", pthread_cond_timedwait(&condition, &other, &wrong) == EINVAL);
+    pthread_mutex_unlock(&other);
+}
+
 static void give_back(void *unused) {
     (void)unused;
     printf("given back: %d\n", pthread_mutex_unlock(&mutex));
@@ -222,6 +230,7 @@ int main(void) {
     printf("errno %d\n", errno);
     take_rwlock();
     signal_condition();
+    refuse_wait();
     cancel_waiter();
     pthread_barrier_init(&barrier, NULL, 2);
     pthread_t thread = start(pass_barrier, NULL);

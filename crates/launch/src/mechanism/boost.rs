@@ -1,24 +1,74 @@
-//! `--boost`: the locks of a program are observed, to find those whose holders would gain by a
-//! faster clock (paper 002, §4.4).
+//! `--boost`: the locks of a program are observed, and where that pays, their holders request a
+//! faster clock (paper 002, §4.4 and §5.1).
 
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use dimmer_contention::board;
+use dimmer_contention::ledger::{Kind, strategy_at};
+use dimmer_contention::reader::{self, SiteFound, Sums};
 use dimmer_host::models;
 use dimmer_host::root::Root;
 use dimmer_observe::Place;
-use dimmer_processor::units::CpuId;
+use dimmer_policy::boost::site::{AtSite, Gain, Use, decide};
+use dimmer_processor::units::{CpuId, Picos};
+use dimmer_protocol::ticks_per_ns;
+use rustix::fs::OFlags;
 
 use super::{Definition, End, Mechanism, Prepared, Setup};
 use crate::account::Summary;
 use crate::locks::{self, Advice};
-use crate::note::Notes;
+use crate::note::{Note, Notes};
+use crate::requester::Requester;
 use crate::{LaunchError, preload};
 
-/// Locks are observed.
+/// Locks are observed, and their holders boosted.
 pub(super) const DEFINITION: Definition = Definition {
     name: "boost",
-    summary: "shows which locks are held so long that a faster clock for their holders would pay; changes nothing",
+    summary: "shows which locks are held so long that a faster clock for their holders would pay; with auto or a strategy, requests it",
     moves: None,
     prepare,
 };
+
+/// What is done at the locks of a program.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Boosting {
+    /// They are observed.
+    #[default]
+    Observe,
+    /// A faster clock is requested where sections are longer than the break-even.
+    Auto,
+    /// All sites have this strategy.
+    All(AtSite),
+}
+
+impl FromStr for Boosting {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let strategy = AtSite::ALL.into_iter().find(|strategy| strategy.name() == name);
+        match (name, strategy) {
+            ("observe", _) => Ok(Self::Observe),
+            ("auto", _) => Ok(Self::Auto),
+            (_, Some(strategy)) => Ok(Self::All(strategy)),
+            _ => Err("expected observe, auto, one, ownr or wait".to_owned()),
+        }
+    }
+}
+
+/// How often the sites are looked at to decide about them: each look reads all of a ledger.
+const DECISIONS: Duration = Duration::from_millis(200);
+
+/// Processes about whose sites is decided at once: the first that live, for a limit on what that
+/// costs.
+const MOST_DECIDED: usize = 64;
+
+/// Without a break-even that is known, no section is boosted.
+const NO_GAIN: Gain = Gain { shortest: None, speedup: 1.0 };
 
 /// A program whose locks are observed.
 #[derive(Debug)]
@@ -27,15 +77,59 @@ struct Observing {
     /// Where its processes make their ledgers.
     place: Place,
     advice: Option<Advice>,
+    /// `None` if no clocks are requested.
+    requester: Option<Requester>,
+    decisions: Option<Decisions>,
+}
+
+/// Decisions about sites, by what has happened there since the last one.
+#[derive(Debug)]
+struct Decisions {
+    next: Instant,
+    gain: Gain,
+    /// What there was at the sites of living processes at the last decision.
+    seen: BTreeMap<PathBuf, BTreeMap<usize, Sums>>,
+    /// How many living processes at most had no decision at a look.
+    left_out: usize,
 }
 
 fn prepare(setup: &mut Setup<'_>) -> Result<Prepared, LaunchError> {
     let model = setup.request.model.as_deref().map(models::named).transpose()?;
-    let advice = model.as_ref().map(Advice::new).transpose()?;
     let place = Place::in_memory().map_err(LaunchError::LockPlace)?;
     preload::preload_boost(setup.command)?;
     setup.command.env(dimmer_contention::DIRECTORY, place.path());
-    Ok(Some(Box::new(Observing { root: setup.root.clone(), place, advice })))
+    // One of a run around this one.
+    setup.command.env_remove(dimmer_contention::REQUESTS);
+    let boosting = setup.request.boosting;
+    let requester = match boosting {
+        Boosting::Observe => None,
+        Boosting::Auto => started(setup, AtSite::Nothing),
+        Boosting::All(strategy) => started(setup, strategy),
+    };
+    if let Some(requester) = &requester {
+        setup.command.env(dimmer_contention::REQUESTS, requester.path());
+    }
+    let trial = requester.as_ref().and_then(|requester| requester.trial);
+    let advice = match &model {
+        Some(model) => Some(Advice::new(model)?),
+        None => trial.and_then(|trial| Advice::of_machine(setup.root, trial)),
+    };
+    let decisions = (boosting == Boosting::Auto && requester.is_some()).then(|| Decisions {
+        next: Instant::now(),
+        gain: advice.as_ref().and_then(Advice::gain).unwrap_or(NO_GAIN),
+        seen: BTreeMap::new(),
+        left_out: 0,
+    });
+    if decisions.is_some() && advice.is_none() {
+        (setup.notes)(Note::NoBreakEven);
+    }
+    Ok(Some(Box::new(Observing { root: setup.root.clone(), place, advice, requester, decisions })))
+}
+
+/// Starts what carries out requests. If the machine takes none, the user gets to know that.
+fn started(setup: &mut Setup<'_>, strategy: AtSite) -> Option<Requester> {
+    let started = Requester::start(setup.root, strategy);
+    started.map_err(|why| (setup.notes)(Note::NoClocks { why })).ok()
 }
 
 impl Mechanism for Observing {
@@ -43,9 +137,183 @@ impl Mechanism for Observing {
         None
     }
 
-    fn look(&mut self, _: &mut Notes<'_>) {}
+    fn look(&mut self, _: &mut Notes<'_>) {
+        if let Some(decisions) = &mut self.decisions {
+            decisions.look(self.place.path());
+        }
+    }
 
     fn finish(self: Box<Self>, _: &End) -> Summary {
-        Summary::Locks(locks::read(&self.root, self.place.path(), self.advice))
+        // First, because the machine should have its clocks back.
+        let carried = self.requester.map(Requester::finish);
+        let mut locks = locks::read(&self.root, self.place.path(), self.advice);
+        locks.carried = carried;
+        let left_out = self.decisions.map_or(0, |decisions| decisions.left_out);
+        if left_out > 0 {
+            locks.problems.push(format!(
+                "{left_out} processes at once had no decisions of auto: the limit is {MOST_DECIDED}"
+            ));
+        }
+        Summary::Locks(locks)
+    }
+}
+
+impl Decisions {
+    fn look(&mut self, directory: &Path) {
+        let now = Instant::now();
+        if now < self.next {
+            return;
+        }
+        self.next = now + DECISIONS;
+        let living = living(locks::files(directory).unwrap_or_default());
+        self.left_out = self.left_out.max(living.len().saturating_sub(MOST_DECIDED));
+        self.seen.retain(|file, _| living.contains(file));
+        // What cannot be read is in the report at the end.
+        for file in living.iter().take(MOST_DECIDED) {
+            let Ok(found) = locks::found(file) else { continue };
+            for site in &found.sites {
+                if let Some(strategy) = self.decide(file, site)
+                    && strategy != site.strategy
+                {
+                    set(file, site.index, strategy);
+                }
+            }
+        }
+    }
+
+    /// What a site's threads request from now on; `None` if that is not decided yet.
+    fn decide(&mut self, file: &Path, site: &SiteFound) -> Option<AtSite> {
+        let before = self.seen.get(file).and_then(|sites| sites.get(&site.index));
+        let before = before.copied().unwrap_or_default();
+        let since = |of: fn(&Sums) -> u64| of(&site.sums).saturating_sub(of(&before));
+        let holds = since(|sums| sums.holds);
+        let mean = |ticks: u64| {
+            Picos::rounded(ticks as f64 / holds.max(1) as f64 / ticks_per_ns() * 1000.0)
+        };
+        // Each wait for a condition counts as contended, whether or not the lock is.
+        let is_lock = site.kind != Kind::Condition;
+        let seen = Use {
+            acquisitions: since(|sums| sums.acquisitions),
+            contended: if is_lock { since(|sums| sums.contended) } else { 0 },
+            holds,
+            wanted: since(|sums| sums.wanted),
+            mean: mean(since(|sums| sums.held)),
+            fast: mean(since(|sums| sums.fast)),
+        };
+        let decided = decide(&seen, self.gain)?;
+        self.seen.entry(file.to_owned()).or_default().insert(site.index, site.sums);
+        Some(decided)
+    }
+}
+
+/// The ledgers of these that living processes use, the latest of each process, by the number of the
+/// process.
+fn living(files: Vec<PathBuf>) -> Vec<PathBuf> {
+    let mut latest = BTreeMap::new();
+    for file in files {
+        if let Some((process, attempt)) = reader::number_of(&file) {
+            let last = latest.entry(process).or_insert_with(|| (attempt, file.clone()));
+            if attempt > last.0 {
+                *last = (attempt, file);
+            }
+        }
+    }
+    let lives = |process: &u32| board::lives(*process);
+    latest.into_iter().filter(|(process, _)| lives(process)).map(|(_, (_, file))| file).collect()
+}
+
+/// Writes a site's strategy into its ledger. If that fails, the site keeps the one it has.
+fn set(ledger: &Path, site: usize, strategy: AtSite) {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let mut options = OpenOptions::new();
+    let opened = options.write(true).custom_flags(flags.bits().cast_signed()).open(ledger);
+    let number = (strategy as u32).to_ne_bytes();
+    let _ = opened.and_then(|ledger| ledger.write_at(&number, strategy_at(site) as u64));
+}
+
+#[cfg(test)]
+mod tests {
+    use dimmer_processor::units::nearest;
+
+    use super::*;
+
+    #[test]
+    fn an_unknown_strategy_is_refused_with_those_that_there_are() {
+        for name in ["observe", "auto", "one", "ownr", "wait"] {
+            assert!(name.parse::<Boosting>().is_ok(), "{name}");
+        }
+        let refused = "spin".parse::<Boosting>().unwrap_err();
+        assert_eq!(refused, "expected observe, auto, one, ownr or wait");
+    }
+
+    #[test]
+    fn a_site_is_decided_about_by_what_happened_since_the_last_decision() {
+        let mut decisions = Decisions {
+            next: Instant::now(),
+            gain: Gain { shortest: Some(Picos::rounded(1e6)), speedup: 1.5 },
+            seen: BTreeMap::new(),
+            left_out: 0,
+        };
+        let file = Path::new("ledger");
+        let us = |us: f64| nearest(us * 1000.0 * ticks_per_ns());
+        let mut site = SiteFound {
+            kind: Kind::Mutex,
+            file: None,
+            offset: 0,
+            index: 3,
+            strategy: AtSite::Nothing,
+            sums: Sums {
+                acquisitions: 30,
+                holds: 30,
+                wanted: 30,
+                held: us(60.0),
+                ..Sums::default()
+            },
+        };
+        assert_eq!(decisions.decide(file, &site), None, "too few");
+        site.sums = Sums { holds: 31, held: us(62.0), ..site.sums };
+        assert_eq!(decisions.decide(file, &site), Some(AtSite::One));
+        assert_eq!(decisions.decide(file, &site), None, "nothing since");
+        site.sums = Sums { holds: 131, wanted: 130, held: us(72.0), ..site.sums };
+        assert_eq!(decisions.decide(file, &site), Some(AtSite::Nothing), "short ones since");
+        // Sections of 1.05 µs, 0.7 with the fast clock: the site stays boosted.
+        site.sums = Sums { holds: 231, wanted: 230, held: us(142.0), fast: us(70.0), ..site.sums };
+        assert_eq!(decisions.decide(file, &site), Some(AtSite::One));
+        // A thread that waits for work is no bottleneck.
+        site.sums = Sums { acquisitions: 100, contended: 100, wanted: 0, ..site.sums };
+        let waits = SiteFound { kind: Kind::Condition, index: 4, ..site };
+        decisions.gain.shortest = Some(Picos::ZERO);
+        assert_eq!(decisions.decide(file, &waits), Some(AtSite::Nothing));
+        assert_eq!(
+            decisions.decide(file, &SiteFound { kind: Kind::Mutex, ..waits }),
+            None,
+            "decided about already"
+        );
+    }
+
+    #[test]
+    fn decisions_are_about_the_latest_ledgers_of_living_processes() {
+        // No process has the first number: the kernel's numbers end at 2^22.
+        let own = std::process::id();
+        let names = [
+            format!("{}-0.locks.ledger", 1 << 23),
+            format!("{own}-10.locks.ledger"),
+            format!("{own}-9.locks.ledger"),
+            "x.locks.ledger".to_owned(),
+        ];
+        let latest = PathBuf::from(&names[1]);
+        assert_eq!(living(names.iter().map(PathBuf::from).collect()), [latest]);
+    }
+
+    #[test]
+    fn a_strategy_is_written_to_its_site_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let ledger = directory.path().join("1-0.locks.ledger");
+        std::fs::write(&ledger, vec![0; dimmer_contention::ledger::BYTES]).unwrap();
+        set(&ledger, 1, AtSite::Owner);
+        let bytes = std::fs::read(&ledger).unwrap();
+        assert_eq!(bytes.len(), dimmer_contention::ledger::BYTES);
+        let written: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at] != 0).collect();
+        assert_eq!(written, [strategy_at(1)]);
     }
 }

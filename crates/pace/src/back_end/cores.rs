@@ -169,7 +169,15 @@ impl<S: Setting> BackEnd for Cores<S> {
         let left = before.filter(|(domain, _)| wanted.is_none_or(|(now, _)| now != *domain));
         let of_left = left.map_or(Ok(()), |(domain, _)| state.update(domain));
         match wanted {
-            Some((domain, _)) => state.update(domain).and(of_left),
+            Some((domain, _)) => {
+                let result = state.update(domain).and(of_left);
+                if result.is_err() {
+                    state.threads.remove(&thread.id);
+                    // What is wrong is in the result.
+                    let _ = state.update(domain);
+                }
+                result
+            }
             None if request.is_some() => of_left.and(Err(Refused::Unknown)),
             None => of_left,
         }
@@ -189,5 +197,46 @@ impl<S: Setting> BackEnd for Cores<S> {
     fn end(&self) {
         // The setting undoes its changes when it is dropped.
         drop(self.lock().and_then(|mut state| state.take()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Refuses one domain, and notes the clocks of the others.
+    #[derive(Debug)]
+    struct Noted(Vec<Option<KiloHertz>>);
+
+    impl Setting for Noted {
+        const NAME: &str = "noted";
+
+        fn set(&mut self, domain: usize, clock: Option<KiloHertz>) -> Result<(), Unavailable> {
+            if domain == 0 && clock.is_none() {
+                return Err(Unavailable::new("clocks", "changed", "none"));
+            }
+            self.0[domain] = clock;
+            Ok(())
+        }
+
+        fn clock(&self, _: usize) -> Option<ReadClock> {
+            None
+        }
+    }
+
+    #[test]
+    fn a_request_that_is_refused_is_not_in_force() {
+        let [slowest, base, fastest] = [1000, 2000, 3000].map(KiloHertz::from_mhz);
+        let clocks = Clocks { slowest, base: Some(base), fastest };
+        let domains = [0, 1].map(|cpu| Domain { cpus: vec![CpuId::new(cpu)], clocks });
+        let cores = Cores::new(domains.to_vec(), Noted(vec![None; 2]));
+        let on = |cpu| Thread { id: 7, cpu: CpuId::new(cpu) };
+        assert_eq!(cores.request(on(0), Some(Request::TURBO)), Ok(()));
+        // The core that it leaves is lost.
+        assert!(matches!(cores.request(on(1), Some(Request::TURBO)), Err(Refused::Lost(_))));
+        let state = cores.lock().expect("the same process");
+        let state = state.as_ref().expect("not ended");
+        assert_eq!(state.setting.0, [Some(fastest), None]);
+        assert!(state.threads.is_empty());
     }
 }

@@ -7,6 +7,8 @@
 //! quarter.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 
 use dimmer_host::cpufreq::clocks::Clocks;
 use dimmer_host::cpufreq::{self, Policy};
@@ -35,6 +37,48 @@ thread_local! {
 pub(crate) struct Uclamp {
     root: Root,
     policies: Vec<(Policy, Clocks)>,
+    others: Mutex<Others>,
+}
+
+/// Threads that this one makes requests for.
+#[derive(Debug, Default)]
+struct Others {
+    threads: BTreeMap<u32, Own>,
+    /// Clamps that were set for them, each with those before. A thread that a thread with such
+    /// clamps has created begins with them.
+    made: Vec<(Clamps, Clamps)>,
+}
+
+impl Others {
+    fn set(&mut self, thread: u32, wanted: Option<Clamps>) -> Result<(), Refused> {
+        let Ok(found) = Clamps::of(thread) else {
+            // It has ended.
+            self.threads.remove(&thread);
+            return Err(Refused::Unknown);
+        };
+        let mut kept = self.threads.get(&thread).copied();
+        if kept.is_none()
+            && let Some((_, before)) = self.made.iter().find(|(made, _)| *made == found)
+        {
+            kept = Some(Own { before: *before, left: found, is_lost: false });
+        }
+        if kept.is_none() && wanted.is_none() {
+            return Ok(());
+        }
+        let result = set(thread, &mut kept, wanted);
+        match (wanted, kept) {
+            (Some(made), Some(own)) => {
+                self.threads.insert(thread, own);
+                if made != own.before && !self.made.iter().any(|(known, _)| *known == made) {
+                    self.made.push((made, own.before));
+                }
+            }
+            _ => {
+                self.threads.remove(&thread);
+            }
+        }
+        result
+    }
 }
 
 impl Uclamp {
@@ -53,7 +97,13 @@ impl Uclamp {
             let why = "a policy does not report the limits of its clock";
             missing(why, "use another driver for cpufreq")
         })?;
-        Ok(Self { root: root.clone(), policies })
+        Ok(Self { root: root.clone(), policies, others: Mutex::default() })
+    }
+
+    /// The clamps by which this CPU has the clock that is requested, if it has one.
+    fn clamps(&self, cpu: CpuId, request: Request) -> Option<Clamps> {
+        let clocks = self.clocks(cpu)?;
+        Some(clamps(request.clock(&clocks)?, clocks.fastest))
     }
 
     fn policy(&self, cpu: CpuId) -> Option<&(Policy, Clocks)> {
@@ -68,22 +118,22 @@ fn clamps(clock: KiloHertz, fastest: KiloHertz) -> Clamps {
     Clamps { lowest: share, highest: share }
 }
 
-/// Gives the thread these clamps, or those before its first request, if they are as its last
-/// one left them.
-fn set(wanted: Option<Clamps>) -> Result<(), Refused> {
+/// Gives the thread (0: the calling one) these clamps, or those before its first request, if they
+/// are as its last one left them. `kept` is what is kept of the thread.
+fn set(thread: u32, kept: &mut Option<Own>, wanted: Option<Clamps>) -> Result<(), Refused> {
     let lost = |why: String| {
         let remedy = "Dimmer leaves this thread's clamps alone now";
         Refused::Lost(Unavailable::new("uclamp", why, remedy))
     };
-    let found = Clamps::own().map_err(|error| lost(format!("sched_getattr: {error}")))?;
-    let own = OWN.get().unwrap_or(Own { before: found, left: found, is_lost: false });
+    let found = Clamps::of(thread).map_err(|error| lost(format!("sched_getattr: {error}")))?;
+    let own = kept.unwrap_or(Own { before: found, left: found, is_lost: false });
     if own.is_lost || found != own.left {
-        OWN.set(Some(Own { is_lost: true, ..own }));
+        *kept = Some(Own { is_lost: true, ..own });
         return Err(lost(format!("another program has set {found:?} where {:?} was", own.left)));
     }
     let left = wanted.unwrap_or(own.before);
-    left.set().map_err(|error| lost(format!("sched_setattr: {error}")))?;
-    OWN.set(Some(Own { left, ..own }));
+    left.set_for(thread).map_err(|error| lost(format!("sched_setattr: {error}")))?;
+    *kept = Some(Own { left, ..own });
     Ok(())
 }
 
@@ -97,12 +147,24 @@ impl BackEnd for Uclamp {
     }
 
     fn request(&self, thread: Thread, request: Option<Request>) -> Result<(), Refused> {
-        let Some(request) = request else { return set(None) };
-        let clocks = self.clocks(thread.cpu);
-        let wanted = clocks
-            .and_then(|clocks| request.clock(&clocks).map(|clock| clamps(clock, clocks.fastest)));
-        set(wanted)?;
-        wanted.map(|_| ()).ok_or(Refused::Unknown)
+        let wanted = request.and_then(|request| self.clamps(thread.cpu, request));
+        let mut kept = OWN.get();
+        let result = set(0, &mut kept, wanted);
+        OWN.set(kept);
+        result?;
+        if request.is_some() && wanted.is_none() { Err(Refused::Unknown) } else { Ok(()) }
+    }
+
+    fn request_for(&self, thread: Thread, request: Option<Request>) -> Result<(), Refused> {
+        let wanted = request.and_then(|request| self.clamps(thread.cpu, request));
+        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = others.set(thread.id, wanted);
+        match (request, wanted) {
+            // It may have ended, and its clamps with it.
+            (None, _) => Ok(()),
+            (Some(_), None) => result.and(Err(Refused::Unknown)),
+            _ => result,
+        }
     }
 
     fn clocks(&self, cpu: CpuId) -> Option<Clocks> {

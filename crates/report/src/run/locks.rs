@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use dimmer_launch::locks::{Advice, BreakEven, Kind, LockSite, Locks};
+use dimmer_launch::locks::{Advice, BreakEven, Carried, Kind, LockSite, Locks};
 use dimmer_policy::break_even::Verdict;
 use serde::Serialize;
 
@@ -22,8 +22,9 @@ pub fn document(locks: &Locks) -> impl Serialize {
         processes: locks.processes,
         unplaced: locks.unplaced,
         unended: locks.unended,
-        model: locks.advice.as_ref().map(|advice| advice.model.as_str()),
-        boosts: locks.advice.iter().flat_map(|advice| advice.boosts.map(BoostEntry::new)).collect(),
+        model: locks.advice.as_ref().and_then(|advice| advice.model.as_deref()),
+        boosts: boosts(locks).map(BoostEntry::new).collect(),
+        requests: locks.carried.as_ref().map(RequestsEntry::new),
         sites: locks.sites.iter().map(|site| SiteEntry::new(site, locks)).collect(),
         problems: &locks.problems,
     }
@@ -37,6 +38,7 @@ struct Document<'a> {
     unended: u64,
     model: Option<&'a str>,
     boosts: Vec<BoostEntry>,
+    requests: Option<RequestsEntry>,
     sites: Vec<SiteEntry<'a>>,
     problems: &'a [String],
 }
@@ -46,6 +48,34 @@ struct BoostEntry {
     boost: &'static str,
     shortest_ns: Option<f64>,
     least_wait_ns: f64,
+}
+
+/// What became of the clocks that threads requested.
+#[derive(Debug, Serialize)]
+struct RequestsEntry {
+    back_end: &'static str,
+    carried_out: u64,
+    refused: u64,
+    unplaced: u64,
+    took_ns: u64,
+    delay_ns: u64,
+    slow_ns: u64,
+    fast_ns: u64,
+}
+
+impl RequestsEntry {
+    fn new(carried: &Carried) -> Self {
+        Self {
+            back_end: carried.back_end,
+            carried_out: carried.requests,
+            refused: carried.refused,
+            unplaced: carried.unplaced,
+            took_ns: carried.took.ns(),
+            delay_ns: carried.delay.ns(),
+            slow_ns: carried.slow.ns(),
+            fast_ns: carried.fast.ns(),
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -60,6 +90,14 @@ struct SiteEntry<'a> {
     holds: u64,
     held_ns: u64,
     longest_ns: u64,
+    wanted: u64,
+    strategy: &'static str,
+    slow_requests: u64,
+    fast_requests: u64,
+    ended_requests: u64,
+    boosted: u64,
+    boosted_in_time: u64,
+    fast_ns: u64,
     pays: Vec<&'static str>,
 }
 
@@ -86,9 +124,22 @@ impl<'a> SiteEntry<'a> {
             holds: site.holds,
             held_ns: site.held.ns(),
             longest_ns: site.longest.ns(),
+            wanted: site.wanted,
+            strategy: site.strategy.name(),
+            slow_requests: site.requests[0],
+            fast_requests: site.requests[1],
+            ended_requests: site.requests[2],
+            boosted: site.boosted,
+            boosted_in_time: site.carried,
+            fast_ns: site.fast.ns(),
             pays: pays(site, locks.advice.as_ref()),
         }
     }
+}
+
+/// The boosts that there are.
+fn boosts(locks: &Locks) -> impl Iterator<Item = BreakEven> {
+    locks.advice.iter().flat_map(|advice| advice.boosts.iter().copied())
 }
 
 /// The boosts that pay for the holds that begin at a site.
@@ -126,6 +177,9 @@ pub fn text(locks: &Locks, screen: Screen) -> String {
         text += &others;
         text += &screen.fill(&advised(locks));
     }
+    if let Some(carried) = &locks.carried {
+        text += &screen.fill(&requested(locks, carried));
+    }
     for (number, what) in [
         (locks.unplaced, "acquisitions at sites for which there was no room"),
         (locks.unended, "holds whose end was not seen"),
@@ -142,8 +196,11 @@ pub fn text(locks: &Locks, screen: Screen) -> String {
 }
 
 fn table(locks: &Locks) -> Table {
-    let has_advice = locks.advice.is_some();
-    let last = has_advice.then_some("pays for");
+    // This machine's break-even is in the text below.
+    let has_advice = locks.advice.as_ref().is_some_and(|advice| advice.model.is_some());
+    let is_boosted = locks.carried.is_some();
+    let last = has_advice.then_some("pays for").into_iter();
+    let last = last.chain(is_boosted.then_some("in time"));
     let header = ["Function", "file", "kind", "taken", "waited", "for", "held", "at most"];
     let mut table = Table::new(header.into_iter().chain(last));
     for site in locks.sites.iter().take(MOST_TOLD) {
@@ -171,10 +228,55 @@ fn table(locks: &Locks) -> Table {
             [Cell::from(function), Cell::from(file), Cell::from(name(site.kind))]
                 .into_iter()
                 .chain(numbers.map(Cell::right))
-                .chain(has_advice.then_some(Cell::from(boosts))),
+                .chain(has_advice.then_some(Cell::from(boosts)))
+                .chain(is_boosted.then(|| Cell::right(in_time(site)))),
         );
     }
     table
+}
+
+/// How many of the boosted holds had their clock before they ended.
+fn in_time(site: &LockSite) -> String {
+    if site.boosted == 0 {
+        return "–".to_owned();
+    }
+    format!("{} of {}", grouped(site.carried as f64, 0), grouped(site.boosted as f64, 0))
+}
+
+/// What threads requested, and what became of it.
+fn requested(locks: &Locks, carried: &Carried) -> String {
+    let sum = |index: usize| {
+        let requests = locks.sites.iter().map(|site| site.requests[index]);
+        grouped(requests.fold(0, u64::saturating_add) as f64, 0)
+    };
+    if locks.sites.iter().all(|site| site.requests == [0; 3]) {
+        return format!("Threads requested no clock, by {}.", carried.back_end);
+    }
+    let count = |number: u64| grouped(number as f64, 0);
+    let mut text = format!(
+        "Threads requested the fast clock {} times, the slow one {} times, and ended these {} \
+         times, by {}. {} were carried out, {} after the request, which took its thread {} (medians); others were followed by the \
+         next one first. The fast clock stayed requested for {}, the slow one for {}.",
+        sum(1),
+        sum(0),
+        sum(2),
+        carried.back_end,
+        count(carried.requests),
+        time(carried.delay.ns() as f64),
+        time(carried.took.ns() as f64),
+        time(carried.fast.ns() as f64),
+        time(carried.slow.ns() as f64),
+    );
+    for (number, what) in [
+        (carried.refused, "the machine did not take"),
+        (carried.unplaced, "had no room on the board"),
+    ] {
+        if number > 0 {
+            // Writing to a string cannot fail.
+            let _ = write!(text, " {} {what}.", count(number));
+        }
+    }
+    text
 }
 
 /// From which length of a hold on a faster clock pays.
@@ -184,7 +286,13 @@ fn advised(locks: &Locks) -> String {
                 holder would pay; `dimmer sim model list` lists models."
             .to_owned();
     };
-    let from = advice.boosts.map(|one| match one.shortest {
+    let is_paid = |site: &&LockSite| site.verdicts.contains(&Verdict::Pays);
+    let paid = format!(
+        "By its mean, that is so for {} of {}.",
+        locks.sites.iter().filter(is_paid).count(),
+        counted(locks.sites.len(), "site"),
+    );
+    let from = boosts(locks).map(|one| match one.shortest {
         None => format!("{} never gains", one.name),
         Some(shortest) => {
             let wait = match one.least_wait.ns() {
@@ -194,13 +302,21 @@ fn advised(locks: &Locks) -> String {
             format!("{} gains from {} on{wait}", one.name, time(shortest.ns()))
         }
     });
-    let is_paid = |site: &&LockSite| site.verdicts.contains(&Verdict::Pays);
-    format!(
-        "A faster clock for the holder on {}, if memory stalls none of its time: {}. By its mean, \
-         that is so for {} of {}.",
-        advice.model,
-        from.join("; "),
-        locks.sites.iter().filter(is_paid).count(),
-        counted(locks.sites.len(), "site"),
-    )
+    match &advice.model {
+        Some(model) => format!(
+            "A faster clock for the holder on {model}, if memory stalls none of its time: {}. \
+             {paid}",
+            from.collect::<Vec<_>>().join("; "),
+        ),
+        None => match boosts(locks).find_map(|one| one.shortest) {
+            Some(shortest) => format!(
+                "Boost sections longer than {} here, if memory stalls none of their time. {paid}",
+                time(shortest.ns()),
+            ),
+            None => "No section gains by a faster clock here.".to_owned(),
+        },
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -69,6 +69,12 @@ fn text(note: &Note) -> Option<String> {
         ),
         Note::ServerMisfit { how, server, own } => format!("{}: {}.", name(*how), misfit(server, own)),
         Note::Code { form, reason } => format!("This run has {}.", words(*form, *reason)?),
+        Note::NoClocks { why } => format!(
+            "boost: this machine takes no requests of clocks, so locks are only observed: {why}."
+        ),
+        Note::NoBreakEven => "boost: no lock is boosted, because the kernel does not report the \
+                              base clock or how long a change of it takes; --model MODEL has it."
+            .to_owned(),
         Note::NothingWider => {
             "Nothing to narrow to 256 bits: this processor shows nothing wider (see --width 128)."
                 .to_owned()
