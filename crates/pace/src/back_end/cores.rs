@@ -219,6 +219,10 @@ mod tests {
             Ok(())
         }
 
+        fn has(&self, _: usize, _: &str) -> bool {
+            false
+        }
+
         fn clock(&self, _: usize) -> Option<ReadClock> {
             None
         }
@@ -229,7 +233,9 @@ mod tests {
         let [slowest, base, fastest] = [1000, 2000, 3000].map(KiloHertz::from_mhz);
         let clocks = Clocks { slowest, base: Some(base), fastest };
         let domains = [0, 1].map(|cpu| Domain { cpus: vec![CpuId::new(cpu)], clocks });
-        let cores = Cores::new(domains.to_vec(), Noted(vec![None; 2]));
+        let machine = tempfile::tempdir().expect("a directory");
+        let root = Root::new(machine.path());
+        let cores = Cores::new(&root, domains.to_vec(), Noted(vec![None; 2]));
         let on = |cpu| Thread { id: 7, cpu: CpuId::new(cpu) };
         assert_eq!(cores.request(on(0), Some(Request::TURBO)), Ok(()));
         // The core that it leaves is lost.
