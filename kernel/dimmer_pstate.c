@@ -448,9 +448,10 @@ static const char *find_amd(void)
 		return "CPPC is in use: the processor ignores requests of P-states";
 	if (rdmsrl_safe(AMD_LIMIT, &limit) || !(limit >> 4 & 7))
 		return "the registers are empty, as in virtual machines";
+	/* P0 is the fastest. The limit's other half is that of the moment, as for heat. */
 	layout = (struct layout){
 		.control = AMD_CONTROL, .status = AMD_STATUS, .mask = 7, .khz = amd_khz,
-		.slowest = limit >> 4 & 7, .base = limit & 7, .fastest = limit & 7,
+		.slowest = limit >> 4 & 7,
 	};
 	return NULL;
 }
@@ -497,14 +498,15 @@ static const char *find_allowed(void)
 {
 	u32 low = min(layout.slowest, layout.fastest), high = max(layout.slowest, layout.fastest), i;
 
-	if (!nr_allow)
-		bitmap_set(allowed, low, high - low + 1);
+	for (i = low; !nr_allow && i <= high; i++)
+		if (layout.khz(i))
+			__set_bit(i, allowed);
 	for (i = 0; i < nr_allow; i++) {
-		if (allow[i] < low || allow[i] > high)
+		if (allow[i] < low || allow[i] > high || !layout.khz(allow[i]))
 			return "allow has a P-state that this processor does not have";
 		__set_bit(allow[i], allowed);
 	}
-	return NULL;
+	return bitmap_empty(allowed, STATES) ? "no P-state is in use" : NULL;
 }
 
 static enum cpuhp_state hotplug;

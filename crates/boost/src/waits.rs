@@ -30,9 +30,15 @@ fn wait_with(mutex: Object, caller: usize, wait: impl FnOnce() -> c_int) -> c_in
             held::resume(mutex.addr(), site, now);
         }
         // The mutex is not the thread's any more.
-        (libc::ENOTRECOVERABLE, _) => held::lose(&suspended),
+        (libc::ENOTRECOVERABLE, site) => {
+            held::lose(&suspended);
+            site.into_iter().for_each(held::has_given_up);
+        }
         // Such a wait has not released it.
-        (_, Some(_)) => held::goes_on(suspended),
+        (_, Some(site)) => {
+            held::has_given_up(site);
+            held::goes_on(suspended);
+        }
         (_, None) => {}
     }
     result

@@ -220,7 +220,13 @@ impl Plan {
             if let (Ok(left), Ok(now)) = (left, now)
                 && left != now
             {
-                journal.change(&change.path, &change.after)?;
+                match journal.change(&change.path, &change.after) {
+                    Ok(()) => {}
+                    Err(error @ (JournalError::NotTaken { .. } | JournalError::Change(_))) => {
+                        refused.push(explain(&error));
+                    }
+                    Err(error) => return Err(error.into()),
+                }
             }
         }
         let awake = if self.is_awake { Some(keep_awake(journal.root())?) } else { None };

@@ -79,11 +79,14 @@ impl Requester {
         let requests = Requests::new(strategy).map_err(|error| format!("memory: {error}"))?;
         let requests = Arc::new(requests);
         let must_end = Arc::new(AtomicBool::new(false));
+        let has_tried = Arc::new(AtomicBool::new(false));
         let (of_thread, end) = (Arc::clone(&requests), Arc::clone(&must_end));
-        let thread = Builder::new().spawn(move || Desk::new(of_thread, asked).work(&end));
+        let desk = Desk::new(of_thread, Arc::clone(&has_tried), asked);
+        let thread = Builder::new().spawn(move || desk.work(&end));
         let thread = thread.map_err(|error| format!("a thread: {error}"))?;
         let longest = nearest(LONGEST_TRIAL.as_secs_f64() * 1e9 * ticks_per_ns());
         let trial = trial(&requests, longest);
+        has_tried.store(true, Ordering::Relaxed);
         Ok(Self { requests, must_end, thread, trial })
     }
 
@@ -167,6 +170,9 @@ type Ask = fn(&Found, Option<Speed>) -> Decision;
 #[derive(Debug)]
 struct Desk {
     requests: Arc<Requests>,
+    /// Whether this process has ended its own requests: from then on, the program has written those
+    /// that seem to be.
+    has_tried: Arc<AtomicBool>,
     ask: Ask,
     slots: BTreeMap<usize, InForce>,
     took: Times,
@@ -175,10 +181,11 @@ struct Desk {
 }
 
 impl Desk {
-    fn new(requests: Arc<Requests>, ask: Ask) -> Self {
+    fn new(requests: Arc<Requests>, has_tried: Arc<AtomicBool>, ask: Ask) -> Self {
         let sum = Carried { back_end: dimmer_pace::back_end().unwrap_or(""), ..Carried::default() };
         Self {
             requests,
+            has_tried,
             ask,
             slots: BTreeMap::new(),
             took: Times::default(),
@@ -194,7 +201,7 @@ impl Desk {
             if must_end.load(Ordering::Relaxed) {
                 break;
             }
-            self.carry_out();
+            self.carry_out(must_end);
             let now = Instant::now();
             if now >= next_look {
                 self.look_for_ended();
@@ -210,8 +217,8 @@ impl Desk {
         self.sum
     }
 
-    /// Carries out what is new.
-    fn carry_out(&mut self) {
+    /// Carries out what is new, until `must_end`.
+    fn carry_out(&mut self, must_end: &AtomicBool) {
         let all: Vec<Found> = self.requests.all().collect();
         let is_there = |slot: &usize, in_force: &InForce| {
             let at = all.binary_search_by_key(slot, |found| found.slot);
@@ -221,6 +228,9 @@ impl Desk {
         let gone: Vec<usize> = gone.map(|(slot, _)| *slot).collect();
         gone.iter().for_each(|slot| self.end(*slot));
         for found in all {
+            if must_end.load(Ordering::Relaxed) {
+                return;
+            }
             match self.slots.get(&found.slot).map(|one| (one.found.request, one.started_at)) {
                 Some((request, _)) if request == found.request => {}
                 Some((_, started_at)) => self.carry_out_one(found, started_at),
@@ -234,6 +244,9 @@ impl Desk {
 
     /// When the thread started that has made a request; `None` if it is none of the program's.
     fn started_at(&self, found: &Found) -> Option<u64> {
+        if !is_of_program(found) && self.has_tried.load(Ordering::Relaxed) {
+            return None;
+        }
         let started_at = board::started_at(found.process, found.thread)?;
         let is_mapped = self.requests.is_mapped_by(found.process, found.thread);
         // The number may be another thread's meanwhile.
@@ -362,17 +375,17 @@ mod tests {
         let requests = Arc::new(Requests::new(AtSite::One).unwrap());
         assert_eq!(trial(&requests, 0), None);
         assert_eq!(requests.all().count(), 0);
-        let mut desk = Desk::new(Arc::clone(&requests), refused);
+        let mut desk = Desk::new(Arc::clone(&requests), Arc::default(), refused);
         let asked = || std::mem::take(&mut *ASKED.lock().unwrap());
         std::thread::scope(|scope| {
             let thread = || {
                 for speed in [Some(Speed::Slow), Some(Speed::Turbo), None] {
                     let _ = requests::timed(speed, 0);
-                    desk.carry_out();
+                    desk.carry_out(&AtomicBool::new(false));
                 }
                 assert_eq!(asked(), [Some(Speed::Slow), Some(Speed::Turbo), None]);
                 let _ = requests::timed(Some(Speed::Slow), 0);
-                desk.carry_out();
+                desk.carry_out(&AtomicBool::new(false));
                 desk.look_for_ended();
                 assert_eq!(asked(), [Some(Speed::Slow)], "it is still there");
                 // A thread of this number that started at another time.
@@ -383,7 +396,7 @@ mod tests {
             };
             scope.spawn(thread).join().unwrap();
         });
-        desk.carry_out();
+        desk.carry_out(&AtomicBool::new(false));
         assert!(asked().is_empty() && desk.slots.is_empty());
     }
 }

@@ -55,7 +55,6 @@ struct Batch {
 /// (`include/uapi/asm-generic/ioctl.h`).
 const INFO: c_ulong = code(2, 0x50, size_of::<Info>());
 const REQUEST: c_ulong = code(1, 0x51, size_of::<Batch>());
-const REQUESTED: c_ulong = code(3, 0x52, size_of::<Request>());
 
 const fn code(direction: c_ulong, number: c_ulong, size: usize) -> c_ulong {
     direction << 30 | (size as c_ulong) << 16 | (b'd' as c_ulong) << 8 | number
@@ -130,16 +129,6 @@ impl Driver {
         let requests = std::ptr::from_ref(&request) as u64;
         call(&self.file, REQUEST, &mut Batch { requests, count: 1, reserved: 0 })
     }
-
-    /// The P-state that a CPU requests now, for whichever program.
-    ///
-    /// # Errors
-    /// The kernel's error: ENXIO for a CPU that is not online.
-    pub fn requested(&self, cpu: CpuId) -> io::Result<u8> {
-        let mut request = Request { cpu: cpu.index(), state: 0 };
-        call(&self.file, REQUESTED, &mut request)?;
-        u8::try_from(request.state).map_err(io::Error::other)
-    }
 }
 
 /// One of the module's calls, with the type that its number was made for.
@@ -164,15 +153,15 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (source, program) = (directory.path().join("codes.c"), directory.path().join("codes"));
         let text = format!(
-            "#include \"{header}\"\n#include <stdio.h>\nint main(void) {{ printf(\"%lu %lu %lu %u\", \
+            "#include \"{header}\"\n#include <stdio.h>\nint main(void) {{ printf(\"%lu %lu %u\", \
              (unsigned long)DIMMER_PSTATE_INFO, (unsigned long)DIMMER_PSTATE_REQUEST, \
-             (unsigned long)DIMMER_PSTATE_REQUESTED, DIMMER_PSTATE_BEFORE); }}\n"
+             DIMMER_PSTATE_BEFORE); }}\n"
         );
         std::fs::write(&source, text).unwrap();
         let built = Command::new("cc").arg(&source).arg("-o").arg(&program).status().unwrap();
         assert!(built.success());
         let found = Command::new(program).output().unwrap().stdout;
-        let expected = format!("{INFO} {REQUEST} {REQUESTED} {BEFORE}");
+        let expected = format!("{INFO} {REQUEST} {BEFORE}");
         assert_eq!(String::from_utf8(found).unwrap(), expected);
     }
 

@@ -10,6 +10,7 @@ use dimmer_host::root::Root;
 use dimmer_host::topology;
 use dimmer_host::unavailable::Unavailable;
 use dimmer_processor::units::{CpuId, KiloHertz};
+use rustix::io::Errno;
 
 use super::cores::{Cores, Domain, LEFT_ALONE, ReadClock, Setting};
 
@@ -28,7 +29,7 @@ pub(crate) fn open(root: &Root) -> Result<Cores<Module>, Unavailable> {
     };
     let clocks = Clocks { slowest: *slowest, base: driver.base(), fastest: *fastest };
     let domains = online.iter().map(|cpu| Domain { cpus: vec![*cpu], clocks }).collect();
-    let cpus = online.into_iter().map(|cpu| Own { cpu, left: None }).collect();
+    let cpus = online.into_iter().map(|cpu| Own { cpu, has_request: false }).collect();
     Ok(Cores::new(root, domains, Module { driver, cpus }))
 }
 
@@ -43,11 +44,21 @@ pub(crate) struct Module {
     cpus: Vec<Own>,
 }
 
-/// A CPU, and the P-state that this back end left, if it has a request there.
+/// A CPU, and whether this back end has a request there. The module lets no other program make one
+/// meanwhile.
 #[derive(Debug)]
 struct Own {
     cpu: CpuId,
-    left: Option<u8>,
+    has_request: bool,
+}
+
+impl Drop for Module {
+    /// A child of fork may have the file open, which the module waits for.
+    fn drop(&mut self) {
+        for own in self.cpus.iter().filter(|own| own.has_request) {
+            let _ = self.driver.request(own.cpu, None);
+        }
+    }
 }
 
 impl Setting for Module {
@@ -56,20 +67,18 @@ impl Setting for Module {
     fn set(&mut self, domain: usize, clock: Option<KiloHertz>) -> Result<(), Unavailable> {
         let Some(own) = self.cpus.get_mut(domain) else { return Ok(()) };
         let cpu = own.cpu;
-        let failed = |error| unavailable(format!("CPU {cpu}: {error}"), LEFT_ALONE);
-        if let Some(left) = own.left {
-            let found = self.driver.requested(cpu).map_err(failed)?;
-            if found != left {
-                let why = format!("CPU {cpu} requested P{left} and now requests P{found}");
-                return Err(unavailable(why, LEFT_ALONE));
-            }
-        }
         let state = clock.and_then(|clock| {
             let states = self.driver.states();
             states.iter().find(|(own, _)| *own >= clock).or(states.last()).map(|(_, state)| *state)
         });
-        self.driver.request(cpu, state).map_err(failed)?;
-        own.left = state;
+        match self.driver.request(cpu, state) {
+            Ok(()) => own.has_request = state.is_some(),
+            // The CPU is offline: the module has taken the request back, and no thread runs there.
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::NXIO) => {
+                own.has_request = false;
+            }
+            Err(error) => return Err(unavailable(format!("CPU {cpu}: {error}"), LEFT_ALONE)),
+        }
         Ok(())
     }
 
