@@ -1,7 +1,7 @@
 #!/bin/sh
 # The modules and the scheduler of core specialisation, tried in QEMU in the kernel that ci/kernel.sh
-# builds, with two processors and with four, which QEMU emulates. ci/guest/kernel.sh and pstates.sh
-# have the checks.
+# builds, with two processors and with four, which QEMU emulates. ci/guest/kernel.sh and
+# dimmer_pstate.sh have the checks.
 #
 # usage: ci/test-kernel.sh           (make test-kernel)
 #
@@ -58,7 +58,7 @@ done
 cp ci/guest/init "$root/init"
 {
     echo "seconds=$seconds"
-    cat ci/guest/pstates.sh ci/guest/kernel.sh
+    cat ci/guest/dimmer_pstate.sh ci/guest/kernel.sh
 } >"$root/script"
 (cd "$root" && find . | "$busybox" cpio --quiet -o -H newc) >"$work/initramfs"
 rm -rf "$root"

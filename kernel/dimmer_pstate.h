@@ -48,7 +48,7 @@ struct dimmer_pstate_latency {
 	__u32 state;
 	/* Time that the write to the register takes (cycles of the time-stamp counter). */
 	__u64 request_cycles;
-	/* Time from the begin of the write until the processor reports the P-state; 0 if it has not
+	/* Time from before the write until the processor reports the P-state; 0 if it has not
 	 * within 2 ms (cycles). */
 	__u64 reached_cycles;
 };

@@ -45,6 +45,17 @@ changed() {
     fails "no settings were changed"
 }
 
+# killed_tune WHAT: kills `dimmer pstate tune` while it is in force, and has what it left restored.
+killed_tune() {
+    dimmer pstate tune >/dev/null 2>&1 &
+    changed $!
+    sleep 1
+    kill -9 $!
+    wait $!
+    dimmer restore >/dev/null
+    same "$1"
+}
+
 lacks=$(dimmer probe --mode pstate 2>&1)
 is "without a driver, the status" "$?" 1
 has "without a driver" "$lacks" "no policy under $policies"
@@ -96,13 +107,7 @@ is "the status of tune" "$?" 0
 is "what is set meanwhile" "$meanwhile" "$(printf '0\nperformance\n3000000')"
 cat /tmp/said
 same "after tune"
-dimmer pstate tune >/dev/null 2>&1 &
-changed $!
-sleep 1
-kill -9 $!
-wait $!
-dimmer restore >/dev/null
-same "after a killed tune and restore"
+killed_tune "after a killed tune and restore"
 
 # The kernel writes the upper limits itself when turbo is switched: a user's one must come back.
 echo 2400000 >"$policies/policy0/scaling_max_freq"
@@ -111,11 +116,5 @@ settings >/tmp/before
 meanwhile=$(dimmer pstate tune -- cat "$policies/boost" "$policies/policy0/scaling_max_freq" "$policies/policy1/scaling_max_freq" 2>/tmp/said)
 is "what is set meanwhile" "$meanwhile" "$(printf '0\n3000000\n3000000')"
 same "after tune with limits of a user's"
-dimmer pstate tune >/dev/null 2>&1 &
-changed $!
-sleep 1
-kill -9 $!
-wait $!
-dimmer restore >/dev/null
-same "after a killed tune with limits of a user's, and restore"
+killed_tune "after a killed tune with limits of a user's, and restore"
 exit "$failed"

@@ -33,8 +33,8 @@ pub(crate) const MAGIC: [u8; 8] = *b"dimclock";
 /// Changes with each change of the layout.
 pub(crate) const VERSION: u32 = 1;
 
-/// Maximum number of threads that have a request at once. A guess: the sections of more threads
-/// than a machine has cores do not run at the same time.
+/// Maximum number of threads that have a request at once. A guess: at most as many of their
+/// sections run at the same time as the machine has cores.
 pub const SLOTS: usize = 1024;
 
 /// The owner of a slot that the observer frees.

@@ -85,7 +85,7 @@ pub(super) fn transactions(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
 /// mean clock of the resizer (MHz).
 type Resizes = [(f64, f64, f64); 2];
 
-/// Resizes of a table that moves so many items at a time: table 8.
+/// Resizes of a table, by the number of items that are moved at a time: table 8.
 struct Bulk {
     items: f64,
     base: Resizes,
