@@ -102,9 +102,9 @@ same "after a kill and restore"
 
 dimmer pstate tune --list
 same "after a list"
-meanwhile=$(dimmer pstate tune -- cat "$policies/boost" "$policies/policy1/scaling_governor" "$policies/policy1/scaling_max_freq" 2>/tmp/said)
+meanwhile=$(dimmer pstate tune -- cat "$policies/boost" "$policies/policy1/scaling_governor" "$policies/policy1/scaling_min_freq" "$policies/policy1/scaling_max_freq" 2>/tmp/said)
 is "the status of tune" "$?" 0
-is "what is set meanwhile" "$meanwhile" "$(printf '0\nperformance\n3000000')"
+is "what is set meanwhile" "$meanwhile" "$(printf '0\nperformance\n3000000\n3000000')"
 cat /tmp/said
 same "after tune"
 killed_tune "after a killed tune and restore"
@@ -113,8 +113,8 @@ killed_tune "after a killed tune and restore"
 echo 2400000 >"$policies/policy0/scaling_max_freq"
 echo 3000000 >"$policies/policy1/scaling_max_freq"
 settings >/tmp/before
-meanwhile=$(dimmer pstate tune -- cat "$policies/boost" "$policies/policy0/scaling_max_freq" "$policies/policy1/scaling_max_freq" 2>/tmp/said)
-is "what is set meanwhile" "$meanwhile" "$(printf '0\n3000000\n3000000')"
+meanwhile=$(dimmer pstate tune -- cat "$policies/boost" "$policies"/policy[01]/scaling_m??_freq 2>/tmp/said)
+is "what is set meanwhile" "$meanwhile" "$(printf '0\n3000000\n3000000\n3000000\n3000000')"
 same "after tune with limits of a user's"
 killed_tune "after a killed tune with limits of a user's, and restore"
 exit "$failed"

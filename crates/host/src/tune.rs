@@ -70,6 +70,9 @@ impl Plan {
     #[must_use]
     pub fn new(root: &Root) -> Self {
         let mut plan = Self { changes: Vec::new(), is_awake: false, missing: Vec::new() };
+        // First, because a driver's `boost` sets limits back. To write the same again afterwards
+        // has no effect: the kernel compares it with the last request.
+        plan.turbo(root);
         let policies = policies(root);
         if policies.is_empty() {
             let why = format!("no policy under {POLICIES}");
@@ -85,8 +88,6 @@ impl Plan {
                 plan.change(root, path.to_owned(), "100");
             }
         }
-        // Last, because the kernel may write the limits then.
-        plan.turbo(root);
         plan.is_awake = root.is_writable(WAKE_UP);
         if !plan.is_awake {
             let (why, remedy) = if root.exists(WAKE_UP) {
@@ -203,30 +204,15 @@ impl Plan {
         {
             switch.hold_limits(journal)?;
         }
-        let (mut refused, mut taken) = (Vec::new(), Vec::new());
+        let mut refused = Vec::new();
         for change in &self.changes {
             match journal.change(&change.path, &change.after) {
-                Ok(()) => taken.push((change, journal.root().text(&change.path))),
+                Ok(()) => {}
                 // The driver chooses, or rounds to what there was: no reason to give up the rest.
                 Err(error @ (JournalError::NotTaken { .. } | JournalError::Change(_))) => {
                     refused.push(explain(&error));
                 }
                 Err(error) => return Err(error.into()),
-            }
-        }
-        // One change may have set another back, as the switch of turbo does with limits.
-        for (change, left) in taken {
-            let now = journal.root().text(&change.path);
-            if let (Ok(left), Ok(now)) = (left, now)
-                && left != now
-            {
-                match journal.change(&change.path, &change.after) {
-                    Ok(()) => {}
-                    Err(error @ (JournalError::NotTaken { .. } | JournalError::Change(_))) => {
-                        refused.push(explain(&error));
-                    }
-                    Err(error) => return Err(error.into()),
-                }
             }
         }
         let awake = if self.is_awake { Some(keep_awake(journal.root())?) } else { None };

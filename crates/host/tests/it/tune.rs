@@ -46,12 +46,12 @@ fn fixes_the_clock_by_all_that_there_is_and_undoes_it() {
     assert_eq!(
         planned(&plan),
         [
+            "intel_pstate/no_turbo: 0 -> 1",
             "cpufreq/policy0/energy_performance_preference: balance_performance -> performance",
             "cpufreq/policy0/scaling_governor: powersave -> performance",
             "cpufreq/policy0/scaling_min_freq: 800000 -> 3400000",
             "cpufreq/policy0/scaling_max_freq: 3900000 -> 3400000",
             "intel_pstate/min_perf_pct: 20 -> 100",
-            "intel_pstate/no_turbo: 0 -> 1",
         ]
     );
     assert!(plan.is_awake && plan.missing.is_empty(), "{plan:?}");
@@ -89,7 +89,7 @@ fn the_limits_are_written_in_an_order_that_the_kernel_takes() {
     let capped = INTEL.replace(&format!("{limit}3900000"), &format!("{limit}2000000"));
     let plan = Plan::new(&Machine::new(&capped).root);
     assert_eq!(
-        planned(&plan)[2..4],
+        planned(&plan)[3..5],
         [
             "cpufreq/policy0/scaling_max_freq: 2000000 -> 3400000",
             "cpufreq/policy0/scaling_min_freq: 800000 -> 3400000",
@@ -109,7 +109,7 @@ fn limits_that_the_switch_of_turbo_writes_come_back() {
         let root = &machine.root;
         let (mut journal, _) = Journal::open(root).unwrap();
         let plan = Plan::new(root);
-        assert!(plan.changes.last().unwrap().path.ends_with("/boost"), "{plan:?}");
+        assert!(plan.changes.first().unwrap().path.ends_with("/boost"), "{plan:?}");
         plan.apply(&mut journal).unwrap();
         assert_eq!(root.text(&limit).unwrap(), "3400000");
         root.write(&limit, "3900000").unwrap();
@@ -131,11 +131,11 @@ fn lacks(machine: &str, expected: &[&str]) -> Plan {
 fn names_what_the_machine_lacks_once() {
     let policies = "//- /sys/devices/system/cpu/cpufreq/policy{0,1}/affected_cpus\n0\n\
          //- /sys/devices/system/cpu/cpufreq/policy{0,1}/scaling_governor\nondemand\n";
-    let all = ["a governor that keeps the clock", "limits at the base clock", "turbo switch"];
+    let all = ["turbo switch", "a governor that keeps the clock", "limits at the base clock"];
     lacks(&format!("{policies}//- {WAKE_UP}\n"), &all);
     let plan = lacks(
         "//- /proc/stat\n",
-        &["governors and limits of clocks (cpufreq)", "turbo switch", "cores that stay awake"],
+        &["turbo switch", "governors and limits of clocks (cpufreq)", "cores that stay awake"],
     );
     let machine = Machine::new("//- /proc/stat\n");
     let (mut journal, _) = Journal::open(&machine.root).unwrap();
