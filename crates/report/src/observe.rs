@@ -1,5 +1,6 @@
 //! The results of `dimmer observe`; `docs/observe-json.md` describes the document.
 
+mod boost;
 mod losses;
 mod page;
 pub mod scenario;
@@ -19,6 +20,7 @@ use dimmer_processor::model::Model;
 use dimmer_processor::units::LicenseLevel;
 use serde::Serialize;
 
+use self::boost::Boost;
 use crate::estimate::EstimateEntry;
 use crate::machine::MachineDescription;
 use crate::page::PageError;
@@ -157,6 +159,9 @@ pub struct Report {
     pub(crate) is_governable: bool,
     /// The expected gain of each way to avoid the loss, the best first; empty without losses.
     pub(crate) ways: Vec<Outlook>,
+    /// From which length on a call gains by a faster clock; `null` if the model lacks what requests
+    /// of clocks cost, or no call was timed.
+    pub(crate) boost: Option<Boost>,
 }
 
 /// A function that was chosen as a mark.
@@ -348,6 +353,10 @@ impl Report {
             }),
             files: files.collect(),
             ways: lost.map_or_else(Vec::new, |lost| losses::ways(lost, run, &functions)),
+            boost: run.model.and_then(|(model, _)| {
+                let lasted = functions.iter().filter_map(|function| function.lasted_ns.as_ref());
+                Boost::new(model, lasted.map(|lasted| lasted.mean))
+            }),
             functions,
             by_thread: observed.threads.iter().map(Thread::new).collect(),
             unreadable: observed.unreadable.clone(),

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use dimmer_processor::class::InstructionClass;
 
+use super::boost::Boost;
 use super::{Distribution, Function, Outlook, Report};
 use crate::number::{counted, grouped, length, percent, time};
 use crate::screen::Screen;
@@ -149,8 +150,12 @@ fn conclusion(report: &Report, screen: Screen) -> String {
     text
 }
 
-/// What the calls cost, in sentences.
+/// What the calls cost, and whether a faster clock for them pays, in sentences.
 pub(crate) fn sentences(report: &Report) -> Vec<String> {
+    costs(report).into_iter().chain(report.boost.as_ref().map(Boost::sentence)).collect()
+}
+
+fn costs(report: &Report) -> Vec<String> {
     if report.functions.is_empty() {
         let is_unseen = report.files.iter().any(|file| file.entered_unseen > 0);
         let sentence = match is_unseen {
