@@ -20,7 +20,7 @@ pub(crate) use bench::{
     BenchProgram, BenchServer, Moves, Neighbour, Tls,
 };
 pub(crate) use daemon::{Daemon, Record, Replay, Top};
-pub(crate) use find::{Doctor, Observe, PreThrottle, Probe, Scan, Use, Via};
+pub(crate) use find::{Doctor, Observe, PreThrottle, Probe, Ps, Scan, Use, Via};
 pub(crate) use phase_graph::{Chosen, PhaseGraph};
 pub(crate) use pstate::{Pstate, PstateSet, PstateTune};
 pub(crate) use run::Run;
@@ -68,6 +68,8 @@ pub(crate) enum Command {
     Doctor(Doctor),
     /// Measures what wide SIMD code costs on this machine; needs no privilege.
     Probe(Probe),
+    /// Shows which processes of this host use wide SIMD code now; needs no privilege.
+    Ps(Ps),
     /// Finds the wide SIMD functions of a program, a library or a process; runs nothing.
     Scan(Scan),
     /// Runs a program and reports which wide SIMD functions it calls, how often, and what that

@@ -20,6 +20,7 @@ mod phases;
 mod predict_lock;
 mod probe;
 mod progress;
+mod ps;
 mod pstate;
 mod record;
 mod replay;
@@ -103,6 +104,7 @@ fn dispatch(arguments: &Arguments, report: Option<Output>) -> anyhow::Result<Exi
     match &arguments.command {
         Command::Doctor(arguments) => doctor::run(&root, arguments),
         Command::Probe(arguments) => probe::run(&root, arguments),
+        Command::Ps(arguments) => ps::run(&root, arguments),
         Command::Scan(arguments) => scan::run(&root, arguments),
         Command::Observe(arguments) => observe::run(&root, arguments, report),
         Command::Run(arguments) => run::run(&root, arguments, report),

@@ -169,7 +169,7 @@ fn read(file: &Path) -> anyhow::Result<Vec<u8>> {
     }
 }
 
-fn progress() -> ProgressBar {
+pub(crate) fn progress() -> ProgressBar {
     let bar = ProgressBar::new_spinner();
     bar.set_draw_target(output::progress_target());
     let style = ProgressStyle::with_template("{spinner} {elapsed}  {msg}");

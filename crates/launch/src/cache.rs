@@ -57,7 +57,10 @@ pub fn read(path: &Path) -> io::Result<String> {
 
 /// Reads a cached file that belongs to this user. Files of other users, who may share the home
 /// directory, decide nothing here.
-pub(crate) fn read_own(path: &Path) -> io::Result<String> {
+///
+/// # Errors
+/// As [`read()`], and if it belongs to another user.
+pub fn read_own(path: &Path) -> io::Result<String> {
     if path.metadata()?.uid() != rustix::process::geteuid().as_raw() {
         return Err(io::ErrorKind::PermissionDenied.into());
     }

@@ -20,6 +20,7 @@ pub mod phases;
 mod plot;
 pub mod predict_lock;
 pub mod probe;
+pub mod ps;
 pub mod pstate;
 pub mod replay;
 pub mod restore;

@@ -85,9 +85,14 @@ pub fn length(value: usize) -> String {
     grouped(value as f64, 0)
 }
 
-/// A number with its noun: `1 window`, `12 800 windows`.
+/// A number with its noun: `1 window`, `12 800 windows`, `2 processes`.
 pub fn counted(number: usize, noun: &str) -> String {
-    format!("{} {noun}{}", length(number), if number == 1 { "" } else { "s" })
+    let end = match number {
+        1 => "",
+        _ if noun.ends_with('s') => "es",
+        _ => "s",
+    };
+    format!("{} {noun}{end}", length(number))
 }
 
 /// A time in a suitable unit: `1 640 ns`, `24.6 µs`.

@@ -212,7 +212,10 @@ impl ModelEntry {
     }
 }
 
-fn name(model: &Model, level: dimmer_processor::units::LicenseLevel) -> Option<String> {
+pub(crate) fn level_name(
+    model: &Model,
+    level: dimmer_processor::units::LicenseLevel,
+) -> Option<String> {
     let index = usize::try_from(level.index()).ok()?;
     model.levels.get(index).map(|level| level.name.clone())
 }
@@ -226,10 +229,10 @@ impl FileScan {
             let present = function.instructions.keys().filter_map(|class| class.parse().ok());
             let level = model
                 .map(|model| dimmer_scan::level(present, function.zmm_instructions > 0, model));
-            function.level = level.zip(model).and_then(|(level, model)| name(model, level));
+            function.level = level.zip(model).and_then(|(level, model)| level_name(model, level));
             highest = highest.max(level);
         }
-        self.level = highest.zip(model).and_then(|(level, model)| name(model, level));
+        self.level = highest.zip(model).and_then(|(level, model)| level_name(model, level));
         self
     }
 

@@ -12,7 +12,7 @@ use crate::tree::Problem;
 
 /// The dependencies of each crate within the workspace. A new crate or a new edge is a change of
 /// the architecture and starts in ARCHITECTURE.md.
-const EDGES: [(&str, &[&str]); 32] = [
+const EDGES: [(&str, &[&str]); 33] = [
     (
         "dimmer-bench",
         &[
@@ -42,6 +42,7 @@ const EDGES: [(&str, &[&str]); 32] = [
             "dimmer-probe",
             "dimmer-processor",
             "dimmer-protocol",
+            "dimmer-ps",
             "dimmer-report",
             "dimmer-runtime",
             "dimmer-scan",
@@ -106,6 +107,7 @@ const EDGES: [(&str, &[&str]); 32] = [
     ("dimmer-probe", &["dimmer-host", "dimmer-processor"]),
     ("dimmer-processor", &[]),
     ("dimmer-protocol", &[]),
+    ("dimmer-ps", &["dimmer-host", "dimmer-launch", "dimmer-processor", "dimmer-scan"]),
     (
         "dimmer-report",
         &[
@@ -118,6 +120,7 @@ const EDGES: [(&str, &[&str]); 32] = [
             "dimmer-policy",
             "dimmer-probe",
             "dimmer-processor",
+            "dimmer-ps",
             "dimmer-scan",
             "dimmer-sim",
             "dimmer-validate",

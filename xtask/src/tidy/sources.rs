@@ -28,7 +28,7 @@ const LONG_LINES: usize = 600;
 const MOST_LINES: usize = 1000;
 /// The command parses and prints; what measures, decides or renders is in other crates. Its
 /// sources may have this number of lines, not counting tests.
-const COMMAND: (&str, usize) = ("crates/cli/src/", 6000);
+const COMMAND: (&str, usize) = ("crates/cli/src/", 7000);
 /// Most columns of a comment.
 const COMMENT_COLUMNS: usize = 100;
 /// The words by which a header explains a long file, and marks a generated one.
@@ -322,13 +322,13 @@ mod tests {
         let file = |name: &str, text| TextFile { path: format!("crates/cli/src/{name}"), text };
         let tests = "#[cfg(test)]\nmod tests {\n    use super::*;\n}\n";
         let mut files: Vec<TextFile> =
-            (0..20).map(|n| file(&format!("{n}.rs"), text(300))).collect();
+            (0..20).map(|n| file(&format!("{n}.rs"), text(350))).collect();
         files[0].text += tests;
         files.push(file("top/tests.rs", text(600)));
         files.push(TextFile { path: "crates/scan/src/a.rs".to_owned(), text: text(600) });
         assert_eq!(super::check(&files), []);
         files.push(file("more.rs", text(1)));
-        let what = "6001 lines without tests, more than 6000: the command parses and prints";
+        let what = "7001 lines without tests, more than 7000: the command parses and prints";
         assert_eq!(super::check(&files), [Problem::new("crates/cli/src/", what)]);
     }
 

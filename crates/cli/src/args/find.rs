@@ -3,13 +3,14 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 use dimmer_probe::question::Question;
 use dimmer_processor::class::InstructionClass;
 
-use super::common::{Cpu, Json, Lasting, ModelName, Page, Process};
+use super::common::{Cpu, Json, Lasting, ModelName, Page, Process, duration};
 
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
@@ -196,6 +197,45 @@ named! {
 named! {
     /// A command, or a mechanism of `dimmer run`, that `dimmer doctor` judges.
     Use: dimmer_report::doctor::Use
+}
+
+#[derive(Args, Debug)]
+#[command(mut_arg("pid", |arg| arg.help("Shows this process alone")))]
+#[command(after_long_help = "\
+Two looks at /proc are compared. The column of AVX-512 has the threads whose AVX-512 registers held values when the kernel last took a CPU \
+from them; code of 128 and 256 bits may use these registers, too. `widest code` is the most demanding class of instructions in the files \
+that the process runs code from, whether it is executed or not. The first time, these files are scanned, which takes a while.
+
+Examples:
+  dimmer ps
+  dimmer ps --cgroup --all
+  dimmer ps --watch --interval 5s
+  dimmer ps --all --json | jq '.processes[] | select(.avx512_threads > 0) | .name'")]
+pub(crate) struct Ps {
+    #[command(flatten)]
+    pub(crate) process: Process,
+
+    /// Shows all processes, not only those that use AVX-512 registers or CPU time.
+    #[arg(short, long)]
+    pub(crate) all: bool,
+
+    /// Shows the sums of each control group: unit, container or pod.
+    #[arg(long)]
+    pub(crate) cgroup: bool,
+
+    /// Goes on until Ctrl-C; with --json, with a line for each interval.
+    #[arg(short, long)]
+    pub(crate) watch: bool,
+
+    /// The time between two looks [default: 200ms; with --watch 1s].
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) interval: Option<Duration>,
+
+    #[command(flatten)]
+    pub(crate) model: ModelName,
+
+    #[command(flatten)]
+    pub(crate) json: Json,
 }
 
 #[derive(Args, Debug)]

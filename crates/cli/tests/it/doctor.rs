@@ -36,7 +36,8 @@ fn every_key_of_the_json_is_documented() {
     }
 }
 
-fn collect(value: &serde_json::Value, keys: &mut Vec<String>) {
+/// All keys of a document, those within others included.
+pub(crate) fn collect(value: &serde_json::Value, keys: &mut Vec<String>) {
     match value {
         serde_json::Value::Object(fields) => {
             for (key, value) in fields {

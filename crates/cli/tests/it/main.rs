@@ -19,6 +19,7 @@ mod model;
 mod observe;
 mod phase_graph;
 mod predict;
+mod ps;
 mod pstate;
 mod restore;
 mod run;

@@ -15,7 +15,7 @@ const ARCH_STATUS: Subject = Subject {
     id: "arch-status",
     title: "AVX-512 use per process (arch_status)",
     area: Area::Observation,
-    enables: None,
+    enables: Some("ps: who uses AVX-512 registers now"),
 };
 
 pub(super) fn survey(context: &Context) -> Vec<Capability> {

@@ -7,6 +7,8 @@ use dimmer_host::capability::{Capability, State, Survey};
 pub enum Use {
     /// `dimmer probe`.
     Probe,
+    /// `dimmer ps`.
+    Ps,
     /// `dimmer scan`.
     Scan,
     /// `dimmer observe`.
@@ -56,8 +58,9 @@ const MOVING_CPUS: usize = 2;
 
 impl Use {
     /// All uses, in the order in which they are shown.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Probe,
+        Self::Ps,
         Self::Scan,
         Self::Observe,
         Self::Narrow,
@@ -74,6 +77,7 @@ impl Use {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Probe => "probe",
+            Self::Ps => "ps",
             Self::Scan => "scan",
             Self::Observe => "observe",
             Self::Narrow => "narrow",
@@ -113,6 +117,11 @@ impl Use {
                     (Verdict::Works, "by timing, checked by performance counters".to_owned())
                 }
             },
+            Self::Ps => without(
+                "arch-status",
+                "by the kernel's word, and the code that processes have mapped",
+                "by the code that processes have mapped; not who uses AVX-512 registers",
+            ),
             Self::Scan => (Verdict::Works, "finds wide code in files; runs nothing".to_owned()),
             Self::Observe => without(
                 "uprobes",

@@ -36,7 +36,7 @@ fn rendered(report: &Report, screen: Screen) -> String {
         "\nObserved for {} s, {} s of it on CPUs, in {} with {}.\n",
         grouped(report.lasted_s, 1),
         grouped(report.cpu_s, 1),
-        processes(report.processes),
+        counted(report.processes, "process"),
         counted(report.threads, "thread"),
     );
     if report.processes == 0 {
@@ -249,10 +249,6 @@ pub(crate) fn words(outlook: &Outlook, report: &Report) -> (String, Option<Strin
             (format!("govern the clock around it, {gain}"), None)
         }
     }
-}
-
-pub(super) fn processes(number: usize) -> String {
-    if number == 1 { "1 process".to_owned() } else { format!("{} processes", length(number)) }
 }
 
 pub(crate) fn row(function: &Function) -> Vec<String> {

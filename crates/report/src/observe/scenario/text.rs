@@ -9,7 +9,6 @@ use dimmer_sim::scenario::Scenario;
 
 use super::{Check, Group, Written};
 use crate::number::{SPACE, counted, grouped, percent, time};
-use crate::observe::text::processes;
 
 /// Columns of the file.
 const WIDTH: usize = 100;
@@ -95,7 +94,7 @@ fn head(written: &Written<'_>, check: Option<Check>, end_s: f64) -> String {
         "durations of calls, gaps between them, calls of a burst, shares: all calls of {} in {} were timed, less what timing adds. A gap of {} \
          or a wait ends a burst;",
         counted(written.groups.iter().map(|group| group.threads.len()).sum(), "thread"),
-        processes(run.observed.processes),
+        counted(run.observed.processes, "process"),
         time(BURST_ENDS_NS),
     )));
     text.push_str(&item(
