@@ -32,7 +32,7 @@ pub(crate) use specialise::Specialise;
 #[derive(Debug, Parser)]
 #[command(name = "dimmer", version, max_term_width = 100, arg_required_else_help = true)]
 #[command(after_long_help = "\
-Exit status: 0 done; 1 failed; 2 bad input; 3 done, and the answer is no (bench, daemon replay, doctor --require); 141 the reader of the \
+Exit status: 0 done; 1 failed; 2 bad input; 3 done, and the answer is no (bench, daemon replay, doctor --require, scan --fail-on); 141 the reader of the \
 output has gone; 128 and the number of the signal that interrupted it. `observe`, `run` and `pstate tune -- COMMAND` end with the program's own status, and with \
 125 if they fail themselves, 126 if the program cannot be executed, 127 if there is no such program.")]
 pub(crate) struct Arguments {

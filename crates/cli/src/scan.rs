@@ -12,12 +12,14 @@ use dimmer_host::machine::Machine;
 use dimmer_host::program;
 use dimmer_host::root::Root;
 use dimmer_launch::names::{self, Name, NamedScan, Sources};
+use dimmer_report::number::counted;
 use dimmer_report::scan::{FileScan, Report};
 use dimmer_scan::Function;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::Scan;
 use crate::bad_input;
+use crate::exit;
 use crate::output;
 use cache::Key;
 
@@ -30,6 +32,8 @@ pub(crate) fn run(root: &Root, arguments: &Scan) -> anyhow::Result<ExitCode> {
         places.truncate(1);
     }
     let mut report = Report::new(model.as_ref().map(|(model, from)| (model, from.as_str())));
+    let limit = arguments.fail_on.as_ref().map(|name| report.limit(name));
+    let limit = limit.transpose().map_err(|error| bad_input(format!("--fail-on: {error}")))?;
     let library_path = std::env::var("LD_LIBRARY_PATH").ok();
     let search = Search::new(root, library_path.as_deref(), &machine.features);
     let progress = progress();
@@ -59,7 +63,18 @@ pub(crate) fn run(root: &Root, arguments: &Scan) -> anyhow::Result<ExitCode> {
     }
     progress.finish_and_clear();
     output::show(json, &report, &report.text(output::screen()))?;
-    Ok(ExitCode::SUCCESS)
+    let Some(limit) = limit else { return Ok(ExitCode::SUCCESS) };
+    match report.reaching(&limit) {
+        Some(found) => {
+            eprintln!("{}", output::printable(&found));
+            Ok(ExitCode::from(exit::NO))
+        }
+        None if report.failed() > 0 => Err(anyhow::anyhow!(
+            "--fail-on: not answered, as {} could not be scanned",
+            counted(report.failed(), "file")
+        )),
+        None => Ok(ExitCode::SUCCESS),
+    }
 }
 
 /// A file to scan.

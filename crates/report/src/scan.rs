@@ -1,6 +1,7 @@
 //! The results of `dimmer scan`, and the form in which scans are cached; `docs/scan-json.md`
 //! describes the document.
 
+pub mod limit;
 mod text;
 
 use std::collections::BTreeMap;

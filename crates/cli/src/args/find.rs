@@ -246,7 +246,8 @@ pub(crate) struct Ps {
 Examples:
   dimmer scan /usr/lib/x86_64-linux-gnu/libcrypto.so.3
   dimmer scan /usr/bin/openssl --libraries
-  dimmer scan -p 1234 --libraries --json")]
+  dimmer scan -p 1234 --libraries --json
+  dimmer scan build/server --fail-on heavy-512             # in CI: may this program slow its neighbors?")]
 pub(crate) struct Scan {
     /// A program or a library.
     #[arg(value_name = "FILE", required_unless_present = "pid")]
@@ -258,6 +259,11 @@ pub(crate) struct Scan {
     /// Also scans the libraries that the program needs, or those that the process has loaded.
     #[arg(long)]
     pub(crate) libraries: bool,
+
+    /// Ends with status 3 if a function has instructions of this class or a more demanding one, or
+    /// asks for this license level of the model or a higher one: for builds and CI.
+    #[arg(long, value_name = "CLASS|LEVEL")]
+    pub(crate) fail_on: Option<String>,
 
     #[command(flatten)]
     pub(crate) model: ModelName,

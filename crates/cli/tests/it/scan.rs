@@ -232,3 +232,23 @@ fn collect(value: &Value, found: &mut BTreeSet<String>) {
         _ => {}
     }
 }
+
+#[test]
+fn a_limit_that_is_reached_ends_with_status_3() {
+    let home = tempfile::tempdir().unwrap();
+    let Some(libc) = libc() else { return };
+    let status = |limit: &str| {
+        let output = scan(home.path(), &[libc.to_str().unwrap(), "--fail-on", limit]);
+        (output.status.code(), stderr(&output))
+    };
+    let (code, said) = status("light-256");
+    assert_eq!(code, Some(3), "{said}");
+    assert!(said.contains("libc.so.6: ") && said.contains(" functions, as "), "{said}");
+    assert_eq!(status("tile"), (Some(0), String::new()));
+    let (code, said) = status("wide");
+    assert_eq!(code, Some(2));
+    assert!(
+        said.contains("--fail-on: unknown class or level `wide`; expected light-256"),
+        "{said}"
+    );
+}
