@@ -15,6 +15,7 @@ DIMMER := $(CARGO_TARGET_DIR)/release/dimmer
 DAEMON := $(CARGO_TARGET_DIR)/release/dimmerd
 PRELOAD := $(CARGO_TARGET_DIR)/release/libdimmer_preload.so
 BOOST := $(CARGO_TARGET_DIR)/release/libdimmer_boost.so
+COMPLETIONS := bash-completion/completions/dimmer zsh/site-functions/_dimmer fish/vendor_completions.d/dimmer.fish
 REPORT := $(CURDIR)/out/report.html
 
 # The library for C and C++: where it was built, and what its files say of it.
@@ -75,6 +76,11 @@ install-dimmer:
 	install -D --mode=755 $(DIMMER) $(TO)/bin/dimmer
 	install -D --mode=644 $(PRELOAD) $(TO)/lib/dimmer/$(notdir $(PRELOAD))
 	install -D --mode=644 $(BOOST) $(TO)/lib/dimmer/$(notdir $(BOOST))
+	install -d $(TO)/share/man/man1 $(dir $(COMPLETIONS:%=$(TO)/share/%))
+	$(DIMMER) manual $(TO)/share/man/man1
+	$(DIMMER) completions bash > $(TO)/share/bash-completion/completions/dimmer
+	$(DIMMER) completions zsh > $(TO)/share/zsh/site-functions/_dimmer
+	$(DIMMER) completions fish > $(TO)/share/fish/vendor_completions.d/dimmer.fish
 
 # The server's units and configuration; a configuration that is there already stays.
 install-daemon:
@@ -105,6 +111,7 @@ install-library:
 # What the above installs, and the directories that are Dimmer's alone; a configuration that somebody has changed stays.
 uninstall:
 	rm -f $(TO)/bin/dimmer $(TO)/bin/dimmerd $(TO)/lib/dimmer/$(notdir $(PRELOAD)) $(TO)/lib/dimmer/$(notdir $(BOOST))
+	rm -f $(TO)/share/man/man1/dimmer.1 $(TO)/share/man/man1/dimmer-*.1 $(COMPLETIONS:%=$(TO)/share/%)
 	rm -f $(TO)/include/dimmer.h $(TO)/include/dimmer.hpp
 	rm -f $(TO)/lib/$(SHARED) $(TO)/lib/$(SONAME) $(TO)/lib/libdimmer.so $(TO)/lib/libdimmer.a $(TO)/lib/pkgconfig/dimmer.pc
 	rm -f $(TO)/lib/cmake/dimmer/dimmer-config.cmake $(TO)/lib/cmake/dimmer/dimmer-config-version.cmake

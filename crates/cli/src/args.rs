@@ -97,6 +97,11 @@ pub(crate) enum Command {
     Sim(Sim),
     /// Undoes changes to the machine that a killed run left behind.
     Restore(Restore),
+    /// Prints what a shell needs to complete commands and options.
+    Completions(Completions),
+    /// Writes the man pages into a directory.
+    #[command(hide = true)]
+    Manual(Manual),
 }
 
 impl Command {
@@ -116,6 +121,23 @@ pub(crate) struct Restore {
     /// Also undoes changes of runs that are still alive.
     #[arg(long)]
     pub(crate) force: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Examples:
+  dimmer completions bash >~/.local/share/bash-completion/completions/dimmer
+  dimmer completions zsh >~/.zfunc/_dimmer                 # with `fpath+=~/.zfunc` before `compinit`
+  dimmer completions fish >~/.config/fish/completions/dimmer.fish")]
+pub(crate) struct Completions {
+    /// The shell.
+    pub(crate) shell: clap_complete::Shell,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Manual {
+    /// An existing directory.
+    pub(crate) directory: PathBuf,
 }
 
 /// Whether a command line names a command that wraps a program, for errors in the command line

@@ -11,6 +11,7 @@ mod compare;
 mod doctor;
 mod exit;
 mod input;
+mod manual;
 mod measured;
 mod model;
 mod observe;
@@ -124,5 +125,7 @@ fn dispatch(arguments: &Arguments, report: Option<Output>) -> anyhow::Result<Exi
         Command::Sim(Sim::Validate(arguments)) => validate::run(arguments),
         Command::Sim(Sim::Model(arguments)) => model::run(arguments),
         Command::Restore(arguments) => restore::run(&root, arguments),
+        Command::Completions(arguments) => manual::completions(arguments),
+        Command::Manual(arguments) => manual::pages(arguments),
     }
 }
