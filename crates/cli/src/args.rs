@@ -20,7 +20,7 @@ pub(crate) use bench::{
     BenchProgram, BenchServer, Moves, Neighbour, Tls,
 };
 pub(crate) use daemon::{Daemon, Record, Replay, Top};
-pub(crate) use find::{Doctor, Observe, PreThrottle, Probe, Ps, Scan, Use, Via};
+pub(crate) use find::{Doctor, Merge, Observe, PreThrottle, Probe, Ps, Scan, Use, Via};
 pub(crate) use phase_graph::{Chosen, PhaseGraph};
 pub(crate) use pstate::{Pstate, PstateSet, PstateTune};
 pub(crate) use run::Run;
@@ -32,7 +32,7 @@ pub(crate) use specialise::Specialise;
 #[derive(Debug, Parser)]
 #[command(name = "dimmer", version, max_term_width = 100, arg_required_else_help = true)]
 #[command(after_long_help = "\
-Exit status: 0 done; 1 failed; 2 bad input; 3 done, and the answer is no (bench, daemon replay, doctor --require, scan --fail-on); 141 the reader of the \
+Exit status: 0 done; 1 failed; 2 bad input; 3 done, and the answer is no (bench, daemon replay, doctor --require, probe --baseline, scan --fail-on); 141 the reader of the \
 output has gone; 128 and the number of the signal that interrupted it. `observe`, `run` and `pstate tune -- COMMAND` end with the program's own status, and with \
 125 if they fail themselves, 126 if the program cannot be executed, 127 if there is no such program.")]
 pub(crate) struct Arguments {
@@ -68,6 +68,8 @@ pub(crate) enum Command {
     Doctor(Doctor),
     /// Measures what wide SIMD code costs on this machine; needs no privilege.
     Probe(Probe),
+    /// Puts the results of many probes side by side: by kind of machine, those that differ first.
+    Merge(Merge),
     /// Shows which processes of this host use wide SIMD code now; needs no privilege.
     Ps(Ps),
     /// Finds the wide SIMD functions of a program, a library or a process; runs nothing.

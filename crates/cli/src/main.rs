@@ -13,6 +13,7 @@ mod exit;
 mod input;
 mod manual;
 mod measured;
+mod merge;
 mod model;
 mod observe;
 mod output;
@@ -105,6 +106,7 @@ fn dispatch(arguments: &Arguments, report: Option<Output>) -> anyhow::Result<Exi
     match &arguments.command {
         Command::Doctor(arguments) => doctor::run(&root, arguments),
         Command::Probe(arguments) => probe::run(&root, arguments),
+        Command::Merge(arguments) => merge::run(arguments),
         Command::Ps(arguments) => ps::run(&root, arguments),
         Command::Scan(arguments) => scan::run(&root, arguments),
         Command::Observe(arguments) => observe::run(&root, arguments, report),

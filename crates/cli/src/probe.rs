@@ -1,11 +1,14 @@
 //! `dimmer probe`: from arguments to a plan, from findings to files.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use dimmer_bench::latencies::{self as bench, Asked};
+use dimmer_fleet::baseline::Comparison;
+use dimmer_fleet::document::Document;
 use dimmer_host::cpuid::Cpuid;
 use dimmer_host::interrupt::Interrupt;
 use dimmer_host::journal::{Journal, Report};
@@ -29,7 +32,7 @@ use dimmer_report::{MachineDescription, probe as report};
 use crate::args::{PreThrottle, Probe};
 use crate::output::{self, Output};
 use crate::progress::Progress;
-use crate::{bad_input, measured, restore};
+use crate::{bad_input, exit, measured, merge, restore};
 
 pub(crate) fn run(root: &Root, arguments: &Probe) -> anyhow::Result<ExitCode> {
     let begin = SystemTime::now();
@@ -47,6 +50,8 @@ pub(crate) fn run(root: &Root, arguments: &Probe) -> anyhow::Result<ExitCode> {
     }
     let plan = plan(&machine, arguments)?;
     let outputs = Outputs::open(arguments)?;
+    let baseline = arguments.baseline.as_deref().map(Document::read);
+    let baseline = baseline.transpose().map_err(merge::wrong)?;
     measured::check_clock(&machine)?;
     let interrupt = Interrupt::install().context("cannot handle signals")?;
     let journal = if arguments.turbo_off { Some(turbo_off(root)?) } else { None };
@@ -71,9 +76,39 @@ pub(crate) fn run(root: &Root, arguments: &Probe) -> anyhow::Result<ExitCode> {
     if arguments.is_about_the_machine() && !findings.interrupted {
         keep_model(&findings, &machine, &description, arguments.quick);
     }
-    outputs.write(&findings, &machine, &description)?;
+    let is_text = outputs.write(&findings, &machine, &description)?;
     ended?;
-    Ok(output::end(&interrupt))
+    match baseline {
+        Some(before)
+            if is_worse(&before, &findings, &description, is_text)? && !interrupt.is_set() =>
+        {
+            Ok(ExitCode::from(exit::NO))
+        }
+        _ => Ok(output::end(&interrupt)),
+    }
+}
+
+/// Prints what differs from an earlier probe, on standard error unless text is on standard output.
+/// Returns whether a cost is higher.
+fn is_worse(
+    before: &Document,
+    findings: &Findings,
+    description: &MachineDescription,
+    is_text: bool,
+) -> anyhow::Result<bool> {
+    let document = serde_json::to_string(&report::document(findings, description))?;
+    let after = Document::parse(Path::new("this probe"), &document)?;
+    let compared = Comparison::new(before, &after);
+    let screen = if is_text { output::screen() } else { output::error_screen() };
+    let text =
+        dimmer_report::merge::comparison(&compared, &before.file.display().to_string(), screen);
+    let text = output::printable(&text);
+    if is_text {
+        output::print(&format!("\n{text}"))?;
+    } else {
+        eprint!("{text}");
+    }
+    Ok(!compared.worse.is_empty())
 }
 
 /// Measures what runs no kernel.
@@ -209,12 +244,13 @@ impl<'a> Outputs<'a> {
         })
     }
 
+    /// Returns whether text went to standard output.
     fn write(
         self,
         findings: &Findings,
         host: &Machine,
         machine: &MachineDescription,
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<bool> {
         let quiet = [&self.json, &self.report, &self.model];
         let quiet = quiet.into_iter().flatten().any(Output::is_standard);
         if !quiet {
@@ -249,7 +285,7 @@ impl<'a> Outputs<'a> {
                 output::print(&format!("wrote {}\n", path.display()))?;
             }
         }
-        Ok(())
+        Ok(!quiet)
     }
 }
 

@@ -12,7 +12,7 @@ use crate::tree::Problem;
 
 /// The dependencies of each crate within the workspace. A new crate or a new edge is a change of
 /// the architecture and starts in ARCHITECTURE.md.
-const EDGES: [(&str, &[&str]); 33] = [
+const EDGES: [(&str, &[&str]); 34] = [
     (
         "dimmer-bench",
         &[
@@ -33,6 +33,7 @@ const EDGES: [(&str, &[&str]); 33] = [
         "dimmer-cli",
         &[
             "dimmer-bench",
+            "dimmer-fleet",
             "dimmer-hook",
             "dimmer-host",
             "dimmer-launch",
@@ -64,6 +65,7 @@ const EDGES: [(&str, &[&str]); 33] = [
             "dimmer-watch",
         ],
     ),
+    ("dimmer-fleet", &["dimmer-host"]),
     ("dimmer-hook", &["dimmer-processor", "dimmer-scan"]),
     ("dimmer-host", &["dimmer-processor"]),
     (
@@ -112,6 +114,7 @@ const EDGES: [(&str, &[&str]); 33] = [
         "dimmer-report",
         &[
             "dimmer-bench",
+            "dimmer-fleet",
             "dimmer-hook",
             "dimmer-host",
             "dimmer-launch",

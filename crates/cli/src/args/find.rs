@@ -123,6 +123,11 @@ pub(crate) struct Probe {
     /// Writes a processor model of this machine, made from the measurements.
     #[arg(long, value_name = "FILE")]
     pub(crate) emit_model: Option<PathBuf>,
+
+    /// Compares the results with those of an earlier probe, as of another kernel, microcode or
+    /// host, and ends with status 3 if a cost is surely higher than then.
+    #[arg(long, value_name = "FILE.json")]
+    pub(crate) baseline: Option<PathBuf>,
 }
 
 impl Probe {
@@ -139,6 +144,7 @@ impl Probe {
             ("--csv", self.csv.is_some()),
             ("--report", self.page.report.is_some()),
             ("--emit-model", self.emit_model.is_some()),
+            ("--baseline", self.baseline.is_some()),
         ];
         given.into_iter().find_map(|(option, is_given)| is_given.then_some(option))
     }
@@ -197,6 +203,27 @@ named! {
 named! {
     /// A command, or a mechanism of `dimmer run`, that `dimmer doctor` judges.
     Use: dimmer_report::doctor::Use
+}
+
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Machines are of one kind if processor, microcode, hypervisor and kernel are the same. A cost is an outlier if it is surely and noticeably \
+higher or lower than the median of at least two others of its processor.
+
+Examples:
+  dimmer merge fleet/*.json
+  dimmer merge fleet/*.json --csv fleet.csv                # for DuckDB, pandas or Spark")]
+pub(crate) struct Merge {
+    /// What `dimmer probe --json=FILE` has written.
+    #[arg(required = true, value_name = "FILE.json")]
+    pub(crate) files: Vec<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) json: Json,
+
+    /// Writes all costs of all probes as CSV, a line each.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) csv: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]

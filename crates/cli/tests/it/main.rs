@@ -14,6 +14,7 @@ mod latencies;
 mod ledgers;
 mod loaders;
 mod marks;
+mod merge;
 mod migrate;
 mod model;
 mod observe;

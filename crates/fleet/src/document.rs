@@ -1,0 +1,116 @@
+//! What is read of the JSON of a probe (`docs/probe-json.md`).
+
+use std::path::{Path, PathBuf};
+
+use dimmer_host::bounded_file::{self, BoundedFileError};
+use serde::Deserialize;
+
+use crate::measure::Measure;
+
+/// The schema that is read.
+const SCHEMA: &str = "dimmer/probe/2";
+
+/// Size limit of a file (bytes): a full probe writes some megabytes.
+const LONGEST: u64 = 256 << 20;
+
+/// The results of a probe.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Document {
+    /// The file that it comes from.
+    pub file: PathBuf,
+    /// The machine.
+    pub machine: About,
+    /// Whether wide SIMD code slows it down: `yes`, `no`, `open` or `not-measured`.
+    pub effect: String,
+    /// Whether the probe was ended before it was complete.
+    pub interrupted: bool,
+    /// The costs that it measured.
+    pub measures: Vec<Measure>,
+}
+
+/// The machine of a probe.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct About {
+    /// The processor's marketing name.
+    pub brand: String,
+    /// Its microarchitecture.
+    pub microarchitecture: String,
+    /// The microcode's version.
+    pub microcode: Option<String>,
+    /// The hypervisor.
+    pub hypervisor: Option<String>,
+    /// The kernel's release.
+    pub kernel: Option<String>,
+    /// The number of CPUs that the probe could run on.
+    pub cpus: u64,
+    /// When it ran (RFC 3339).
+    pub time: String,
+}
+
+/// The file is no result of a probe.
+#[derive(Debug, thiserror::Error)]
+pub enum DocumentError {
+    /// It cannot be read.
+    #[error("cannot read {0}")]
+    File(PathBuf, #[source] BoundedFileError),
+    /// It is no JSON, or lacks a key.
+    #[error("{0}: not the JSON of `dimmer probe`")]
+    Json(PathBuf, #[source] serde_json::Error),
+    /// It has another schema.
+    #[error("{file}: its `schema` is `{found}`, expected `{SCHEMA}`, the JSON of `dimmer probe`")]
+    Schema {
+        /// The file.
+        file: PathBuf,
+        /// Its schema.
+        found: String,
+    },
+}
+
+#[derive(Deserialize)]
+struct Any {
+    schema: String,
+}
+
+#[derive(Deserialize)]
+struct Probe {
+    verdict: Verdict,
+    machine: About,
+    results: Vec<serde_json::Value>,
+    interrupted: bool,
+}
+
+#[derive(Deserialize)]
+struct Verdict {
+    effect: String,
+}
+
+impl Document {
+    /// Reads a file that `dimmer probe --json=FILE` has written.
+    ///
+    /// # Errors
+    /// [`DocumentError`]
+    pub fn read(file: &Path) -> Result<Self, DocumentError> {
+        let text = bounded_file::read_to_string(file, LONGEST);
+        Self::parse(file, &text.map_err(|error| DocumentError::File(file.to_owned(), error))?)
+    }
+
+    /// Reads the text of such a file.
+    ///
+    /// # Errors
+    /// [`DocumentError`]
+    pub fn parse(file: &Path, text: &str) -> Result<Self, DocumentError> {
+        let wrong = |error| DocumentError::Json(file.to_owned(), error);
+        let Any { schema } = serde_json::from_str(text).map_err(wrong)?;
+        if schema != SCHEMA {
+            return Err(DocumentError::Schema { file: file.to_owned(), found: schema });
+        }
+        let probe: Probe = serde_json::from_str(text).map_err(wrong)?;
+        Ok(Self {
+            file: file.to_owned(),
+            machine: probe.machine,
+            effect: probe.verdict.effect,
+            interrupted: probe.interrupted,
+            measures: probe.results.iter().flat_map(Measure::of).collect(),
+        })
+    }
+}
