@@ -35,7 +35,7 @@ MARK_HEADERS := swp.h ultmigration.h
 FILLED = sed -e 's|@PREFIX@|$(abspath $(PREFIX))|' -e 's|@SYSCONFDIR@|$(SYSCONFDIR)|' -e 's|@VERSION@|$(VERSION)|'
 TO = $(DESTDIR)$(abspath $(PREFIX))
 
-.PHONY: help demo test test-kernel torture build install install-dimmer install-daemon install-library uninstall
+.PHONY: help demo test test-kernel torture build dist install install-dimmer install-daemon install-library uninstall
 help:
 	@echo "make demo     what can this machine do, and what does wide SIMD code cost on it?"
 	@echo "make test     every check of the project (cargo xtask ci)"
@@ -68,6 +68,11 @@ torture: build
 build:
 	@./ci/prerequisites.sh
 	cargo build --release --locked --package dimmer-cli --package dimmer-preload --package dimmer-boost --package dimmer-c --package dimmer-daemon $(MARKS:%=--package dimmer-%)
+
+# Archives of a release in out/dist.
+dist:
+	@./ci/prerequisites.sh
+	./ci/dist.sh
 
 install: build
 	@$(MAKE) --no-print-directory install-dimmer install-library install-daemon

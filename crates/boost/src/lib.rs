@@ -4,8 +4,8 @@
 //! It has functions of the names of the C library's that wait for mutexes, rwlocks, condition
 //! variables and barriers. Each calls the C library's and counts what happened at its caller's
 //! site, in the ledger of [`dimmer_contention`], and requests clocks as the site says. Without
-//! [`dimmer_contention::DIRECTORY`] in the environment, or if anything goes wrong, they only call
-//! the C library's.
+//! [`dimmer_contention::DIRECTORY`] in the environment, with [`off::OFF`], or if anything goes
+//! wrong, they only call the C library's.
 //!
 //! A thread may be cancelled in the middle of a wait, which unwinds its stack through these
 //! functions. So nothing in them has a destructor, and what a wait changes is such that its end
@@ -19,6 +19,8 @@ mod waits;
 use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt as _;
 
+use dimmer_contention::off;
+
 #[used]
 #[unsafe(link_section = ".init_array")]
 static BEGIN: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = begin;
@@ -31,12 +33,11 @@ extern "C" fn begin(
 ) {
     next::find();
     // SAFETY: the loader's environment.
-    let directory = unsafe { variable(environment, dimmer_contention::DIRECTORY.as_bytes()) };
-    if let Some(directory) = directory {
+    let variable = |name: &str| unsafe { variable(environment, name.as_bytes()) };
+    let is_off = variable(off::OFF).is_some_and(off::means_off);
+    if let Some(directory) = variable(dimmer_contention::DIRECTORY).filter(|_| !is_off) {
         dimmer_contention::own::begin(directory);
-        // SAFETY: the loader's environment.
-        let board = unsafe { variable(environment, dimmer_contention::REQUESTS.as_bytes()) };
-        board.map(dimmer_contention::requests::begin);
+        variable(dimmer_contention::REQUESTS).map(dimmer_contention::requests::begin);
         // SAFETY: it only writes to the thread's own memory and to an atomic number.
         unsafe { libc::pthread_atfork(None, None, Some(forked)) };
     }

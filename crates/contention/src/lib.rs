@@ -21,6 +21,8 @@ pub mod own;
 pub mod reader;
 pub mod requests;
 
+pub use dimmer_runtime::off;
+
 /// The variable with the directory in which processes make their ledgers. Without it, nothing is
 /// observed.
 pub const DIRECTORY: &str = "DIMMER_BOOST_LEDGERS";

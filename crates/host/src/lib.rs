@@ -43,6 +43,7 @@ pub mod microarchitecture;
 pub mod migration;
 pub mod models;
 pub mod msr;
+pub mod off;
 pub mod operating_points;
 pub mod perf;
 pub mod privilege;

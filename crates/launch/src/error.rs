@@ -76,6 +76,18 @@ pub enum LaunchError {
         /// This process's own file.
         beside: PathBuf,
     },
+    /// The library that lies within this program cannot be written anywhere.
+    #[error(
+        "cannot unpack {library}: neither $XDG_RUNTIME_DIR, nor $XDG_CACHE_HOME or ~/.cache, nor \
+         $TMPDIR takes it"
+    )]
+    Unpack {
+        /// The library.
+        library: &'static str,
+        /// The last place's error.
+        #[source]
+        error: io::Error,
+    },
     /// This process's own file is not known.
     #[error("cannot find this program's own file")]
     OwnFile(#[source] io::Error),

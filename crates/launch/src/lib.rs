@@ -4,6 +4,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`program`], [`mod@follow`], [`mod@preload`] | the program: files, process, Dimmer's library |
+//! | `within` | the library within this program, which releases of one file have |
 //! | [`run()`] | a program under [mechanisms](mechanism), from its start to its [`account`] |
 //! | [`mechanism`] | one file for each, and the table of them |
 //! | [`named`], [`names`] | functions that the user names, and where their names come from |
@@ -48,6 +49,7 @@ pub mod trips;
 mod used_cores;
 mod wide_cores;
 mod wide_trips;
+mod within;
 
 pub use cores::cores;
 pub use error::{LaunchError, Reserved};

@@ -4,10 +4,10 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::LaunchError;
+use crate::{LaunchError, within};
 
-/// The library to preload. It lies beside the command, or where libraries of installed programs
-/// lie.
+/// The library to preload. It lies beside the command, where libraries of installed programs lie,
+/// or within the command.
 const LIBRARY: &str = "libdimmer_preload.so";
 
 /// The library that observes locks. It lies there too.
@@ -58,8 +58,13 @@ fn find(library: &'static str) -> Result<PathBuf, LaunchError> {
     let own = std::env::current_exe().map_err(LaunchError::OwnFile)?;
     let directory = own.parent().unwrap_or(Path::new("/"));
     let mut places = PLACES.iter().map(|place| directory.join(place).join(library));
-    let found = places.find(|place| place.is_file());
-    found.ok_or_else(|| LaunchError::NoLibrary { library, beside: own.clone() })
+    if let Some(found) = places.find(|place| place.is_file()) {
+        return Ok(found);
+    }
+    match within::unpacked(library) {
+        Some(unpacked) => unpacked.map_err(|error| LaunchError::Unpack { library, error }),
+        None => Err(LaunchError::NoLibrary { library, beside: own.clone() }),
+    }
 }
 
 /// The value of [`PRELOAD`] that makes the loader take `library` first, and then what is in

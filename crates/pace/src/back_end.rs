@@ -9,6 +9,7 @@ pub(crate) mod uclamp;
 use std::fmt::Debug;
 
 use dimmer_host::cpufreq::clocks::Clocks;
+use dimmer_host::off;
 use dimmer_host::root::Root;
 use dimmer_host::unavailable::Unavailable;
 use dimmer_processor::units::{CpuId, KiloHertz};
@@ -76,6 +77,10 @@ pub(crate) enum Refused {
 /// # Errors
 /// [`Unavailable`], with the reason of each.
 pub(crate) fn choose(root: &Root) -> Result<Box<dyn BackEnd>, Unavailable> {
+    if off::is_off() {
+        let what = "clocks that threads ask for";
+        return Err(Unavailable::new(what, format!("{} is set", off::OFF), "unset it"));
+    }
     let uclamp = match uclamp::Uclamp::open(root) {
         Ok(back_end) => return Ok(Box::new(back_end)),
         Err(missing) => missing,

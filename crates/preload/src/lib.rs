@@ -7,8 +7,8 @@
 //! are moved to the cores of [`dimmer_runtime::CORES`], as the ledger decides (`home`); or threads
 //! that make such calls go to the CPUs of [`dimmer_runtime::wide::SPECIALISE`] (`affinity`). To
 //! narrow, it hides features from the CPUID instruction (`cpuid`), by
-//! [`dimmer_narrow::CPUID_WIDTH`]. It can do both at once. Without these variables it does nothing.
-//! If anything goes wrong, the program runs as without it.
+//! [`dimmer_narrow::CPUID_WIDTH`]. It can do both at once. Without these variables, or with
+//! [`off::OFF`], it does nothing. If anything goes wrong, the program runs as without it.
 
 mod affinity;
 mod allocator;
@@ -38,8 +38,8 @@ use std::sync::{Mutex, PoisonError};
 
 use dimmer_hook::{Hooks, Loaded, Objects, OwnLedger};
 use dimmer_processor::class::InstructionClass;
-use dimmer_runtime::CannotMigrate;
 use dimmer_runtime::calls::KeepErrno;
+use dimmer_runtime::{CannotMigrate, off};
 
 use crate::arch::empty_function::{FUNCTION_BYTES, is_empty_function, jump_to};
 
@@ -90,6 +90,9 @@ extern "C" fn begin(
     let _ = std::panic::catch_unwind(mutexes::find_next);
     let _ = std::panic::catch_unwind(signals::find_next);
     let _ = std::panic::catch_unwind(exec::begin);
+    if off::is_off() {
+        return;
+    }
     let _ = std::panic::catch_unwind(cpuid::start);
     let _ = std::panic::catch_unwind(start);
 }

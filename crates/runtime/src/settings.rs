@@ -5,6 +5,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use dimmer_host::off;
 use dimmer_host::root::parse_cpu_list;
 use dimmer_processor::text::line_of;
 use dimmer_processor::units::{CpuId, whole};
@@ -109,11 +110,15 @@ struct Rule {
 impl Settings {
     /// Reads [`POLICY`], [`CORES`] and [`ENTRANCE`]. Without the first two, a server decides, if
     /// there is one. Empty variables count as not set. All variables count as not set in a program
-    /// with more rights than its parent.
+    /// with more rights than its parent. If Dimmer is switched off ([`off::OFF`]), all regions
+    /// stay.
     ///
     /// # Errors
     /// [`SettingsError`].
     pub fn from_environment() -> Result<Self, SettingsError> {
+        if off::is_off() {
+            return Ok(Self::staying());
+        }
         let text = |name| {
             dimmer_protocol::variable(name).map(|value| value.to_string_lossy().into_owned())
         };

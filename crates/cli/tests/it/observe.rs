@@ -506,3 +506,16 @@ fn hooks_cost_what_can_be_measured() {
         assert!(found[key]["median"].is_f64(), "{found}");
     }
 }
+
+/// The switch of operators: the library is loaded, and does nothing.
+#[test]
+fn nothing_is_hooked_if_dimmer_is_switched_off() {
+    let Some(victims) = Victims::compile(&["calls"]) else { return };
+    victims::library();
+    let home = victims.directory.path();
+    let mut command =
+        command(home, &["observe", "--classes", "scalar", "--", &victims.path("calls")]);
+    let output = command.env("HOME", home).env("DIMMER_OFF", "1").output().unwrap();
+    assert_eq!(output.status.code(), Some(7), "{}", stderr(&output));
+    assert!(stderr(&output).contains("DIMMER_OFF is set"), "{}", stderr(&output));
+}

@@ -42,8 +42,8 @@ fn rendered(report: &Report, screen: Screen) -> String {
     if report.processes == 0 {
         if report.unreadable.is_empty() {
             text.push_str(
-                "Nothing was seen: the loader did not load the library with the hooks, or there could be no \
-                 file for what it sees.\n",
+                "Nothing was seen: the loader did not load the library with the hooks, DIMMER_OFF is set, \
+                 or there could be no file for what it sees.\n",
             );
         }
         complain(&mut text, report);
