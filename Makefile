@@ -43,6 +43,7 @@ help:
 	@echo "make torture  a hundred real programs with and without Dimmer, for an hour or two"
 	@echo "make build    $(DIMMER)"
 	@echo "make install  installs dimmer, dimmerd, and libdimmer for C and C++, below PREFIX=$(PREFIX)"
+	@echo "make dist     archives of a release, for glibc 2.17 and later, in out/dist"
 	@echo "make uninstall  removes what that has installed"
 
 # Builds only what it runs: neither the daemon nor the library for C.

@@ -56,7 +56,9 @@ impl Drop for RealTime {
 }
 
 fn set(policy: libc::c_int, priority: libc::c_int) -> io::Result<()> {
-    let parameters = libc::sched_param { sched_priority: priority };
+    // SAFETY: plain numbers, of which some C libraries have more than others.
+    let mut parameters: libc::sched_param = unsafe { std::mem::zeroed() };
+    parameters.sched_priority = priority;
     // SAFETY: the kernel reads one `sched_param` through the pointer, and `parameters` is one that
     // lives until the call returns; 0 means the calling thread.
     match unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) } {

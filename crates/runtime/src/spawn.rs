@@ -14,6 +14,13 @@ const STACK: usize = 2 << 20;
 #[derive(Debug)]
 pub(crate) struct Spawned(libc::pthread_t);
 
+// SAFETY: it is the C library's name of a thread, by which any thread may wait for that one's end.
+// With some C libraries it is a pointer, through which nothing here reads.
+unsafe impl Send for Spawned {}
+
+// SAFETY: as above.
+unsafe impl Sync for Spawned {}
+
 /// The argument of a new thread.
 type Work = Box<dyn FnOnce() + Send>;
 

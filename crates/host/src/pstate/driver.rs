@@ -4,7 +4,7 @@
 //! Layout and numbers are those of `kernel/dimmer_pstate.h`. Uses `unsafe` because no crate used
 //! here has the module's calls.
 
-use std::ffi::{c_int, c_ulong};
+use std::ffi::c_ulong;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd as _;
@@ -136,8 +136,9 @@ fn call<T>(file: &File, code: c_ulong, argument: &mut T) -> io::Result<()> {
     // SAFETY: the code has the size of `T`: the kernel reads and writes that much at `argument`,
     // and reads the requests of a `Batch`, which its caller keeps until the call returns. In a file
     // of another kind the code means nothing, and the call fails.
-    let result: c_int =
-        unsafe { libc::ioctl(file.as_raw_fd(), code, std::ptr::from_mut(argument)) };
+    let result = unsafe {
+        libc::syscall(libc::SYS_ioctl, file.as_raw_fd(), code, std::ptr::from_mut(argument))
+    };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 

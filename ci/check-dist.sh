@@ -1,0 +1,72 @@
+#!/bin/sh
+# Starts what `ci/dist.sh` has built in an old Debian, whose glibc is older than that of the machine
+# that built it, and the static program in a root with nothing else.
+#
+# Usage: ci/check-dist.sh [DIRECTORY]     (default: out/dist)
+#
+# Needs root and debootstrap (Debian's packages, over the network); says "skipped" without.
+set -eu
+cd "$(dirname "$0")/.."
+
+OLD=bullseye
+out=$(cd "${1:-out/dist}" && pwd)
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
+name=dimmer-$version-x86_64-linux
+base=${CARGO_TARGET_DIR:-target}/dist/$OLD
+
+skip() { printf 'check-dist: skipped: %s\n' "$*"; exit 0; }
+fail() { printf 'check-dist: %s\n' "$*" >&2; exit 1; }
+
+(cd "$out" && sha256sum --check --quiet SHA256SUMS) || fail "the archives are not those of SHA256SUMS"
+[ "$(id -u)" = 0 ] || skip "making a root directory needs root"
+command -v debootstrap >/dev/null || skip "debootstrap is missing: apt-get install debootstrap"
+if [ ! -e "$base/complete" ]; then
+	rm -rf "$base"
+	mkdir -p "$base"
+	debootstrap --variant=minbase "$OLD" "$base" http://deb.debian.org/debian >"$base.log" 2>&1 ||
+		skip "debootstrap cannot make a Debian $OLD: $(tail -n 1 "$base.log")"
+	touch "$base/complete"
+fi
+printf 'check-dist: %s\n' "$(chroot "$base" ldd --version | head -n 1)"
+
+root=$(mktemp -d)
+trap 'umount "$root/proc" "$root/dev" 2>/dev/null || true; rm -rf "$root"' EXIT
+cp -a "$base/." "$root/"
+tar -C "$root/opt" -xzf "$out/$name.tar.gz"
+mount -t proc proc "$root/proc"
+mount --bind /dev "$root/dev"
+
+# One file is enough: it has the libraries inside.
+mkdir "$root/one"
+cp "$root/opt/$name/bin/dimmer" "$root/one/"
+one() { chroot "$root" env HOME=/root /one/dimmer "$@"; }
+expect() {
+	expected=$1
+	shift
+	said=$("$@" 2>&1) || fail "$*: $said"
+	printf '%s\n' "$said" | grep -q -- "$expected" || fail "$*: no \`$expected\` in: $said"
+	printf 'check-dist: passed: %s\n' "$*"
+}
+expect "dimmer $version" one --version
+expect "works" one doctor
+expect "functions in" one scan /usr/bin/dpkg
+expect "processes, for" one ps
+expect "Observed for" one observe --classes scalar -- /bin/ls /
+expect "usr" one run --narrow -- /bin/ls /
+expect "acquisitions" one run --boost -- /bin/ls /
+expect "dimmerd $version" chroot "$root" "/opt/$name/bin/dimmerd" --version
+chroot "$root" /one/dimmer observe --classes scalar -- /bin/sh -c 'exit 7' >/dev/null 2>&1 && fail "observe lost a status"
+[ "$(find "$root/root/.cache/dimmer" -name 'libdimmer_*.so' | wc -l)" = 2 ] || fail "the libraries were not unpacked"
+
+# Nothing but the program.
+bare=$root/bare
+mkdir -p "$bare/proc" "$bare/tmp"
+mount --bind "$root/proc" "$bare/proc"
+cp "$out/dimmer-$version-x86_64-static" "$bare/dimmer"
+static() { chroot "$bare" /dimmer "$@"; }
+expect "dimmer $version" static --version
+expect "works" static doctor
+expect "functions in" static scan /dimmer
+expect "processes, for" static ps
+umount "$bare/proc"
+echo "check-dist: all passed"
