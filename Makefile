@@ -94,6 +94,7 @@ install-daemon:
 	install -D --mode=644 docs/dimmerd.md $(TO)/share/doc/dimmer/dimmerd.md
 	install -d $(TO)/lib/systemd/system
 	$(FILLED) crates/daemon/package/dimmerd.service.in > $(TO)/lib/systemd/system/dimmerd.service
+	$(FILLED) crates/daemon/package/dimmer-probe.service.in > $(TO)/lib/systemd/system/dimmer-probe.service
 	install --mode=644 crates/daemon/package/dimmerd.socket $(TO)/lib/systemd/system/dimmerd.socket
 	[ -e $(DESTDIR)$(SYSCONFDIR)/dimmer/dimmerd.toml ] || \
 		install -D --mode=644 crates/daemon/package/dimmerd.toml $(DESTDIR)$(SYSCONFDIR)/dimmer/dimmerd.toml
@@ -123,7 +124,7 @@ uninstall:
 	rm -f $(TO)/lib/cmake/dimmer/dimmer-config.cmake $(TO)/lib/cmake/dimmer/dimmer-config-version.cmake
 	rm -f $(MARK_HEADERS:%=$(TO)/include/%) $(MARK_FILES:%=$(TO)/lib/%)
 	rm -f $(TO)/lib/dimmer/swp-migrate/libswp.so $(TO)/lib/dimmer/swp-dummy/libswp.so
-	rm -f $(TO)/lib/systemd/system/dimmerd.service $(TO)/lib/systemd/system/dimmerd.socket $(TO)/share/doc/dimmer/dimmerd.md
+	rm -f $(TO)/lib/systemd/system/dimmerd.service $(TO)/lib/systemd/system/dimmerd.socket $(TO)/lib/systemd/system/dimmer-probe.service $(TO)/share/doc/dimmer/dimmerd.md
 	! cmp -s crates/daemon/package/dimmerd.toml $(DESTDIR)$(SYSCONFDIR)/dimmer/dimmerd.toml || \
 		rm -f $(DESTDIR)$(SYSCONFDIR)/dimmer/dimmerd.toml
 	rmdir $(TO)/lib/dimmer/swp-migrate $(TO)/lib/dimmer/swp-dummy $(TO)/lib/dimmer $(TO)/lib/cmake/dimmer $(TO)/share/doc/dimmer $(DESTDIR)$(SYSCONFDIR)/dimmer 2>/dev/null || true

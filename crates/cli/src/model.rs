@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use dimmer_host::bounded_file::BoundedFileError;
 use dimmer_host::machine::Machine;
 use dimmer_host::models::{self, Chosen, ModelFileError};
+use dimmer_host::root::Root;
 use dimmer_processor::model::{BUILTIN, Model};
 use dimmer_report::model;
 
@@ -50,7 +51,7 @@ pub(crate) fn choose(
     asked: Option<&str>,
     machine: &Machine,
 ) -> anyhow::Result<Option<(Model, String)>> {
-    let chosen = models::choose(asked, &machine.identity).map_err(refused)?;
+    let chosen = models::choose(asked, &Root::live(), machine).map_err(refused)?;
     Ok(chosen.map(|Chosen { model, from }| (model, from)))
 }
 

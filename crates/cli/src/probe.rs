@@ -13,6 +13,7 @@ use dimmer_host::cpuid::Cpuid;
 use dimmer_host::interrupt::Interrupt;
 use dimmer_host::journal::{Journal, Report};
 use dimmer_host::machine::Machine;
+use dimmer_host::models;
 use dimmer_host::root::{Root, format_cpu_list};
 use dimmer_host::turbo::Turbo;
 use dimmer_launch::cache;
@@ -40,6 +41,10 @@ pub(crate) fn run(root: &Root, arguments: &Probe) -> anyhow::Result<ExitCode> {
     let machine = Machine::read(&Root::live(), &Cpuid::instruction());
     if arguments.list {
         output::print(&report::kernels(&machine))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(model) = models::measured(&Root::live(), &machine).filter(|_| arguments.once) {
+        output::print(&format!("known: {}\n", model.display()))?;
         return Ok(ExitCode::SUCCESS);
     }
     if arguments.names_two_outputs() {
@@ -291,7 +296,7 @@ impl<'a> Outputs<'a> {
 
 /// Caches the model of this machine for the commands that need one.
 fn keep_model(findings: &Findings, host: &Machine, machine: &MachineDescription, quick: bool) {
-    let Some(path) = dimmer_host::cache::model(&host.identity, quick) else { return };
+    let Some(path) = dimmer_host::cache::model(host, quick) else { return };
     if let Err(error) = cache::replace(&path, &model_of(findings, host, machine).to_toml()) {
         eprintln!("warning: cannot keep the model for other commands: {}: {error}", path.display());
     }

@@ -147,8 +147,8 @@ fn model(root: &Root, settings: &Settings) -> Result<(PathBuf, Model), String> {
     if let Some(named) = named_model(settings)? {
         return Ok(named);
     }
-    let identity = Machine::read(root, &Cpuid::instruction()).identity;
-    models::measured(&identity).map_or_else(
+    let machine = Machine::read(root, &Cpuid::instruction());
+    models::measured(root, &machine).map_or_else(
         || Err("nothing is known of this processor's levels; `dimmer probe` measures them".into()),
         |path| read_model(&path),
     )

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
 
 use crate::cpuid::Identity;
+use crate::machine::Machine;
 
 /// The directory that the variable names, otherwise `usual` below the home directory; `None`
 /// without a home directory.
@@ -19,14 +20,28 @@ pub fn user_directory(variable: &str, usual: &str) -> Option<PathBuf> {
     absolute(variable).or_else(|| Some(absolute("HOME")?.join(usual)))
 }
 
-/// Path of the stored model of this kind of processor, from a thorough or a quick measurement.
-/// Several machines may share a home directory, so the name contains the processor.
+/// Path of the user's stored model of this kind of machine, from a thorough or a quick measurement.
 #[must_use]
-pub fn model(identity: &Identity, quick: bool) -> Option<PathBuf> {
-    let Identity { vendor, family, model, stepping, .. } = identity;
-    let effort = if quick { "quick" } else { "full" };
+pub fn model(machine: &Machine, quick: bool) -> Option<PathBuf> {
     let models = user_directory("XDG_STATE_HOME", ".local/state")?.join("dimmer");
-    Some(models.join(format!("model-{vendor}-{family}-{model}-{stepping}-{effort}.toml")))
+    Some(models.join(model_name(machine, quick)))
+}
+
+/// Name of the file with the stored model of this kind of machine. Several machines may share a
+/// home directory, so it has what the costs of wide SIMD code depend on: the processor, its
+/// microcode, and the hypervisor.
+#[must_use]
+pub fn model_name(machine: &Machine, quick: bool) -> String {
+    let Identity { vendor, family, model, stepping, .. } = &machine.identity;
+    let plain = |text: &str| -> String {
+        let plain = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '_' };
+        text.chars().map(plain).collect()
+    };
+    let microcode = plain(machine.microcode.as_deref().unwrap_or("unknown"));
+    let hypervisor = plain(machine.hypervisor.as_deref().unwrap_or("metal"));
+    let effort = if quick { "quick" } else { "full" };
+    let vendor = plain(vendor);
+    format!("model-{vendor}-{family}-{model}-{stepping}-{microcode}-{hypervisor}-{effort}.toml")
 }
 
 /// The cache directory, for data that can be computed again: scans, plans, choices. `None` without

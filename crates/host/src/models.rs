@@ -7,7 +7,8 @@ use dimmer_processor::model::{BUILTIN, Model, ModelError, builtin};
 
 use crate::bounded_file::{self, BoundedFileError};
 use crate::cache;
-use crate::cpuid::Identity;
+use crate::machine::Machine;
+use crate::root::Root;
 
 /// Size limit of a model's file (bytes). The longest one has some 20 kB.
 const LONGEST: u64 = 16 << 20;
@@ -60,31 +61,79 @@ pub fn named(name: &str) -> Result<Model, ModelFileError> {
     if path.exists() { read(path) } else { Err(ModelFileError::Unknown(name.to_owned())) }
 }
 
-/// The file of the model that a probe has stored for this kind of processor: the most thorough one
-/// that exists.
+/// Where models of all users of a machine are: those that its administrator provides, and those
+/// that a probe of the machine's own has stored (`dimmer-probe.service`).
+const SHARED: [&str; 2] = ["/etc/dimmer/models", "/var/lib/dimmer"];
+
+/// The file of the model that a probe has stored for this kind of machine: the user's own, or else
+/// one for all users; of both the most thorough one that exists.
 #[must_use]
-pub fn measured(identity: &Identity) -> Option<PathBuf> {
-    let files = [false, true].into_iter().filter_map(|quick| cache::model(identity, quick));
-    files.into_iter().find(|path| path.exists())
+pub fn measured(root: &Root, machine: &Machine) -> Option<PathBuf> {
+    let of_effort = [false, true];
+    let own = of_effort.into_iter().filter_map(|quick| cache::model(machine, quick));
+    let shared = SHARED.into_iter().flat_map(|directory| {
+        let file = |quick| root.path(&format!("{directory}/{}", cache::model_name(machine, quick)));
+        of_effort.map(file)
+    });
+    own.chain(shared).find(|path| path.exists())
 }
 
 /// The model that a user has named, otherwise the one that a probe has stored for this kind of
-/// processor. `None` if there is neither.
+/// machine. `None` if there is neither.
 ///
 /// # Errors
 /// [`ModelFileError`].
-pub fn choose(asked: Option<&str>, identity: &Identity) -> Result<Option<Chosen>, ModelFileError> {
+pub fn choose(
+    asked: Option<&str>,
+    root: &Root,
+    machine: &Machine,
+) -> Result<Option<Chosen>, ModelFileError> {
     if let Some(name) = asked {
         return Ok(Some(Chosen { model: named(name)?, from: name.to_owned() }));
     }
     let chosen =
         |path: PathBuf| Ok(Chosen { model: read(&path)?, from: path.display().to_string() });
-    measured(identity).map(chosen).transpose()
+    measured(root, machine).map(chosen).transpose()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Kinds of machines differ by microcode and hypervisor too.
+    #[test]
+    fn models_for_all_users_are_found_by_the_kind_of_machine() {
+        use crate::cpuid::Cpuid;
+
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::new(directory.path());
+        let machine = Machine {
+            microcode: Some("0x1".to_owned()),
+            // No machine has such a name, so no model of the user's is found.
+            hypervisor: Some("made/up".to_owned()),
+            ..Machine::read(&root, &Cpuid::instruction())
+        };
+        let found = |machine: &Machine| measured(&root, machine);
+        assert_eq!(found(&machine), None);
+        let store = |directory: &str, quick| {
+            let name = cache::model_name(&machine, quick);
+            assert!(name.contains("-0x1-made_up-"), "{name}");
+            let path = root.path(&format!("{directory}/{name}"));
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, BUILTIN[0].1).unwrap();
+            path
+        };
+        let quick = store("/var/lib/dimmer", true);
+        assert_eq!(found(&machine), Some(quick));
+        let full = store("/var/lib/dimmer", false);
+        assert_eq!(found(&machine), Some(full));
+        let given = store("/etc/dimmer/models", true);
+        assert_eq!(found(&machine), Some(given));
+        let other = Machine { microcode: Some("0x2".to_owned()), ..machine.clone() };
+        assert_eq!(found(&other), None);
+        let chosen = choose(None, &root, &machine).unwrap().unwrap();
+        assert_eq!(chosen.model, named(BUILTIN[0].0).unwrap());
+    }
 
     #[test]
     fn a_name_means_a_model_or_else_a_file() {

@@ -84,7 +84,7 @@ pub(crate) fn choose(setup: &mut Setup<'_>) -> Result<Option<Chosen>, LaunchErro
         return found.chosen(None, key).map(Some);
     }
     let machine = Machine::read(&Root::live(), &Cpuid::instruction());
-    let chosen = models::choose(request.model.as_deref(), &machine.identity)?;
+    let chosen = models::choose(request.model.as_deref(), &Root::live(), &machine)?;
     let models::Chosen { model, from } = chosen.ok_or(LaunchError::NoModel)?;
     let runs = InstructionClass::ALL.map(|class| machine.runs(class));
     let by = format!("{runs:?}\n{}", model.to_toml());

@@ -124,6 +124,11 @@ pub(crate) struct Probe {
     #[arg(long, value_name = "FILE")]
     pub(crate) emit_model: Option<PathBuf>,
 
+    /// Measures nothing if a model of this kind of machine (processor, microcode, hypervisor) is
+    /// stored.
+    #[arg(long, conflicts_with_all = ["mode", "kernel", "list", "baseline"])]
+    pub(crate) once: bool,
+
     /// Compares the results with those of an earlier probe, as of another kernel, microcode or
     /// host, and ends with status 3 if a cost is surely higher than then.
     #[arg(long, value_name = "FILE.json")]
