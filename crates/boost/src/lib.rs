@@ -3,7 +3,8 @@
 //!
 //! It has functions of the names of the C library's that wait for mutexes, rwlocks, condition
 //! variables and barriers. Each calls the C library's and counts what happened at its caller's
-//! site, in the ledger of [`dimmer_contention`], and requests clocks as the site says. Without
+//! site, in the ledger of [`dimmer_contention`], and requests clocks as the site says. Functions
+//! that begin and end sections are hooked by `dimmer-preload`, which calls this library. Without
 //! [`dimmer_contention::DIRECTORY`] in the environment, with [`off::OFF`], or if anything goes
 //! wrong, they only call the C library's.
 //!
@@ -14,10 +15,12 @@
 mod arch;
 mod locks;
 mod next;
+mod sections;
 mod waits;
 
 use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use dimmer_contention::off;
 
@@ -31,6 +34,17 @@ extern "C" fn begin(
     _arguments: *const *const c_char,
     environment: *const *const c_char,
 ) {
+    begin_once(environment);
+}
+
+/// Begins with the loader's environment, unless that was done: another library that is initialised
+/// first may need this one ([`sections`]).
+fn begin_once(environment: *const *const c_char) {
+    static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
+    // Relaxed: there is one thread.
+    if HAS_BEGUN.swap(true, Ordering::Relaxed) {
+        return;
+    }
     next::find();
     // SAFETY: the loader's environment.
     let variable = |name: &str| unsafe { variable(environment, name.as_bytes()) };
@@ -38,6 +52,7 @@ extern "C" fn begin(
     if let Some(directory) = variable(dimmer_contention::DIRECTORY).filter(|_| !is_off) {
         dimmer_contention::own::begin(directory);
         variable(dimmer_contention::REQUESTS).map(dimmer_contention::requests::begin);
+        variable(dimmer_contention::SECTIONS).map(dimmer_contention::sections::begin);
         // SAFETY: it only writes to the thread's own memory and to an atomic number.
         unsafe { libc::pthread_atfork(None, None, Some(forked)) };
     }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use dimmer_host::root::{Root, parse_cpu_list};
 use dimmer_launch::Request;
-use dimmer_launch::account::{Account, Migrating, Specialised, Summary};
+use dimmer_launch::account::Summary;
 use dimmer_launch::named::Wanted;
 use dimmer_launch::phases::{Guide, Phases};
 use dimmer_policy::phases::Threshold;
@@ -25,6 +25,7 @@ pub(crate) fn run(root: &Root, arguments: &Run, to: Option<Output>) -> anyhow::R
         phases: guide(arguments)?,
         functions: mechanism::functions(arguments).map(Wanted::parse).collect(),
         boosting: arguments.boost.unwrap_or_default(),
+        sections: arguments.section.clone(),
         model: arguments.model.model.clone(),
         cpus: arguments.cpus.cpus.as_deref().map(cpu_list).transpose()?,
         is_dedicated: arguments.dedicate,
@@ -39,29 +40,12 @@ pub(crate) fn run(root: &Root, arguments: &Run, to: Option<Output>) -> anyhow::R
     };
     let ended = dimmer_launch::run(root, &asked, &request, &mut print);
     let ended = ended.map_err(not_launched)?;
-    match &ended.summary {
-        Some(Summary::Calls(account)) => output::report(to, &report::text(account, screen))?,
-        Some(Summary::Threads(threads)) => {
-            output::report(to, &report::threads::text(threads, screen))?;
-        }
-        Some(Summary::Phases(phases)) => {
-            output::report(to, &report::phases::text(phases, screen))?;
-        }
-        Some(Summary::Locks(locks)) => output::report(to, &report::locks::text(locks, screen))?,
-        None => {}
+    if let Some(summary) = &ended.summary {
+        output::report(to, &report::summary(summary, screen))?;
     }
     if let Some(json) = json {
         let how = dimmer_launch::mechanism::how(&asked).unwrap_or_default();
-        let nothing = || {
-            if how.specialises {
-                Summary::Threads(Specialised::default())
-            } else if how.follows_phases {
-                Summary::Phases(Migrating::default())
-            } else {
-                Summary::Calls(Account::nothing(how))
-            }
-        };
-        match ended.summary.unwrap_or_else(nothing) {
+        match ended.summary.unwrap_or_else(|| Summary::nothing(how)) {
             Summary::Calls(account) => json.write_json(&report::document(&account))?,
             Summary::Threads(threads) => json.write_json(&report::threads::document(&threads))?,
             Summary::Phases(phases) => json.write_json(&report::phases::document(&phases))?,

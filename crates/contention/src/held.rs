@@ -70,6 +70,19 @@ pub fn end(lock: usize, now: u64, was_wanted: bool) {
     }
 }
 
+/// The calling thread does not hold `lock` any more, in a way that is not counted.
+pub(crate) fn drop_uncounted(lock: usize) {
+    let held = of_thread();
+    if let Some(index) = held.find(lock) {
+        held.remove(index);
+    }
+}
+
+/// Whether the calling thread is known to hold `lock`.
+pub(crate) fn is_held(lock: usize) -> bool {
+    of_thread().find(lock).is_some()
+}
+
 /// The calling thread waits for a lock at `site`. If it does not get it, [`has_given_up`] follows.
 pub fn waits(site: &Site) {
     of_thread().request(site, Point::Waits, site.strategy());

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 pub const MAGIC: [u8; 8] = *b"dimlocks";
 
 /// Changes with each change of the layout. Both sides come from the same build.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Maximum number of sites of a process. A guess: the browsers and databases looked at have some
 /// hundreds.
@@ -30,12 +30,30 @@ pub enum Kind {
     Condition = 4,
     /// A barrier. Nothing is held afterwards.
     Barrier = 5,
+    /// A function: from a call of it to its return. Nothing is waited for.
+    Function = 6,
+    /// From the return of a function to the next call of another one. What is waited for is the
+    /// first one's return.
+    Section = 7,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 5] =
-        [Self::Mutex, Self::Read, Self::Write, Self::Condition, Self::Barrier];
+    pub const ALL: [Self; 7] = [
+        Self::Mutex,
+        Self::Read,
+        Self::Write,
+        Self::Condition,
+        Self::Barrier,
+        Self::Function,
+        Self::Section,
+    ];
+
+    /// Whether the site is that of a section by functions, which the user has named.
+    #[must_use]
+    pub const fn is_by_functions(self) -> bool {
+        matches!(self, Self::Function | Self::Section)
+    }
 }
 
 /// The head of the file.
@@ -90,10 +108,13 @@ pub struct Site {
     pub(crate) carried: AtomicU64,
     /// How long these lasted from then on (ticks).
     pub(crate) fast: AtomicU64,
-    /// Offset of the call in its file, or its address if the code comes from no file.
+    /// Offset of the call in its file, or its address if the code comes from no file. Of a section
+    /// by functions: its number.
     pub(crate) offset: AtomicU64,
     pub(crate) path: [AtomicU64; PATH / 8],
-    pub(crate) reserved: [u64; 2],
+    /// How long threads were outside of the section, from its end to the next wait for it (ticks).
+    pub(crate) outside: AtomicU64,
+    pub(crate) reserved: u64,
 }
 
 /// Size of the file (bytes).

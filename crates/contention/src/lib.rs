@@ -5,6 +5,7 @@
 //! | [`ledger`] | the file in which a process counts, as both sides see it |
 //! | [`own`] | the process's side: its file, and the site of a call |
 //! | [`held`] | which locks the calling thread holds, and since when |
+//! | [`sections`] | sections of code that begin and end with functions |
 //! | `origin` | the file that a site's code comes from |
 //! | [`reader`] | the observer's side |
 //! | [`board`] | where threads write which clocks they request, and the observer's side of it |
@@ -20,12 +21,17 @@ mod origin;
 pub mod own;
 pub mod reader;
 pub mod requests;
+pub mod sections;
 
 pub use dimmer_runtime::off;
 
 /// The variable with the directory in which processes make their ledgers. Without it, nothing is
 /// observed.
 pub const DIRECTORY: &str = "DIMMER_BOOST_LEDGERS";
+
+/// The variable with the sections that begin and end with functions, as [`sections::begin`] takes
+/// them. Without it, there are none.
+pub const SECTIONS: &str = "DIMMER_BOOST_SECTIONS";
 
 /// The variable with the path of the board on which threads request clocks. Without it, none does.
 pub const REQUESTS: &str = "DIMMER_BOOST_REQUESTS";

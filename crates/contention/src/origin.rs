@@ -30,7 +30,7 @@ pub(crate) fn describe(site: &Site, caller: usize) {
     }
 }
 
-fn note(site: &Site, offset: u64, path: &[u8]) {
+pub(crate) fn note(site: &Site, offset: u64, path: &[u8]) {
     site.offset.store(offset, Ordering::Relaxed);
     if path.len() > PATH {
         return;

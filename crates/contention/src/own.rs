@@ -13,7 +13,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::process::{Resource, getpid, getrlimit};
 
 use crate::ledger::{BYTES, Head, Kind, MAGIC, SITES, Site, VERSION};
-use crate::{held, origin, requests};
+use crate::{held, origin, requests, sections};
 
 /// Maximum length of the name of a ledger (bytes): it lies on the stack of whatever thread first
 /// takes a lock. The names of directories in memory have some 40.
@@ -65,14 +65,15 @@ pub fn begin(directory: &OsStr) {
 /// ledger of its own.
 pub fn forked() {
     held::forget();
+    sections::forget();
     requests::forked();
     if LEDGER.load(Ordering::Relaxed) != NONE {
         LEDGER.store(std::ptr::null_mut(), Ordering::Release);
     }
 }
 
-/// The site of a call that returns to `caller`. `None` if nothing is observed, or there is no room;
-/// a call that is lost by that is counted.
+/// The site of a call that returns to `caller`, or of the section of that number. `None` if nothing
+/// is observed, or there is no room; a call that is lost by that is counted.
 ///
 /// # Cost
 /// Some nanoseconds. The first call of a site makes some system calls, and the first of a process
@@ -91,7 +92,11 @@ pub fn site(caller: usize, kind: Kind) -> Option<&'static Site> {
             let claimed = site.key.compare_exchange(0, key, Ordering::AcqRel, Ordering::Acquire);
             match claimed {
                 Ok(_) => {
-                    origin::describe(site, caller);
+                    if kind.is_by_functions() {
+                        origin::note(site, caller as u64, &[]);
+                    } else {
+                        origin::describe(site, caller);
+                    }
                     site.strategy.store(requests::strategy_of_new_sites(), Ordering::Relaxed);
                     found = key;
                 }
@@ -122,6 +127,19 @@ impl Site {
             self.contended.fetch_add(1, Ordering::Relaxed);
             self.waited.fetch_add(waited, Ordering::Relaxed);
         }
+    }
+
+    /// Counts that a section from function to function begins, after the first one has taken so
+    /// long (ticks), and whether another thread was in the section when that was called.
+    pub(crate) fn entered(&self, waited: u64, was_taken: bool) {
+        self.acquisitions.fetch_add(1, Ordering::Relaxed);
+        self.contended.fetch_add(u64::from(was_taken), Ordering::Relaxed);
+        self.waited.fetch_add(waited, Ordering::Relaxed);
+    }
+
+    /// Adds time that a thread was outside of a section from function to function (ticks).
+    pub(crate) fn was_outside(&self, time: u64) {
+        self.outside.fetch_add(time, Ordering::Relaxed);
     }
 
     /// Counts the end of a hold that began here (ticks), and whether another thread waited for it.

@@ -65,6 +65,9 @@ pub struct Sums {
     pub carried: u64,
     /// How long these lasted from then on (ticks).
     pub fast: u64,
+    /// How long threads were outside of a section from function to function, from its end to the
+    /// next wait for it (ticks).
+    pub outside: u64,
 }
 
 /// Why bytes are no ledger of lock sites.
@@ -101,6 +104,7 @@ impl Sums {
             (&mut self.boosted, other.boosted),
             (&mut self.carried, other.carried),
             (&mut self.fast, other.fast),
+            (&mut self.outside, other.outside),
         ] {
             *sum = sum.saturating_add(more);
         }
@@ -173,6 +177,7 @@ fn site((index, bytes): (usize, &[u8])) -> Option<SiteFound> {
             boosted: word(bytes, 96),
             carried: word(bytes, 104),
             fast: word(bytes, 112),
+            outside: word(bytes, offset_of!(Site, outside)),
         },
     })
 }

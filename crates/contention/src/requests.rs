@@ -30,7 +30,7 @@ static KEY: AtomicU32 = AtomicU32::new(0);
 
 /// The C library has room for the values of the first keys in each thread, and allocates for
 /// others. Source: glibc, `nptl/descr.h`, `PTHREAD_KEY_2NDLEVEL_SIZE`.
-const KEYS_WITHOUT_ALLOCATION: libc::pthread_key_t = 32;
+pub(crate) const KEYS_WITHOUT_ALLOCATION: libc::pthread_key_t = 32;
 
 /// What the calling thread has requested.
 #[repr(C)]

@@ -19,6 +19,8 @@
 //!   at home, [`crate::LeafCall::make`] on the worker.
 //! - `mark`: `entry` passes a mark and hands the call back, on whatever kernel thread the thread
 //!   runs then; all of the processor's state goes along on the stack.
+//! - `section`: `entry` reports a call, and its end if that is wanted, and hands the call back; all
+//!   of the processor's state goes along on the stack.
 //! - `registers`: `Form` says how the processor's state is stored, or why it cannot be.
 //! - `empty`: functions that do nothing, for measuring hooks.
 //! - `CHAIN_CYCLES`: how long the chain takes that measures the clock next to timed calls.

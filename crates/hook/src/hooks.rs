@@ -14,7 +14,7 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 
 use crate::arch::entry::{self as stub, Moving, Place, Stub};
 use crate::arch::registers::Form;
-use crate::arch::{self, delegate, mark, migrate, rows, swap, thread_block};
+use crate::arch::{self, delegate, mark, migrate, rows, section, swap, thread_block};
 use crate::arena::Arena;
 use crate::error::{CannotMove, HookError};
 use crate::file::Mapped;
@@ -24,6 +24,7 @@ use crate::marks;
 use crate::mover::{self, Mover};
 use crate::objects::Loaded;
 use crate::plan::{Plan, PlannedEntry};
+use crate::sections::{self, Watcher};
 use crate::site::{Passed, Site};
 use crate::{process, slots};
 
@@ -47,8 +48,11 @@ const DELEGATE_AT: usize = 16;
 /// Offset in the stubs' memory of the address of the code for marks.
 const MARK_AT: usize = 24;
 
+/// Offset in the stubs' memory of the address of the code for sections.
+const SECTION_AT: usize = 32;
+
 /// Bytes of these addresses, and of the one before them.
-const ADDRESS_BYTES: usize = 32;
+const ADDRESS_BYTES: usize = 40;
 
 const PAGE: u64 = 4096;
 
@@ -65,6 +69,8 @@ pub struct Hooks {
     moves: Option<Moves>,
     /// Whether entries that are marks pass them.
     pass_marks: bool,
+    /// Whether the calls of entries that are marks are watched instead.
+    watch: bool,
     /// Reason why nothing is to be hooked, if there is one.
     refused: Option<&'static str>,
     /// Whether the overhead of timing was measured, or the attempt failed.
@@ -104,6 +110,7 @@ impl Hooks {
             plans,
             moves: None,
             pass_marks: false,
+            watch: false,
             refused: None,
             is_calibrated: Cell::new(false),
             is_begun: Cell::new(false),
@@ -145,6 +152,19 @@ impl Hooks {
         Form::find()?.put_in_force();
         marks::set(pass);
         self.pass_marks = true;
+        Ok(())
+    }
+
+    /// From now on, each call of an entry that is hooked later, and that its plan lists as a mark,
+    /// is reported to `watcher` with the mark's number. It is not, where marks are not passed
+    /// ([`Self::pass_marks`]); that cannot be asked for as well.
+    ///
+    /// # Errors
+    /// [`CannotMove`]: the processor's state cannot be kept meanwhile.
+    pub fn watch(&mut self, watcher: Watcher) -> Result<(), CannotMove> {
+        Form::find()?.put_in_force();
+        sections::set(watcher);
+        self.watch = true;
         Ok(())
     }
 
@@ -312,6 +332,7 @@ impl Hooks {
         is_written &= arena.write(MIGRATE_AT, &migrate::entry().to_le_bytes());
         is_written &= arena.write(DELEGATE_AT, &delegate::entry().to_le_bytes());
         is_written &= arena.write(MARK_AT, &mark::entry().to_le_bytes());
+        is_written &= arena.write(SECTION_AT, &section::entry().to_le_bytes());
         let addresses: Vec<u64> = entries.iter().map(|(entry, _)| entry.address).collect();
         let are_moved = self.moves.is_some_and(|moves| moves.all);
         let sites =
@@ -335,8 +356,9 @@ impl Hooks {
                 record: std::ptr::from_ref(record) as u64,
                 mark_at: entry
                     .mark
-                    .filter(|_| self.pass_marks)
-                    .map(|_| arena.address() + MARK_AT as u64),
+                    .filter(|_| self.pass_marks || self.watch)
+                    .map(|_| if self.watch { SECTION_AT } else { MARK_AT } as u64)
+                    .map(|at| arena.address() + at),
                 slow_at: arena.address(),
                 moving: self.moving(site).filter(|_| entry.mark.is_none()).map(
                     |(decision, is_gate)| Moving {

@@ -24,6 +24,7 @@ mod overhead;
 mod phases;
 mod plan;
 mod process;
+mod sections;
 mod site;
 mod slots;
 mod trial;
@@ -51,6 +52,7 @@ pub use plan::{
     Counts, PlannedEntry, add_to_plan, is_own_ground, keep_plan, kept_counts, needed, prepare_plan,
 };
 pub use process::{never_time, only_count};
+pub use sections::{SECTIONS, Watcher};
 pub use slots::{expect_process, expect_thread, forget_thread, is_restricted, restrict};
 pub use trial::{OWN_FILE, Round, Trip, pass_own_mark};
 

@@ -42,6 +42,7 @@ pub mod memory;
 pub mod microarchitecture;
 pub mod migration;
 pub mod models;
+pub mod monitor;
 pub mod msr;
 pub mod off;
 pub mod operating_points;

@@ -30,6 +30,11 @@ pub enum Countable {
     ReferenceCycles,
     /// Instructions retired.
     Instructions,
+    /// Cycles in which no instruction could be executed for want of data or units, as the kernel
+    /// maps that to an event of the processor.
+    StalledCycles,
+    /// Misses of the last cache, likewise.
+    CacheMisses,
     /// A documented event of this microarchitecture.
     Event(PmuEvent),
 }
@@ -42,6 +47,8 @@ impl Countable {
             Self::Cycles => "cycles",
             Self::ReferenceCycles => "ref-cycles",
             Self::Instructions => "instructions",
+            Self::StalledCycles => "stalled-cycles-backend",
+            Self::CacheMisses => "cache-misses",
             Self::Event(event) => event.name,
         }
     }
@@ -53,6 +60,8 @@ impl Countable {
             Self::Cycles => Builder::new(Hardware::CPU_CYCLES),
             Self::ReferenceCycles => Builder::new(Hardware::REF_CPU_CYCLES),
             Self::Instructions => Builder::new(Hardware::INSTRUCTIONS),
+            Self::StalledCycles => Builder::new(Hardware::STALLED_CYCLES_BACKEND),
+            Self::CacheMisses => Builder::new(Hardware::CACHE_MISSES),
             Self::Event(event) => Builder::new(Raw::new(event.config())),
         }
     }

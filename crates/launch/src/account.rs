@@ -25,6 +25,20 @@ pub enum Summary {
     Locks(Locks),
 }
 
+impl Summary {
+    /// That of a run in which nothing could move.
+    #[must_use]
+    pub fn nothing(how: How) -> Self {
+        if how.specialises {
+            Self::Threads(Specialised::default())
+        } else if how.follows_phases {
+            Self::Phases(Migrating::default())
+        } else {
+            Self::Calls(Account::nothing(how))
+        }
+    }
+}
+
 /// What became of threads that passed marks.
 #[derive(Clone, Debug, Default)]
 pub struct Migrating {

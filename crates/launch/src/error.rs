@@ -194,6 +194,37 @@ pub enum LaunchError {
         /// The other mechanism.
         other: &'static str,
     },
+    /// A section is not written as one.
+    #[error("`{section}` is no section: expected FUNCTION, or FIRST..LAST with two functions")]
+    NoSection {
+        /// The user's words.
+        section: String,
+    },
+    /// There are too many sections.
+    #[error("{found} sections: expected at most {most}")]
+    TooManySections {
+        /// How many there are.
+        found: usize,
+        /// How many there may be.
+        most: usize,
+    },
+    /// A function of a section cannot be hooked.
+    #[error(
+        "--section {section}: {why}; looked at {}. LIBRARY:0xADDRESS names a function by its \
+         address, also in a library that is loaded later",
+        first(files)
+    )]
+    Section {
+        /// The user's words.
+        section: String,
+        /// What is wrong with the function.
+        why: Box<Self>,
+        /// The files that were searched for it.
+        files: Vec<String>,
+    },
+    /// Sections are for `--boost`.
+    #[error("--section is for --boost")]
+    SectionsWithoutBoost,
     /// A cached choice is damaged.
     #[error("what was chosen cannot be read back")]
     Choice,
@@ -378,6 +409,10 @@ impl LaunchError {
             | Self::Cost(_)
             | Self::Boosts(_)
             | Self::BoostsAlone { .. }
+            | Self::NoSection { .. }
+            | Self::TooManySections { .. }
+            | Self::Section { .. }
+            | Self::SectionsWithoutBoost
             | Self::NoCore(_)
             | Self::Reserved { .. }
             | Self::Cpu(_)
@@ -440,7 +475,7 @@ fn hint(nearest: &[String]) -> String {
 }
 
 /// An error with its sources, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let sources = std::iter::successors(Some(error), |error| error.source());
     sources.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

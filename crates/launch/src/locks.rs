@@ -19,7 +19,9 @@ pub use dimmer_contention::ledger::Kind;
 pub use crate::advice::{Advice, BreakEven};
 pub use crate::requester::Carried;
 
+use crate::monitor::Monitored;
 use crate::names::{self, NamesError};
+use crate::sections::Section;
 
 /// Maximum number of sites, of all processes together. What happens at others counts as lost.
 const MOST_SITES: usize = 1 << 16;
@@ -43,6 +45,8 @@ pub struct Locks {
     pub advice: Option<Advice>,
     /// What became of the clocks that its threads requested; `None` if they requested none.
     pub carried: Option<Carried>,
+    /// What the CPUs and the program did meanwhile; `None` if it was not started.
+    pub monitored: Option<Box<Monitored>>,
     /// Problems, each with its file.
     pub problems: Vec<String>,
 }
@@ -83,6 +87,9 @@ pub struct LockSite {
     pub carried: u64,
     /// How long these lasted in all from then on.
     pub fast: Nanos,
+    /// How long threads were outside of a section from function to function, from its end to the
+    /// next wait for it.
+    pub outside: Nanos,
     /// Whether a faster clock pays for its mean hold after its mean wait, for each boost of
     /// [`Advice::boosts`]. Empty without advice, or if no hold has ended.
     pub verdicts: Vec<Verdict>,
@@ -111,7 +118,13 @@ type Place = (Option<PathBuf>, u64, Kind);
 type Merged = BTreeMap<Place, (Sums, AtSite)>;
 
 /// Reads the ledgers in `directory`, and names the sites by the files of this machine.
-pub(crate) fn read(root: &Root, directory: &Path, advice: Option<Advice>) -> Locks {
+/// Sections by functions have the names that the user has given them.
+pub(crate) fn read(
+    root: &Root,
+    directory: &Path,
+    advice: Option<Advice>,
+    sections: &[Section],
+) -> Locks {
     let mut locks = Locks { advice, ..Locks::default() };
     let mut merged = Merged::new();
     let files = match files(directory) {
@@ -130,7 +143,7 @@ pub(crate) fn read(root: &Root, directory: &Path, advice: Option<Advice>) -> Loc
             Err(why) => locks.problems.push(format!("{}: {why}", file.display())),
         }
     }
-    locks.take(root, merged);
+    locks.take(root, merged, sections);
     locks
 }
 
@@ -173,11 +186,13 @@ impl Locks {
     }
 
     /// Takes the sites, named, in the order in which they are shown.
-    fn take(&mut self, root: &Root, merged: Merged) {
+    fn take(&mut self, root: &Root, merged: Merged, sections: &[Section]) {
         let per_ns = ticks_per_ns();
         let ns = |ticks: u64| Nanos::rounded(ticks as f64 / per_ns);
         let mut functions = None;
-        for ((file, offset, kind), (sums, strategy)) in merged {
+        for ((mut file, mut offset, kind), (sums, strategy)) in merged {
+            let section = usize::try_from(offset).ok().and_then(|number| sections.get(number));
+            let section = section.filter(|section| section.kind() == kind);
             // Sites are in the order of their files: each is read once.
             if functions.as_ref().is_none_or(|(of, _)| *of != file) {
                 let named = file.as_deref().map(|file| Functions::read(root, file));
@@ -191,7 +206,11 @@ impl Locks {
                     }),
                 ));
             }
-            let function = functions.as_ref().and_then(|(_, named)| named.at(offset));
+            let mut function = functions.as_ref().and_then(|(_, named)| named.at(offset));
+            if let Some(section) = section {
+                function = Some(&section.name);
+                (file, offset) = (Some(section.file.clone()), section.offset);
+            }
             let mut site = LockSite {
                 kind,
                 function: function.map(str::to_owned),
@@ -209,6 +228,7 @@ impl Locks {
                 boosted: sums.boosted,
                 carried: sums.carried,
                 fast: ns(sums.fast),
+                outside: ns(sums.outside),
                 verdicts: Vec::new(),
             };
             site.verdicts = self.verdicts(&site);
@@ -272,14 +292,14 @@ mod tests {
         write("3-0.locks.ledger", &vec![7; BYTES + 1]);
         std::fs::create_dir(directory.path().join("4-0.locks.ledger")).unwrap();
         write("other", b"");
-        let locks = read(&Root::live(), directory.path(), None);
+        let locks = read(&Root::live(), directory.path(), None, &[]);
         assert!(locks.processes == 0 && locks.sites.is_empty());
         let expected = ["has 5 bytes", "does not begin", "3-0.locks.ledger", "4-0.locks.ledger"];
         assert_eq!(locks.problems.len(), expected.len(), "{:?}", locks.problems);
         for (problem, expected) in locks.problems.iter().zip(expected) {
             assert!(problem.contains(expected), "{problem}");
         }
-        let missing = read(&Root::live(), &directory.path().join("missing"), None);
+        let missing = read(&Root::live(), &directory.path().join("missing"), None, &[]);
         assert_eq!(missing.problems.len(), 1);
     }
 
@@ -303,7 +323,7 @@ mod tests {
         let (mut locks, mut merged) = (Locks::default(), Merged::new());
         locks.merge(&mut merged, found.clone());
         locks.merge(&mut merged, found);
-        locks.take(&Root::live(), merged);
+        locks.take(&Root::live(), merged, &[]);
         assert_eq!((locks.processes, locks.sites.len()), (2, 1));
         let site = &locks.sites[0];
         assert_eq!((site.acquisitions, site.contended), (4, 2));

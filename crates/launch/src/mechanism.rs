@@ -59,12 +59,15 @@ pub(crate) trait Mechanism: fmt::Debug {
     /// The CPUs that calls or threads move to; `None` if none does.
     fn cpus(&self) -> Option<&[CpuId]>;
 
+    /// The program was started, as this process.
+    fn started(&mut self, _process: u32) {}
+
     /// Looks at the program, and acts on what it sees. Called every
     /// [`INTERVAL`](dimmer_observe::INTERVAL) while the program runs.
     fn look(&mut self, notes: &mut Notes<'_>);
 
     /// Undoes what concerns others, and sums up.
-    fn finish(self: Box<Self>, end: &End) -> Summary;
+    fn finish(self: Box<Self>, end: &End, notes: &mut Notes<'_>) -> Summary;
 }
 
 /// How calls, or the threads that make them, are moved to other cores.
@@ -145,6 +148,9 @@ pub(crate) fn check(asked: &[&Definition], request: &Request) -> Result<(), Laun
         && let Some(other) = asked.iter().find(|one| !is_boost(one))
     {
         return Err(LaunchError::BoostsAlone { other: other.name });
+    }
+    if !request.sections.is_empty() && !asked.iter().any(|one| is_boost(&one)) {
+        return Err(LaunchError::SectionsWithoutBoost);
     }
     let moving = || asked.iter().filter_map(|one| Some((one.name, one.moves?)));
     if let Some((name, how)) = moving().find(|(_, how)| how.moves_threads()) {

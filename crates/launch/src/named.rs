@@ -193,6 +193,62 @@ pub(crate) fn find_each(
     Ok((functions, hookable(files)))
 }
 
+/// Why one of the functions that are wanted is not there.
+pub(crate) struct NotFound {
+    /// Which of those that are wanted.
+    pub(crate) at: usize,
+    pub(crate) why: LaunchError,
+    /// The names of the files that were searched.
+    pub(crate) files: Vec<String>,
+}
+
+/// Finds the one function that each of these means, in their order, and the files in which nothing
+/// else is to be hooked.
+///
+/// # Errors
+/// [`NotFound`]: also if several functions have the name, in one file or in several.
+pub(crate) fn find_one_each<T>(
+    program: &Program,
+    wanted: &[Wanted],
+    planned: impl Fn(Found<'_>) -> Result<T, LaunchError>,
+) -> Result<(Vec<T>, Vec<PathBuf>), NotFound> {
+    let files = scans(program, wanted);
+    let find = |one: &Wanted| {
+        let found = one.found(&files, program)?;
+        if let Wanted::Name(name) = one {
+            only(name, &files)?;
+        }
+        planned(*found.first().ok_or(LaunchError::Choice)?)
+    };
+    let mut all = Vec::new();
+    for (at, one) in wanted.iter().enumerate() {
+        all.push(find(one).map_err(|why| {
+            let names = files.iter().filter_map(|(file, _)| file.file_name()?.to_str());
+            NotFound { at, why, files: names.map(str::to_owned).collect() }
+        })?);
+    }
+    Ok((all, hookable(files)))
+}
+
+/// Checks that one function alone has this name, also if others cannot be hooked.
+fn only(name: &str, files: &[(PathBuf, Scan)]) -> Result<(), LaunchError> {
+    let all =
+        || files.iter().flat_map(|(file, scan)| scan.functions.iter().map(move |of| (file, of)));
+    let is_it = |of: &Function| is_named(of.name.as_deref(), of.addresses.start, name);
+    let is_short = |of: &Function| is_named_short(of.name.as_deref(), name);
+    let has_it = all().any(|(_, of)| is_it(of));
+    let meant = all().filter(|(_, of)| if has_it { is_it(of) } else { is_short(of) });
+    let place = |(file, of): (&PathBuf, &Function)| {
+        let library = file.file_name().unwrap_or_default().to_string_lossy();
+        format!("`{library}:{:#x}`", of.addresses.start)
+    };
+    let functions: Vec<String> = meant.map(place).collect();
+    if functions.len() > 1 {
+        return Err(LaunchError::Ambiguous { name: name.to_owned(), functions });
+    }
+    Ok(())
+}
+
 /// Functions of which some are to be chosen.
 pub(crate) struct Candidates {
     /// Their names, by number.

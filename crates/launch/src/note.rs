@@ -120,6 +120,13 @@ pub enum Note {
     NoBreakEven,
     /// Changes of the machine were undone, or not.
     Restored(Report),
+    /// Clocks were not all given back at the end.
+    NotUndone(Report),
+    /// No clock was given back at the end.
+    CannotUndo {
+        /// The reason.
+        why: String,
+    },
 }
 
 /// Whose CPUs are wide.

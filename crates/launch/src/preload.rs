@@ -1,6 +1,6 @@
 //! Dimmer's library in the programs that are started: where it lies, and how the loader gets it.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -26,7 +26,9 @@ const PLACES: [&str; 3] = ["", "deps", "../lib/dimmer"];
 /// [`LaunchError::NoLibrary`].
 pub(crate) fn preload(command: &mut Command) -> Result<(), LaunchError> {
     // Those of a run around this one.
-    for variable in [dimmer_hook::MARKS, dimmer_hook::PHASES, dimmer_hook::INTERVAL] {
+    let own =
+        [dimmer_hook::MARKS, dimmer_hook::PHASES, dimmer_hook::INTERVAL, dimmer_hook::SECTIONS];
+    for variable in own {
         command.env_remove(variable);
     }
     add(command, &library()?);
@@ -42,8 +44,14 @@ pub(crate) fn preload_boost(command: &mut Command) -> Result<(), LaunchError> {
     Ok(())
 }
 
+/// Puts a library before those that the program would be started with.
 fn add(command: &mut Command, library: &Path) {
-    command.env(PRELOAD, with_first(library, std::env::var_os(PRELOAD)));
+    let set = command.get_envs().find(|(name, _)| *name == PRELOAD);
+    let existing = match set {
+        Some((_, value)) => value.map(OsStr::to_owned),
+        None => std::env::var_os(PRELOAD),
+    };
+    command.env(PRELOAD, with_first(library, existing));
 }
 
 /// Finds the library to preload.
@@ -86,6 +94,16 @@ fn with_first(library: &Path, existing: Option<OsString>) -> OsString {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_library_that_is_added_last_comes_first() {
+        let mut command = Command::new("true");
+        command.env(PRELOAD, "/l/users.so");
+        add(&mut command, Path::new("/l/hooks.so"));
+        add(&mut command, Path::new("/l/locks.so"));
+        let set = command.get_envs().find_map(|(name, value)| (name == PRELOAD).then_some(value));
+        assert_eq!(set.flatten().unwrap(), "/l/locks.so:/l/hooks.so:/l/users.so");
+    }
 
     #[test]
     fn library_is_preloaded_once_and_first() {

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use dimmer_contention::board::{self, Found, Requests};
 use dimmer_contention::requests;
 use dimmer_host::affinity;
+use dimmer_host::journal::{JournalError, Report};
 use dimmer_host::root::Root;
 use dimmer_pace::{Decision, Request, prepare_under, request_for};
 use dimmer_policy::boost::Speed;
@@ -95,11 +96,12 @@ impl Requester {
         self.requests.path()
     }
 
-    /// Ends all requests.
-    pub(crate) fn finish(self) -> Carried {
+    /// Ends all requests, and gives back the machine's clocks. Returns what could not be.
+    pub(crate) fn finish(self) -> (Carried, Result<Report, JournalError>) {
         self.must_end.store(true, Ordering::Relaxed);
         self.requests.ring();
-        self.thread.join().unwrap_or_default()
+        let carried = self.thread.join().unwrap_or_default();
+        (carried, dimmer_pace::end())
     }
 }
 

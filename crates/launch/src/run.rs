@@ -31,6 +31,8 @@ pub struct Request {
     pub phases: Option<Guide>,
     /// What is done at the program's locks, if anything.
     pub boosting: Boosting,
+    /// The sections by functions that are observed with the locks, in the user's words.
+    pub sections: Vec<String>,
     /// The name or file of that model; `None`: what a probe of this machine has measured.
     pub model: Option<String>,
     /// The CPUs that calls move to; `None`: those of one core.
@@ -88,12 +90,13 @@ pub fn run(
     }
     let before = Spent::read();
     let mut child = program.spawn(&mut command, &relay)?;
+    mechanisms.iter_mut().for_each(|mechanism| mechanism.started(child.id()));
     let look = || mechanisms.iter_mut().for_each(|mechanism| mechanism.look(notes));
     let status = follow(&mut child, None, &relay, INTERVAL, look)?;
     let not_given_back = others.and_then(|mut others| give_back(others.as_mut(), notes).err());
     drop(relay);
     let end = End { status, spent: Spent::read().since(before) };
-    let summaries = mechanisms.into_iter().map(|mechanism| mechanism.finish(&end));
+    let summaries = mechanisms.into_iter().map(|mechanism| mechanism.finish(&end, notes));
     Ok(Ended { status, summary: summaries.last(), not_given_back })
 }
 

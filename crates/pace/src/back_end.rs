@@ -9,6 +9,7 @@ pub(crate) mod uclamp;
 use std::fmt::Debug;
 
 use dimmer_host::cpufreq::clocks::Clocks;
+use dimmer_host::journal::{JournalError, Report};
 use dimmer_host::off;
 use dimmer_host::root::Root;
 use dimmer_host::unavailable::Unavailable;
@@ -56,8 +57,12 @@ pub(crate) trait BackEnd: Debug + Send + Sync {
     /// The clock that the kernel reports of this CPU now.
     fn clock(&self, cpu: CpuId) -> Option<KiloHertz>;
 
-    /// Undoes all requests. Those that come later are refused.
-    fn end(&self);
+    /// Undoes all requests. Those that come later are refused. The second time, it has nothing to
+    /// undo.
+    ///
+    /// # Errors
+    /// [`JournalError`]: what is on record cannot be undone.
+    fn end(&self) -> Result<Report, JournalError>;
 }
 
 /// Why a request has no effect.

@@ -29,6 +29,6 @@ mod machine;
 mod request;
 mod thread;
 
-pub use machine::{back_end, prepare, prepare_under, trouble};
+pub use machine::{back_end, end, prepare, prepare_under, trouble};
 pub use request::{Answer, Decision, Request, Wish};
 pub use thread::{Scope, ask, at, in_force, request, request_for, withdraw};

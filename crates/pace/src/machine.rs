@@ -4,6 +4,7 @@ use std::io::{self, Write as _};
 use std::sync::OnceLock;
 
 use dimmer_host::at_exit;
+use dimmer_host::journal::{JournalError, Report};
 use dimmer_host::root::Root;
 use dimmer_host::unavailable::Unavailable;
 
@@ -23,17 +24,27 @@ fn get_under(root: &Root) -> Result<&'static dyn BackEnd, &'static Unavailable> 
         let chosen = back_end::choose(root);
         if chosen.is_ok() {
             // If the C library has no room for it, the next start undoes what is left.
-            at_exit::call(end);
+            at_exit::call(at_end);
         }
         chosen
     });
     chosen.as_ref().map(|chosen| &**chosen)
 }
 
-extern "C" fn end() {
-    if let Some(Ok(chosen)) = BACK_END.get() {
-        thread::outside(|| chosen.end());
-    }
+extern "C" fn at_end() {
+    // There is no caller left to report to: `dimmer restore` finds what could not be undone.
+    let _ = end();
+}
+
+/// Undoes all requests of the process, and returns what of the machine could not be given back;
+/// that stays on record for `dimmer restore`. Requests that come later are refused. Otherwise, they
+/// are undone when the process ends.
+///
+/// # Errors
+/// [`JournalError`]: the record cannot be read or locked, and nothing was given back.
+pub fn end() -> Result<Report, JournalError> {
+    let Some(Ok(chosen)) = BACK_END.get() else { return Ok(Report::default()) };
+    thread::outside(|| chosen.end()).unwrap_or_else(|| Ok(Report::default()))
 }
 
 /// Chooses the process's back end, if there is none yet. Otherwise the first request does that: it

@@ -25,6 +25,7 @@ mod next;
 mod often;
 mod parts;
 mod program;
+mod sections;
 mod signals;
 mod thread;
 
@@ -107,6 +108,8 @@ fn start() -> Option<()> {
     let plans = std::env::var_os(dimmer_hook::PLANS).map(PathBuf::from);
     let mut hooks = Hooks::new(ledger, classes, plans);
     let _ = marks::prepare(&mut hooks);
+    // SAFETY: `begin` has set it, or the C library; no other thread changes it.
+    let _ = sections::prepare(&mut hooks, unsafe { environ });
     if matches!(dimmer_runtime::check_migration(), Err(CannotMigrate::Valgrind)) {
         // Valgrind does not support the segment registers that timed calls write either.
         hooks.refuse("Valgrind runs the process, which does not know all that hooks do");

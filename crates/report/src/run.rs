@@ -9,12 +9,22 @@ pub mod threads;
 
 use std::fmt::Write as _;
 
-use dimmer_launch::account::{Account, Function, Kept, Next};
+use dimmer_launch::account::{Account, Function, Kept, Next, Summary};
 use dimmer_policy::moving::Verdict;
 use dimmer_policy::narrowing::Reason;
 use serde::Serialize;
 
 pub use notes::note;
+
+/// The summary of a run as text.
+pub fn summary(summary: &Summary, screen: Screen) -> String {
+    match summary {
+        Summary::Calls(account) => text(account, screen),
+        Summary::Threads(threads) => threads::text(threads, screen),
+        Summary::Phases(phases) => phases::text(phases, screen),
+        Summary::Locks(locks) => locks::text(locks, screen),
+    }
+}
 
 use crate::number::{counted, percent, time};
 use crate::screen::Screen;

@@ -42,6 +42,7 @@ Examples:
   dimmer run --phases --slower 20 --cpus 6-7 -- ./server    # without a profile
   dimmer run --boost --model fx-8120 -- ./server            # which locks are held for long?
   dimmer run --boost=auto -- ./server                       # a faster clock for their holders
+  dimmer run --boost --section take_gil..drop_gil -- python3 job.py
   dimmer run --auto -- ./server                             # as dimmerd and earlier runs decide
   dimmer observe -- dimmer run --narrow -- python3 job.py   # is any wide code left?")]
 pub(crate) struct Run {
@@ -118,6 +119,12 @@ pub(crate) struct Run {
         help_heading = "Mechanisms"
     )]
     pub(crate) boost: Option<Boosting>,
+
+    /// With --boost: a section that is observed and boosted as that of a lock: from a call of
+    /// FUNCTION to its return, or from the return of FIRST to the same thread's next call of LAST.
+    /// Functions are named as for `dimmer observe --function`.
+    #[arg(long, value_name = "FUNCTION|FIRST..LAST")]
+    pub(crate) section: Vec<String>,
 
     /// With --phases=PROFILE, functions with a larger value are slow [default: the middle of the
     /// largest gap between the values].

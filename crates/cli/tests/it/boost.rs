@@ -10,7 +10,7 @@ use crate::victims::Victims;
 use crate::{command, stderr, stdout};
 
 /// Builds the library that is preloaded, once.
-fn build_library() {
+pub(crate) fn build_library() {
     static BUILT: OnceLock<()> = OnceLock::new();
     BUILT.get_or_init(|| {
         crate::built(&["--package", "dimmer-boost"]);
@@ -18,7 +18,7 @@ fn build_library() {
 }
 
 /// Runs a command with its locks observed. Returns what came out, and the document.
-fn observed(directory: &Path, options: &[&str], program: &[&str]) -> (Output, Value) {
+pub(crate) fn observed(directory: &Path, options: &[&str], program: &[&str]) -> (Output, Value) {
     build_library();
     let mut observed = command(directory, &["run", "--boost", "--json=locks.json"]);
     let output = observed.args(options).arg("--").args(program).output().unwrap();
@@ -28,12 +28,12 @@ fn observed(directory: &Path, options: &[&str], program: &[&str]) -> (Output, Va
 }
 
 /// A made-up machine whose clocks can be requested: all CPUs have one policy, from 0.8 to 4 GHz.
-struct Machine(tempfile::TempDir);
+pub(crate) struct Machine(tempfile::TempDir);
 
 const POLICY: &str = "sys/devices/system/cpu/cpufreq/policy0";
 
 impl Machine {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let policy = directory.path().join(POLICY);
         std::fs::create_dir_all(&policy).unwrap();
@@ -54,28 +54,39 @@ impl Machine {
         Self(directory)
     }
 
-    fn root(&self) -> String {
+    pub(crate) fn root(&self) -> String {
         self.0.path().to_str().unwrap().to_owned()
     }
 
-    fn file(&self, name: &str) -> String {
+    pub(crate) fn file(&self, name: &str) -> String {
         self.0.path().join(POLICY).join(name).to_str().unwrap().to_owned()
     }
 
     /// Both limits, which requests change.
     #[track_caller]
-    fn check(&self, expected: [&str; 2]) {
+    pub(crate) fn check(&self, expected: [&str; 2]) {
         let limit = |name| std::fs::read_to_string(self.file(name)).unwrap().trim().to_owned();
         assert_eq!(["scaling_min_freq", "scaling_max_freq"].map(limit), expected);
     }
 
     /// Runs a program with this strategy. Returns what came out, and the document.
     fn run(&self, strategy: &str, program: &[&str]) -> (Output, Value) {
+        self.run_with(strategy, &[], program)
+    }
+
+    /// Likewise, with more options.
+    pub(crate) fn run_with(
+        &self,
+        strategy: &str,
+        more: &[&str],
+        program: &[&str],
+    ) -> (Output, Value) {
         build_library();
         let directory = tempfile::tempdir().unwrap();
         let boost = format!("--boost={strategy}");
-        let options = ["--root", &self.root(), "run", &boost, "--json=locks.json", "--"];
-        let output = command(directory.path(), &options).args(program).output().unwrap();
+        let root = self.root();
+        let options = [&["--root", &root, "run", &boost, "--json=locks.json"], more, &["--"]];
+        let output = command(directory.path(), &options.concat()).args(program).output().unwrap();
         let document = std::fs::read_to_string(directory.path().join("locks.json"));
         let document = document.unwrap_or_else(|error| panic!("{error}: {}", stderr(&output)));
         (output, serde_json::from_str(&document).unwrap())
@@ -83,7 +94,7 @@ impl Machine {
 }
 
 /// The sum over the sites of this kind in a function.
-fn sum(document: &Value, function: &str, kind: &str, key: &str) -> u64 {
+pub(crate) fn sum(document: &Value, function: &str, kind: &str, key: &str) -> u64 {
     let sites = document["sites"].as_array().unwrap().iter();
     let of_it = sites.filter(|site| site["function"] == function && site["kind"] == kind);
     of_it.map(|site| site[key].as_u64().unwrap()).sum()
@@ -341,4 +352,58 @@ fn a_machine_without_clocks_is_only_observed_and_that_is_said_once() {
     let document = std::fs::read_to_string(machine.path().join("locks.json")).unwrap();
     let document: Value = serde_json::from_str(&document).unwrap();
     assert_eq!(document["requests"], Value::Null);
+}
+
+/// The program itself makes a file unusable: root's rights do not help then.
+#[test]
+fn clocks_that_cannot_be_given_back_are_told_with_what_does_it_and_the_status_stays() {
+    let Some(victims) = Victims::compile(&["boosted"]) else { return };
+    let (program, machine) = (victims.path("boosted"), Machine::new());
+    let file = machine.file("scaling_min_freq");
+    let script = format!("{program} >/dev/null; rm {file}; mkdir {file}; exit 5");
+    let (output, _) = machine.run("one", &["sh", "-c", &script]);
+    assert_eq!(output.status.code(), Some(5), "{}", stderr(&output));
+    let told = stderr(&output);
+    let cannot = format!("cannot set /{POLICY}/scaling_min_freq to 1000000");
+    assert!(told.contains(&cannot) && told.contains("`dimmer restore`"), "{told}");
+    // With a file again that holds what the run had left there.
+    std::fs::remove_dir(&file).unwrap();
+    std::fs::write(&file, "4000000\n").unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let restored = ["--root", &machine.root(), "restore"];
+    let output = command(directory.path(), &restored).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    machine.check(["1000000", "3600000"]);
+    // Nothing is said otherwise.
+    let (output, _) = Machine::new().run("one", &[&program]);
+    assert!(!stderr(&output).contains("dimmer restore"), "{}", stderr(&output));
+}
+
+/// The program itself enters idle states, by what it writes.
+#[test]
+fn the_monitor_has_what_the_cpus_did_while_the_program_ran() {
+    build_library();
+    let machine = Machine::new();
+    let cpus = machine.root() + "/sys/devices/system/cpu";
+    let states: Vec<String> =
+        (0..512).map(|cpu| format!("{cpus}/cpu{cpu}/cpuidle/state1")).collect();
+    for state in &states {
+        std::fs::create_dir_all(state).unwrap();
+        for (file, content) in [("name", "C1"), ("usage", "10"), ("time", "1000")] {
+            std::fs::write(format!("{state}/{file}"), content).unwrap();
+        }
+    }
+    let script = format!("for state in {cpus}/cpu*/cpuidle/state1; do echo 15 >$state/usage; done");
+    let (output, document) = machine.run("one", &["sh", "-c", &script]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let monitor = &document["monitor"];
+    let intervals = monitor["intervals"].as_array().unwrap();
+    let entries = intervals.iter().map(|one| one["idle"]["C1"]["entries"].as_u64().unwrap());
+    // Five for each CPU that the program may run on.
+    let entries: u64 = entries.sum();
+    assert!(entries > 0 && entries.is_multiple_of(5), "{entries}: {monitor:#}");
+    assert_eq!(monitor["missing"]["idle"], Value::Null);
+    assert!(monitor["missing"]["energy"].as_str().unwrap().contains("no intel-rapl zone"));
+    let told = stderr(&output);
+    assert!(told.contains("Not available: energy: no intel-rapl zone"), "{told}");
 }

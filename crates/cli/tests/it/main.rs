@@ -26,6 +26,7 @@ mod restore;
 mod run;
 mod scan;
 mod scenario;
+mod sections;
 mod server;
 mod signals;
 mod specialise;

@@ -9,6 +9,7 @@ pub(crate) mod mark;
 pub(crate) mod migrate;
 pub(crate) mod registers;
 pub(crate) mod rows;
+pub(crate) mod section;
 pub(crate) mod swap;
 #[cfg(test)]
 pub(crate) mod tests;

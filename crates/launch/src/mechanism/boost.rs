@@ -21,9 +21,12 @@ use rustix::fs::OFlags;
 
 use super::{Definition, End, Mechanism, Prepared, Setup};
 use crate::account::Summary;
+use crate::error::chain;
 use crate::locks::{self, Advice};
+use crate::monitor::Monitor;
 use crate::note::{Note, Notes};
 use crate::requester::Requester;
+use crate::sections::{self, Sections};
 use crate::{LaunchError, preload};
 
 /// Locks are observed, and their holders boosted.
@@ -80,6 +83,9 @@ struct Observing {
     /// `None` if no clocks are requested.
     requester: Option<Requester>,
     decisions: Option<Decisions>,
+    sections: Option<Sections>,
+    /// `None` before the program was started.
+    monitor: Option<Monitor>,
 }
 
 /// Decisions about sites, by what has happened there since the last one.
@@ -96,7 +102,13 @@ struct Decisions {
 fn prepare(setup: &mut Setup<'_>) -> Result<Prepared, LaunchError> {
     let model = setup.request.model.as_deref().map(models::named).transpose()?;
     let place = Place::in_memory().map_err(LaunchError::LockPlace)?;
+    let sections = sections::prepare(setup.program, setup.command, &setup.request.sections)?;
+    // After that of the hooks: it is found first, and calls that one's functions.
     preload::preload_boost(setup.command)?;
+    if sections.is_none() {
+        // Those of a run around this one.
+        setup.command.env_remove(dimmer_contention::SECTIONS);
+    }
     setup.command.env(dimmer_contention::DIRECTORY, place.path());
     // One of a run around this one.
     setup.command.env_remove(dimmer_contention::REQUESTS);
@@ -123,7 +135,9 @@ fn prepare(setup: &mut Setup<'_>) -> Result<Prepared, LaunchError> {
     if decisions.is_some() && advice.is_none() {
         (setup.notes)(Note::NoBreakEven);
     }
-    Ok(Some(Box::new(Observing { root: setup.root.clone(), place, advice, requester, decisions })))
+    let root = setup.root.clone();
+    let monitor = None;
+    Ok(Some(Box::new(Observing { root, place, advice, requester, decisions, sections, monitor })))
 }
 
 /// Starts what carries out requests. If the machine takes none, the user gets to know that.
@@ -137,17 +151,39 @@ impl Mechanism for Observing {
         None
     }
 
+    fn started(&mut self, process: u32) {
+        self.monitor = Some(Monitor::start(&self.root, process));
+    }
+
     fn look(&mut self, _: &mut Notes<'_>) {
+        if let Some(monitor) = &mut self.monitor {
+            monitor.look();
+        }
         if let Some(decisions) = &mut self.decisions {
             decisions.look(self.place.path());
         }
+        if let Some(sections) = &mut self.sections {
+            sections.observer.look();
+        }
     }
 
-    fn finish(self: Box<Self>, _: &End) -> Summary {
-        // First, because the machine should have its clocks back.
-        let carried = self.requester.map(Requester::finish);
-        let mut locks = locks::read(&self.root, self.place.path(), self.advice);
+    fn finish(self: Box<Self>, _: &End, notes: &mut Notes<'_>) -> Summary {
+        let monitored = self.monitor.map(|monitor| Box::new(monitor.finish()));
+        // Early, because the machine should have its clocks back.
+        let carried = self.requester.map(|requester| {
+            let (carried, given_back) = requester.finish();
+            match given_back {
+                Ok(report) if report.is_complete() && report.left.is_empty() => {}
+                Ok(report) => notes(Note::NotUndone(report)),
+                Err(error) => notes(Note::CannotUndo { why: chain(&error) }),
+            }
+            carried
+        });
+        let (sections, unseen) = self.sections.map(Sections::finish).unwrap_or_default();
+        let mut locks = locks::read(&self.root, self.place.path(), self.advice, &sections);
         locks.carried = carried;
+        locks.monitored = monitored;
+        locks.problems.extend(unseen);
         let left_out = self.decisions.map_or(0, |decisions| decisions.left_out);
         if left_out > 0 {
             locks.problems.push(format!(
@@ -192,11 +228,13 @@ impl Decisions {
         };
         // Each wait for a condition counts as contended, whether or not the lock is.
         let is_lock = site.kind != Kind::Condition;
+        // That the rest of the program waits for a function is the user's word.
+        let is_named = site.kind == Kind::Function;
         let seen = Use {
             acquisitions: since(|sums| sums.acquisitions),
             contended: if is_lock { since(|sums| sums.contended) } else { 0 },
             holds,
-            wanted: since(|sums| sums.wanted),
+            wanted: if is_named { holds } else { since(|sums| sums.wanted) },
             mean: mean(since(|sums| sums.held)),
             fast: mean(since(|sums| sums.fast)),
         };
@@ -285,10 +323,22 @@ mod tests {
         decisions.gain.shortest = Some(Picos::ZERO);
         assert_eq!(decisions.decide(file, &waits), Some(AtSite::Nothing));
         assert_eq!(
-            decisions.decide(file, &SiteFound { kind: Kind::Mutex, ..waits }),
+            decisions.decide(file, &SiteFound { kind: Kind::Mutex, ..waits.clone() }),
             None,
             "decided about already"
         );
+        // A function that the user has named, and the same section of a lock.
+        for (index, kind, expected) in
+            [(5, Kind::Function, AtSite::One), (6, Kind::Section, AtSite::Nothing)]
+        {
+            let alone = SiteFound {
+                kind,
+                index,
+                sums: Sums { contended: 0, ..waits.sums },
+                ..waits.clone()
+            };
+            assert_eq!(decisions.decide(file, &alone), Some(expected));
+        }
     }
 
     #[test]

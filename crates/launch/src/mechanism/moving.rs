@@ -272,7 +272,7 @@ impl Mechanism for Moving {
         }
     }
 
-    fn finish(mut self: Box<Self>, end: &End) -> Summary {
+    fn finish(mut self: Box<Self>, end: &End, _: &mut Notes<'_>) -> Summary {
         let End { status, spent } = *end;
         // Processes that outlive the program run their calls in place.
         for place in self.functions.iter().flat_map(|moved| moved.planned.places()) {

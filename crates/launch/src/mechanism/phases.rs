@@ -149,7 +149,7 @@ impl Mechanism for Following {
         self.looked = is_there.then(Instant::now);
     }
 
-    fn finish(mut self: Box<Self>, _: &End) -> Summary {
+    fn finish(mut self: Box<Self>, _: &End, _: &mut Notes<'_>) -> Summary {
         self.used_cores.end();
         let cpus = self.used_cores.cpus().to_vec();
         let observed = self.observer.finish();

@@ -116,7 +116,7 @@ impl Mechanism for Specialising {
         self.observer.use_cores(self.used_cores.step(self.wide.given(), is_wanted));
     }
 
-    fn finish(mut self: Box<Self>, _: &End) -> Summary {
+    fn finish(mut self: Box<Self>, _: &End, _: &mut Notes<'_>) -> Summary {
         self.used_cores.end();
         let (cpus, times) = self.wide.end();
         let observed = self.observer.finish();

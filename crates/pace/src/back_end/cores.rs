@@ -11,7 +11,7 @@ use std::fmt::Debug;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use dimmer_host::cpufreq::clocks::Clocks;
-use dimmer_host::journal::{self, JournalError, Owner, Pending};
+use dimmer_host::journal::{self, JournalError, Owner, Pending, Report};
 use dimmer_host::root::Root;
 use dimmer_host::unavailable::Unavailable;
 use dimmer_processor::units::{CpuId, KiloHertz};
@@ -64,12 +64,17 @@ pub(crate) trait Setting: Debug + Send {
     /// The back end's name.
     const NAME: &str;
 
-    /// Sets the clock of the domain with this index; `None` sets what it was at first. When this
-    /// value is dropped, all is as it was.
+    /// Sets the clock of the domain with this index; `None` sets what it was at first.
     ///
     /// # Errors
     /// [`Unavailable`]: something else has changed the domain. It was left as it is.
     fn set(&mut self, domain: usize, clock: Option<KiloHertz>) -> Result<(), Unavailable>;
+
+    /// Makes all as it was, as dropping this value does.
+    ///
+    /// # Errors
+    /// [`JournalError`]: what is on record cannot be undone.
+    fn give_back(self) -> Result<Report, JournalError>;
 
     /// Whether a place of a journal ([`journal::Pending::paths`]) is one that this sets for the
     /// domain.
@@ -194,9 +199,9 @@ impl<S: Setting> BackEnd for Cores<S> {
         read()
     }
 
-    fn end(&self) {
-        // The setting undoes its changes when it is dropped.
-        drop(self.lock().and_then(|mut state| state.take()));
+    fn end(&self) -> Result<Report, JournalError> {
+        let state = self.lock().and_then(|mut state| state.take());
+        state.map_or_else(|| Ok(Report::default()), |state| state.setting.give_back())
     }
 }
 
@@ -217,6 +222,10 @@ mod tests {
             }
             self.0[domain] = clock;
             Ok(())
+        }
+
+        fn give_back(self) -> Result<Report, JournalError> {
+            Ok(Report::default())
         }
 
         fn has(&self, _: usize, _: &str) -> bool {

@@ -6,7 +6,7 @@
 //! must be the same; otherwise another program is at work, and the policy is its own.
 
 use dimmer_host::cpufreq::{self, POLICIES, Policy, clocks};
-use dimmer_host::journal::{Journal, JournalError};
+use dimmer_host::journal::{Journal, JournalError, Report};
 use dimmer_host::root::{Root, RootError};
 use dimmer_host::unavailable::Unavailable;
 use dimmer_processor::units::KiloHertz;
@@ -152,6 +152,10 @@ impl Setting for Files {
     fn set(&mut self, domain: usize, clock: Option<KiloHertz>) -> Result<(), Unavailable> {
         let Self { journal, policies, .. } = self;
         policies.get_mut(domain).map_or(Ok(()), |policy| policy.set(journal, clock))
+    }
+
+    fn give_back(self) -> Result<Report, JournalError> {
+        self.journal.undo()
     }
 
     fn has(&self, domain: usize, place: &str) -> bool {

@@ -5,6 +5,7 @@
 //! A clock is the slowest allowed P-state that is at least as fast.
 
 use dimmer_host::cpufreq::clocks::Clocks;
+use dimmer_host::journal::{JournalError, Report};
 use dimmer_host::pstate::driver::Driver;
 use dimmer_host::root::Root;
 use dimmer_host::topology;
@@ -80,6 +81,12 @@ impl Setting for Module {
             Err(error) => return Err(unavailable(format!("CPU {cpu}: {error}"), LEFT_ALONE)),
         }
         Ok(())
+    }
+
+    fn give_back(self) -> Result<Report, JournalError> {
+        // What the module does not take back now, it does when the process ends.
+        drop(self);
+        Ok(Report::default())
     }
 
     /// The kernel keeps requests of processes apart; no journal has them.

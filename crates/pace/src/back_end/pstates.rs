@@ -6,7 +6,7 @@
 
 use dimmer_host::cpufreq::clocks::Clocks;
 use dimmer_host::cpuid::Cpuid;
-use dimmer_host::journal::{Journal, JournalError};
+use dimmer_host::journal::{Journal, JournalError, Report};
 use dimmer_host::msr;
 use dimmer_host::pstate::{self, CpuState, Part, Pstates, SetError};
 use dimmer_host::root::Root;
@@ -92,6 +92,10 @@ impl Setting for Registers {
         }
         own.left = self.part.requested(&self.root, cpu)?;
         Ok(())
+    }
+
+    fn give_back(self) -> Result<Report, JournalError> {
+        self.journal.undo()
     }
 
     fn has(&self, domain: usize, place: &str) -> bool {

@@ -12,6 +12,7 @@ use std::sync::{Mutex, PoisonError};
 
 use dimmer_host::cpufreq::clocks::Clocks;
 use dimmer_host::cpufreq::{self, Policy};
+use dimmer_host::journal::{JournalError, Report};
 use dimmer_host::root::Root;
 use dimmer_host::uclamp::{Clamps, FULL, check};
 use dimmer_host::unavailable::Unavailable;
@@ -175,8 +176,9 @@ impl BackEnd for Uclamp {
         self.policy(cpu).and_then(|(policy, _)| cpufreq::clock(&self.root, policy))
     }
 
-    fn end(&self) {
+    fn end(&self) -> Result<Report, JournalError> {
         // The kernel forgets the clamps of a thread that ends.
+        Ok(Report::default())
     }
 }
 

@@ -7,6 +7,8 @@ use dimmer_launch::locks::{Advice, BreakEven, Carried, Kind, LockSite, Locks};
 use dimmer_policy::break_even::Verdict;
 use serde::Serialize;
 
+use monitor::MonitorEntry;
+
 use super::threads::more;
 use crate::number::{counted, grouped, percent, time};
 use crate::screen::Screen;
@@ -26,6 +28,7 @@ pub fn document(locks: &Locks) -> impl Serialize {
         boosts: boosts(locks).map(BoostEntry::new).collect(),
         requests: locks.carried.as_ref().map(RequestsEntry::new),
         sites: locks.sites.iter().map(|site| SiteEntry::new(site, locks)).collect(),
+        monitor: locks.monitored.as_deref().map(MonitorEntry::new),
         problems: &locks.problems,
     }
 }
@@ -40,6 +43,7 @@ struct Document<'a> {
     boosts: Vec<BoostEntry>,
     requests: Option<RequestsEntry>,
     sites: Vec<SiteEntry<'a>>,
+    monitor: Option<MonitorEntry<'a>>,
     problems: &'a [String],
 }
 
@@ -98,6 +102,7 @@ struct SiteEntry<'a> {
     boosted: u64,
     boosted_in_time: u64,
     fast_ns: u64,
+    outside_ns: Option<u64>,
     pays: Vec<&'static str>,
 }
 
@@ -132,6 +137,7 @@ impl<'a> SiteEntry<'a> {
             boosted: site.boosted,
             boosted_in_time: site.carried,
             fast_ns: site.fast.ns(),
+            outside_ns: (site.kind == Kind::Section).then(|| site.outside.ns()),
             pays: pays(site, locks.advice.as_ref()),
         }
     }
@@ -155,6 +161,8 @@ const fn name(kind: Kind) -> &'static str {
         Kind::Write => "write",
         Kind::Condition => "condition",
         Kind::Barrier => "barrier",
+        Kind::Function => "function",
+        Kind::Section => "section",
     }
 }
 
@@ -175,10 +183,16 @@ pub fn text(locks: &Locks, screen: Screen) -> String {
         let mut others = String::new();
         more(&mut others, locks.sites.len().saturating_sub(MOST_TOLD));
         text += &others;
+        for site in locks.sites.iter().filter(|site| site.kind == Kind::Section) {
+            text += &screen.fill(&outside(site));
+        }
         text += &screen.fill(&advised(locks));
     }
     if let Some(carried) = &locks.carried {
         text += &screen.fill(&requested(locks, carried));
+    }
+    if let Some(seen) = &locks.monitored {
+        text += &screen.fill(&monitor::text(seen));
     }
     for (number, what) in [
         (locks.unplaced, "acquisitions at sites for which there was no room"),
@@ -233,6 +247,17 @@ fn table(locks: &Locks) -> Table {
         );
     }
     table
+}
+
+/// What a thread does with its time, by a section.
+fn outside(site: &LockSite) -> String {
+    format!(
+        "{}: threads waited for it for {}, were in it for {}, and outside for {} until the next wait.",
+        dimmer_scan::title(site.function.as_deref(), site.offset),
+        time(site.waited.ns() as f64),
+        time(site.held.ns() as f64),
+        time(site.outside.ns() as f64),
+    )
 }
 
 /// How many of the boosted holds had their clock before they ended.
@@ -318,5 +343,6 @@ fn advised(locks: &Locks) -> String {
     }
 }
 
+mod monitor;
 #[cfg(test)]
 mod tests;

@@ -88,6 +88,14 @@ fn text(note: &Note) -> Option<String> {
         }
         Note::Narrowed(narrowed) => return Some(narrow::text(narrowed)),
         Note::Restored(report) => return Some(restore::text(report)),
+        Note::NotUndone(report) if report.is_complete() => return Some(restore::text(report)),
+        Note::NotUndone(report) => {
+            restore::text(report)
+                + "boost: not all clocks were given back; `dimmer restore`, as root, does that."
+        }
+        Note::CannotUndo { why } => format!(
+            "boost: the clocks were not given back: {why}; `dimmer restore`, as root, does that."
+        ),
         _ => return None,
     };
     Some(line + "\n")

@@ -26,6 +26,7 @@ use crate::ledger::{
 };
 use crate::mover::{self, SIGNALS_ARE_RIGHT};
 use crate::process::ONLY_COUNTS;
+use crate::sections;
 use crate::site::Site;
 
 /// Bytes of a signal mask, as the kernel's system calls expect it.
@@ -151,7 +152,8 @@ global_asm!(
     ".hidden dimmer_migrate_return",
     ".globl dimmer_migrate_return",
     ".type dimmer_migrate_return,@function",
-    // `dimmer_hook_return` jumps here, with its frame, at the end of a migrated call.
+    // `dimmer_hook_return` jumps here, with its frame, at the end of a migrated call, or of one
+    // that is watched ([`super::section`]).
     //
     //              |  stack of the caller                  |
     // C            +---------------------------------------+
@@ -177,7 +179,17 @@ global_asm!(
     load_thread_offset!("r8"),
     "inc dword ptr fs:[r8 + {inhibited}]",
     registers::pack!(),
+    "mov edi, [rbx + {row_at}]",
+    rows::row_of_number!("edi", "rdi"),
+    "cmp dword ptr [rdi + {is_migrated}], {is_watched}",
+    "jne 12f",
+    "mov rdi, [rdi + {stack}]",
+    "call [rip + {watcher} + {returned}]",
+    "mov rax, {signals_are_right}",
+    "jmp 13f",
+    "12:",
     "call {home}",
+    "13:",
     "mov [rbx + {mask_at}], rax",
     registers::unpack!(),
     "mov rsp, rbx",
@@ -301,6 +313,9 @@ global_asm!(
     of_site = const rows::SITE,
     begin = const rows::BEGIN,
     is_migrated = const rows::IS_MIGRATED,
+    is_watched = const rows::WATCHED,
+    watcher = sym sections::FUNCTIONS,
+    returned = const sections::RETURNED,
 );
 
 unsafe extern "C" {

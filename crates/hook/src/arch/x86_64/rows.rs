@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use super::frame;
 use super::thread_block::exchange_left;
 use crate::mover::cut_migration_short;
+use crate::sections;
 
 /// The number of rows, and of return stubs.
 pub(crate) const ROWS: usize = 4096;
@@ -59,7 +60,7 @@ pub(crate) struct Row {
     pub(crate) clock: AtomicU32,
     /// The number of the site in which the call went on, plus one; 0 if it did not.
     pub(crate) goes_on: AtomicU32,
-    /// Whether the call was moved.
+    /// 1 if the call was moved, [`WATCHED`] if its end is for the [`crate::Watcher`].
     pub(crate) is_migrated: AtomicU32,
 }
 
@@ -74,6 +75,9 @@ pub(crate) const BEGIN: usize = offset_of!(Row, begin);
 pub(crate) const CLOCK: usize = offset_of!(Row, clock);
 pub(crate) const GOES_ON: usize = offset_of!(Row, goes_on);
 pub(crate) const IS_MIGRATED: usize = offset_of!(Row, is_migrated);
+
+/// Value of `is_migrated`: the call is a section's, or begins one.
+pub(crate) const WATCHED: u32 = 2;
 
 /// Bytes of all return stubs.
 pub(crate) const STUBS_BYTES: usize = ROWS * STUB_BYTES;
@@ -329,8 +333,10 @@ fn leave(context: *const u64) {
     // SAFETY: every unwinder's context is longer than [`WORDS`] words.
     let Some(row) = (unsafe { row_of(context) }) else { return cut_migration_short() };
     // Relaxed: this thread has written the value, or has received it with the stack.
-    if row.is_migrated.load(Ordering::Relaxed) != 0 {
-        cut_migration_short();
+    match row.is_migrated.load(Ordering::Relaxed) {
+        0 => {}
+        WATCHED => sections::leave(row.stack.load(Ordering::Relaxed)),
+        _ => cut_migration_short(),
     }
     // The frame noted before was further down the stack, and the unwinder has passed it.
     let before = exchange_left(std::ptr::from_ref(row));

@@ -10,11 +10,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use dimmer_scan::Leaf;
 use tempfile::TempDir;
 
+use crate::arch::rows::{Row, TABLE};
 use crate::arch::thread_block::{counters, is_migrated, time_next};
 use crate::ledger::{Ledger, OwnLedger};
 use crate::plan::PlannedEntry;
+use crate::process::{NEVER_TIMES, ONLY_COUNTS};
 use crate::{
-    Hooks, LeafCall, LeafEnd, Mover, SIGNALS_ARE_RIGHT, TimedCall, allow_migration,
+    Hooks, LeafCall, LeafEnd, Mover, SIGNALS_ARE_RIGHT, TimedCall, Watcher, allow_migration,
     cut_migration_short, gate, inhibit_migration, slots,
 };
 
@@ -130,6 +132,7 @@ functions!(migrated);
 functions!(delegated);
 functions!(gated);
 functions!(marked);
+functions!(watched);
 
 /// The processor's numbers of registers.
 const RAX: u16 = 0;
@@ -154,6 +157,8 @@ enum How {
     Gated,
     /// They pass a mark, the number of the function.
     Marked,
+    /// They are watched, by the number of the function.
+    Watched,
 }
 
 /// Hooked functions, and the ledger that counts their calls.
@@ -190,11 +195,12 @@ impl Hooked {
             Some(How::Moved) => hooks.move_by(COUNTING, true).unwrap(),
             Some(How::Gated) => hooks.stop_at_gates(COUNTING).unwrap(),
             Some(How::Marked) => hooks.pass_marks(pass).unwrap(),
+            Some(How::Watched) => hooks.watch(WATCHER).unwrap(),
             None => {}
         }
         let object = hooks.ledger().add_objects(&[(base, Path::new("tests"))]).unwrap().start;
-        let number =
-            |at: usize| u32::try_from(at).ok().filter(|_| matches!(how, Some(How::Marked)));
+        let is_mark = matches!(how, Some(How::Marked | How::Watched));
+        let number = |at: usize| u32::try_from(at).ok().filter(|_| is_mark);
         let entries = entries.iter().enumerate();
         let entries: Vec<(PlannedEntry, &[u8])> = entries
             .map(|(at, entry)| (PlannedEntry { mark: number(at), ..*entry }, &HEAD[..]))
@@ -364,6 +370,93 @@ fn each_call_passes_its_mark_counted_timed_or_reached_by_a_jump() {
     // SAFETY: the function needs nothing.
     assert_eq!(unsafe { marked::sum(1, 10, 0, 0, 0, 0, 1000) }, 1021);
     assert_eq!(passed(), 1);
+}
+
+/// What a watched call did, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Event {
+    /// The number of the function, and how the end is seen.
+    Called(u32, u32),
+    Returned,
+    Left,
+}
+
+/// The events so far, each with the place on the stack.
+static EVENTS: Mutex<Vec<(Event, usize)>> = Mutex::new(Vec::new());
+
+fn add(event: Event, stack: usize) {
+    EVENTS.lock().unwrap().push((event, stack));
+}
+
+/// Wants to see the end of all calls but those of `same`.
+const WATCHER: Watcher = {
+    extern "C" fn called(number: u32, stack: usize, end: u32) -> u32 {
+        add(Event::Called(number, end), stack);
+        // Not reported: in the middle of one.
+        // SAFETY: the function needs nothing.
+        unsafe { watched::same() };
+        u32::from(number != 2)
+    }
+    extern "C" fn returned(stack: usize) {
+        add(Event::Returned, stack);
+    }
+    extern "C" fn left(stack: usize) {
+        add(Event::Left, stack);
+    }
+    Watcher { called, returned, left }
+};
+
+#[test]
+fn watched_calls_are_reported_with_their_ends_if_these_are_wanted() {
+    use Event::{Called, Returned};
+    if !can_move() {
+        return;
+    }
+    let hooked = watched::hook(Some(How::Watched));
+    ONLY_COUNTS.store(NEVER_TIMES, Ordering::Relaxed);
+    let events = || std::mem::take(&mut *EVENTS.lock().unwrap());
+    let kinds = || events().into_iter().map(|(event, _)| event).collect::<Vec<_>>();
+    for turn in 0..50 {
+        // SAFETY: the function needs nothing.
+        assert_eq!(unsafe { watched::sum(turn, 10, 0, 0, 0, 0, 1000) }, turn + 1020);
+        assert_eq!(kinds(), [Called(0, 1), Returned]);
+        // The function that goes on by a jump ends with the other one, at the same place.
+        // SAFETY: the function needs nothing.
+        assert_eq!(unsafe { watched::jump(turn, 1, 0, 0, 0, 0, 5) }, turn + 8);
+        let seen = events();
+        assert!(seen.iter().all(|(_, stack)| *stack == seen[0].1), "{seen:?}");
+        let seen: Vec<Event> = seen.into_iter().map(|(event, _)| event).collect();
+        assert_eq!(seen, [Called(1, 1), Called(0, 2), Returned]);
+        leaves_all_registers(watched::same);
+        assert_eq!(kinds(), [Called(2, 1)]);
+    }
+    // A call within a call is further down the stack.
+    extern "C" fn inner() -> u64 {
+        // SAFETY: the function needs nothing.
+        unsafe { watched::sum(1, 2, 0, 0, 0, 0, 3) }
+    }
+    // SAFETY: the function needs nothing.
+    assert_eq!(unsafe { watched::call(inner) }, 8);
+    let seen = events();
+    assert_eq!(
+        seen.iter().map(|(event, _)| *event).collect::<Vec<_>>(),
+        [Called(3, 1), Called(0, 1), Returned, Returned]
+    );
+    assert!(seen[0].1 > seen[1].1 && seen[0].1 == seen[3].1 && seen[1].1 == seen[2].1);
+    inhibit_migration();
+    leaves_all_registers(watched::same);
+    allow_migration();
+    assert_eq!(kinds(), []);
+    // Without a free row, no end is seen.
+    let free: Vec<&Row> =
+        TABLE.iter().filter(|row| row.stack.load(Ordering::Relaxed) == 0).collect();
+    free.iter().for_each(|row| row.stack.store(1, Ordering::Relaxed));
+    // SAFETY: the function needs nothing.
+    assert_eq!(unsafe { watched::sum(1, 10, 0, 0, 0, 0, 1000) }, 1021);
+    assert_eq!(kinds(), [Called(0, 0)]);
+    free.iter().for_each(|row| row.stack.store(0, Ordering::Relaxed));
+    ONLY_COUNTS.store(0, Ordering::Relaxed);
+    drop(hooked);
 }
 
 static BEGUN: AtomicU32 = AtomicU32::new(0);

@@ -205,7 +205,7 @@ fn a_governor_that_changes_is_left_alone_with_its_limits() {
     machine.put(0, "scaling_governor", "schedutil");
     assert_eq!(lost(back_end.request(on(1, 0), Some(Request::TURBO))), why);
     // What this back end has written is undone at the end.
-    back_end.end();
+    back_end.end().unwrap();
     assert_eq!(machine.limits(0), BEFORE);
 }
 
@@ -220,7 +220,7 @@ fn a_limit_that_others_set_is_theirs() {
     assert_eq!(why, format!("{file} held `800000` and now holds `2500000`"));
     back_end.request(on(2, 2), Some(Request::TURBO)).unwrap();
     assert_eq!(machine.limits(2), [4000, 4000], "other policies go on");
-    back_end.end();
+    back_end.end().unwrap();
     assert_eq!((machine.limits(0), machine.limits(2)), ([1000, 2500], BEFORE));
 }
 
@@ -262,14 +262,14 @@ fn a_second_process_does_not_touch_what_the_first_has_changed() {
     assert!(why.ends_with("and not yet restored it"), "{why}");
     assert_eq!(machine.limits(0), [800, 800]);
     third.request(on(4, 2), Some(Request::TURBO)).unwrap();
-    second.end();
-    first.end();
+    second.end().unwrap();
+    first.end().unwrap();
     assert_eq!(machine.limits(0), BEFORE);
     // What it found at its start was the first one's, also if another program sets it again.
     machine.put(0, "scaling_min_freq", "800000");
     machine.put(0, "scaling_max_freq", "800000");
     assert_eq!(lost(third.request(on(3, 0), Some(Request::TURBO))), why);
-    third.end();
+    third.end().unwrap();
     assert_eq!((machine.limits(0), machine.limits(2)), ([800, 800], BEFORE));
 }
 
@@ -278,7 +278,7 @@ fn after_the_end_there_are_no_requests() {
     let machine = Machine::new("schedutil");
     let back_end = machine.open();
     back_end.request(on(1, 0), Some(Request::SLOW)).unwrap();
-    back_end.end();
+    back_end.end().unwrap();
     assert_eq!(machine.limits(0), BEFORE);
     assert_eq!(back_end.request(on(1, 0), Some(Request::TURBO)), Err(Refused::Unknown));
     assert_eq!(machine.limits(0), BEFORE);

@@ -24,6 +24,7 @@ fn site() -> LockSite {
         boosted: 1000,
         carried: 250,
         fast: Nanos::from_ns(2_000_000),
+        outside: Nanos::ZERO,
         verdicts: Vec::new(),
     }
 }
@@ -85,4 +86,30 @@ fn without_requests_there_are_no_times_of_them() {
     let carried = Some(Carried { back_end: "uclamp", ..Carried::default() });
     let told = text(&Locks { sites: vec![quiet], carried, ..Locks::default() }, Screen::file(100));
     assert!(told.ends_with("Threads requested no clock, by uclamp.\n"), "{told}");
+}
+
+#[test]
+fn a_section_from_function_to_function_has_the_time_outside_of_it() {
+    let section = LockSite {
+        kind: Kind::Section,
+        function: Some("take_gil..drop_gil".to_owned()),
+        outside: Nanos::from_ns(30_000_000),
+        strategy: AtSite::Nothing,
+        requests: [0; 3],
+        boosted: 0,
+        carried: 0,
+        ..site()
+    };
+    check(
+        &Locks { processes: 1, sites: vec![section], ..Locks::default() },
+        expect![[r#"
+        Boost: 600 of 1000 acquisitions at 1 site had to wait, 9.00 ms in all.
+        Function            file    kind     taken  waited  for      held     at most
+        take_gil..drop_gil  server  section   1000  60.0 %  9.00 ms  12.0 µs  40.0 µs
+        take_gil..drop_gil: threads waited for it for 9.00 ms, were in it for 12.0 ms, and outside for
+        30.0 ms until the next wait.
+        --model MODEL shows which of these are held so long that a faster clock for the holder would pay;
+        `dimmer sim model list` lists models.
+    "#]],
+    );
 }

@@ -1,0 +1,295 @@
+//! What CPUs have done between two moments: entries of idle states, clock, energy. As the
+//! performance monitor of paper 002, section 3.3, has it.
+//!
+//! - Idle states: `cpuidle/state*/usage` and `time`. Source: Linux
+//!   `Documentation/admin-guide/pm/cpuidle.rst`.
+//! - The clock: the registers APERF and MPERF. Their ratio is the mean clock, in base clocks, while
+//!   the CPU was not idle. Source: Intel SDM, vol. 3B, §15.2; AMD APM, vol. 2, §17.2.
+//! - Energy: `energy_uj` of the zones of packages. Source: Linux
+//!   `Documentation/power/powercap/powercap.rst`.
+
+use std::collections::BTreeMap;
+
+use dimmer_processor::units::{CpuId, KiloHertz, Nanos};
+
+use crate::cpufreq::clocks::Clocks;
+use crate::cpufreq::policies;
+use crate::msr;
+use crate::root::Root;
+use crate::unavailable::Unavailable;
+
+const MPERF: u32 = 0xe7;
+const APERF: u32 = 0xe8;
+const POWERCAP: &str = "/sys/class/powercap";
+
+/// What can be read here of some CPUs.
+#[derive(Clone, Debug)]
+pub struct Sources {
+    root: Root,
+    cpus: Vec<CpuId>,
+    /// By the name of the state, its directory of each CPU; or why there are none.
+    pub idle: Result<BTreeMap<String, Vec<String>>, Unavailable>,
+    /// The base clock, of which APERF and MPERF have a multiple; or why they cannot be read.
+    pub clock: Result<KiloHertz, Unavailable>,
+    /// The zones of packages; or why there are none.
+    pub energy: Result<Vec<Zone>, Unavailable>,
+}
+
+/// A zone whose energy is counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Zone {
+    /// Its name, as in `package-0`.
+    pub name: String,
+    directory: String,
+    /// The count starts again at zero after this (uJ).
+    range: u64,
+}
+
+/// What was counted until a moment. Counts of CPUs that cannot be read, because one is offline, are
+/// zero.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// By state and CPU: entries, and time in it (us).
+    idle: Vec<Vec<[u64; 2]>>,
+    /// By CPU: APERF and MPERF.
+    clock: Vec<[u64; 2]>,
+    /// By zone (uJ).
+    energy: Vec<Option<u64>>,
+}
+
+/// What all CPUs have done in an interval. A source that there is not has nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// By the name of an idle state: how often it was entered, and the time in it.
+    pub idle: BTreeMap<String, (u64, Nanos)>,
+    /// APERF and MPERF.
+    pub clock: [u64; 2],
+    /// By the name of a zone (uJ).
+    pub energy: BTreeMap<String, u64>,
+}
+
+impl Sources {
+    /// Finds what can be read of these CPUs.
+    #[must_use]
+    pub fn find(root: &Root, cpus: &[CpuId]) -> Self {
+        let (root, cpus) = (root.clone(), cpus.to_vec());
+        let (idle, clock, energy) = (states(&root, &cpus), base(&root, &cpus), zones(&root));
+        Self { root, cpus, idle, clock, energy }
+    }
+
+    /// Reads all counts.
+    ///
+    /// # Cost
+    /// Two files of each idle state of each CPU, some 2 us each, and an interrupt of each CPU for
+    /// its registers, which wakes it.
+    #[must_use]
+    pub fn read(&self) -> Counts {
+        let count = |path: String| self.root.count(&path).unwrap_or_default();
+        let of_state =
+            |directory: &String| ["usage", "time"].map(|file| count(format!("{directory}/{file}")));
+        let idle = self.idle.as_ref().map(|states| {
+            states.values().map(|state| state.iter().map(of_state).collect()).collect()
+        });
+        let register = |cpu, register| msr::value(&self.root, cpu, register).unwrap_or_default();
+        let of_cpu = |cpu: &CpuId| [APERF, MPERF].map(|number| register(*cpu, number));
+        let clock = self.clock.as_ref().map(|_| self.cpus.iter().map(of_cpu).collect());
+        let of_zone = |zone: &Zone| self.root.count(&format!("{}/energy_uj", zone.directory)).ok();
+        let energy = self.energy.as_ref().map(|zones| zones.iter().map(of_zone).collect());
+        Counts {
+            idle: idle.unwrap_or_default(),
+            clock: clock.unwrap_or_default(),
+            energy: energy.unwrap_or_default(),
+        }
+    }
+
+    /// What was counted between two moments.
+    #[must_use]
+    pub fn between(&self, before: &Counts, after: &Counts) -> Spent {
+        let grown =
+            |[before, after]: [&[u64; 2]; 2]| [0, 1].map(|at| after[at].saturating_sub(before[at]));
+        let sum = |before: &[[u64; 2]], after: &[[u64; 2]]| {
+            let all = before.iter().zip(after).map(|(before, after)| grown([before, after]));
+            all.fold([0_u64; 2], |sum, one| [0, 1].map(|at| sum[at].saturating_add(one[at])))
+        };
+        let idle = self.idle.iter().flat_map(|states| states.keys());
+        let idle = idle.zip(before.idle.iter().zip(&after.idle)).map(|(name, (before, after))| {
+            let [entries, us] = sum(before, after);
+            (name.clone(), (entries, Nanos::from_ns(us.saturating_mul(1000))))
+        });
+        let energy = self.energy.iter().flatten();
+        let energy = energy.zip(before.energy.iter().zip(&after.energy));
+        let energy = energy.filter_map(|(zone, (before, after))| {
+            let (before, after) = ((*before)?, (*after)?);
+            let wrapped = if after < before { zone.range } else { 0 };
+            Some((zone.name.clone(), after.saturating_add(wrapped).saturating_sub(before)))
+        });
+        Spent {
+            idle: idle.collect(),
+            clock: sum(&before.clock, &after.clock),
+            energy: energy.collect(),
+        }
+    }
+}
+
+impl Spent {
+    /// Adds another interval.
+    pub fn add(&mut self, other: &Self) {
+        for (name, (entries, time)) in &other.idle {
+            let sum = self.idle.entry(name.clone()).or_default();
+            sum.0 = sum.0.saturating_add(*entries);
+            sum.1 = Nanos::from_ns(sum.1.ns().saturating_add(time.ns()));
+        }
+        for (sum, more) in self.clock.iter_mut().zip(other.clock) {
+            *sum = sum.saturating_add(more);
+        }
+        for (name, energy) in &other.energy {
+            let sum = self.energy.entry(name.clone()).or_default();
+            *sum = sum.saturating_add(*energy);
+        }
+    }
+
+    /// The mean clock of the CPUs while they were not idle; `None` if they were, or none was read.
+    #[must_use]
+    pub fn mean_clock(&self, base: KiloHertz) -> Option<KiloHertz> {
+        let [actual, reference] = self.clock;
+        let khz = u128::from(base.khz()) * u128::from(actual);
+        let khz = khz.checked_div(u128::from(reference))?;
+        u64::try_from(khz).ok().map(KiloHertz::from_khz)
+    }
+}
+
+/// The idle states of these CPUs.
+fn states(root: &Root, cpus: &[CpuId]) -> Result<BTreeMap<String, Vec<String>>, Unavailable> {
+    let mut states = BTreeMap::<String, Vec<String>>::new();
+    for cpu in cpus {
+        let directory = format!("/sys/devices/system/cpu/cpu{cpu}/cpuidle");
+        for state in root.list(&directory).unwrap_or_default() {
+            let state = format!("{directory}/{state}");
+            if let Ok(name) = root.text(&format!("{state}/name")) {
+                states.entry(name).or_default().push(state);
+            }
+        }
+    }
+    if states.is_empty() {
+        let why = "no /sys/devices/system/cpu/cpu*/cpuidle/state*: the kernel has no idle driver";
+        return Err(Unavailable::new("entries of idle states", why, "start it with cpuidle"));
+    }
+    Ok(states)
+}
+
+/// The base clock, if the registers of the first CPU can be read.
+fn base(root: &Root, cpus: &[CpuId]) -> Result<KiloHertz, Unavailable> {
+    let missing = |why: &str| Unavailable::new("the clock (APERF, MPERF)", why, "use bare metal");
+    let cpu = cpus.first().ok_or_else(|| missing("the program's CPUs are not known"))?;
+    msr::value(root, *cpu, APERF)?;
+    let policy = policies(root).into_iter().find(|policy| policy.cpus.contains(cpu));
+    let base = policy.and_then(|policy| Clocks::of(root, &policy)?.base);
+    base.ok_or_else(|| missing("the kernel does not report the base clock (cpufreq)"))
+}
+
+/// The zones of packages: `intel-rapl:0`, on AMD's processors, too.
+fn zones(root: &Root) -> Result<Vec<Zone>, Unavailable> {
+    let missing = |why: String, remedy| Unavailable::new("energy (RAPL)", why, remedy);
+    let is_package = |name: &String| {
+        name.strip_prefix("intel-rapl:").is_some_and(|number| number.parse::<u32>().is_ok())
+    };
+    let names = root.list(POWERCAP).unwrap_or_default();
+    let mut zones = Vec::new();
+    for directory in names.into_iter().filter(is_package) {
+        let directory = format!("{POWERCAP}/{directory}");
+        let energy = format!("{directory}/energy_uj");
+        if root.count(&energy).is_err() {
+            return Err(missing(format!("cannot read {energy}"), "run as root"));
+        }
+        let name = root.text(&format!("{directory}/name"));
+        let range = root.count(&format!("{directory}/max_energy_range_uj")).unwrap_or_default();
+        zones.push(Zone { name: name.unwrap_or_else(|_| directory.clone()), directory, range });
+    }
+    if zones.is_empty() {
+        let why = format!("no intel-rapl zone under {POWERCAP}");
+        return Err(missing(why, "as root: modprobe intel_rapl_msr; not in virtual machines"));
+    }
+    Ok(zones)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(root: &Root, path: &str, content: &str) {
+        let path = root.path(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    }
+
+    fn machine() -> (tempfile::TempDir, Root) {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::new(directory.path());
+        (directory, root)
+    }
+
+    fn cpus() -> [CpuId; 2] {
+        [0, 1].map(CpuId::new)
+    }
+
+    fn set(root: &Root, cpu: u32, [usage, time]: [&str; 2], [aperf, mperf]: [u64; 2], uj: &str) {
+        let state = format!("/sys/devices/system/cpu/cpu{cpu}/cpuidle/state1");
+        write(root, &format!("{state}/name"), "C1\n");
+        write(root, &format!("{state}/usage"), usage);
+        write(root, &format!("{state}/time"), time);
+        let mut registers = vec![0; 8 * 0xe9];
+        registers[8 * 0xe7..][..8].copy_from_slice(&mperf.to_le_bytes());
+        registers[8 * 0xe8..][..8].copy_from_slice(&aperf.to_le_bytes());
+        let path = root.path(&msr::path(CpuId::new(cpu)));
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, registers).unwrap();
+        write(root, "/sys/class/powercap/intel-rapl:0/name", "package-0\n");
+        write(root, "/sys/class/powercap/intel-rapl:0/energy_uj", uj);
+        write(root, "/sys/class/powercap/intel-rapl:0/max_energy_range_uj", "1000");
+        let policy = "/sys/devices/system/cpu/cpufreq/policy0";
+        for (name, content) in [
+            ("affected_cpus", "0 1"),
+            ("base_frequency", "3000000"),
+            ("cpuinfo_max_freq", "4000000"),
+            ("cpuinfo_min_freq", "800000"),
+        ] {
+            write(root, &format!("{policy}/{name}"), content);
+        }
+    }
+
+    #[test]
+    fn an_interval_has_what_was_counted_in_it() {
+        let (_directory, root) = machine();
+        set(&root, 0, ["10", "500"], [100, 100], "900");
+        set(&root, 1, ["20", "700"], [1000, 1000], "900");
+        let sources = Sources::find(&root, &cpus());
+        let before = sources.read();
+        set(&root, 0, ["13", "1500"], [700, 500], "900");
+        // The second CPU was idle, and its entries began again; the energy has passed its range.
+        set(&root, 1, ["2", "700"], [1000, 1000], "150");
+        let mut spent = sources.between(&before, &sources.read());
+        let idle = (3, Nanos::from_us(1000));
+        assert_eq!(spent.idle, BTreeMap::from([("C1".to_owned(), idle)]));
+        assert_eq!(spent.energy, BTreeMap::from([("package-0".to_owned(), 250)]));
+        let base = sources.clock.clone().unwrap();
+        assert_eq!(spent.mean_clock(base), Some(KiloHertz::from_khz(4_500_000)));
+        spent.add(&spent.clone());
+        assert_eq!((spent.idle["C1"].0, spent.energy["package-0"]), (6, 500));
+        assert_eq!(Spent::default().mean_clock(base), None);
+    }
+
+    #[test]
+    fn what_is_not_there_has_its_reason_and_nothing_is_counted() {
+        let (_directory, root) = machine();
+        let sources = Sources::find(&root, &cpus());
+        let why = |missing: Unavailable| missing.why;
+        assert!(why(sources.idle.clone().unwrap_err()).contains("no idle driver"));
+        assert!(why(sources.clock.clone().unwrap_err()).contains("no /dev/cpu/0/msr"));
+        assert!(why(sources.energy.clone().unwrap_err()).contains("no intel-rapl zone"));
+        let counts = sources.read();
+        assert_eq!(sources.between(&counts, &counts), Spent::default());
+        write(&root, "/sys/class/powercap/intel-rapl:0/name", "package-0");
+        let sources = Sources::find(&root, &cpus());
+        assert!(why(sources.energy.unwrap_err()).contains("cannot read"), "without its file");
+    }
+}

@@ -1,0 +1,205 @@
+//! The performance monitor of a run (paper 002, section 3.3): in intervals, what the CPUs did that
+//! the program may run on, and what the program itself executed.
+
+use std::time::{Duration, Instant};
+
+use dimmer_host::affinity;
+use dimmer_host::monitor::{Counts, Sources, Spent};
+use dimmer_host::perf::{Countable, ProcessCounters};
+use dimmer_host::root::Root;
+use dimmer_processor::units::{CpuId, KiloHertz, Nanos};
+
+/// How long an interval is at first.
+const INTERVAL: Duration = Duration::from_millis(200);
+
+/// Maximum number of intervals. Once there are as many, each two become one, and those that follow
+/// are twice as long.
+const MOST: usize = 512;
+
+/// How much longer than reading the counts an interval is at least, so that reading those of many
+/// CPUs takes a twentieth of a CPU at most.
+const REST: u32 = 19;
+
+/// What is counted of the program.
+const OF_PROGRAM: [Countable; 3] =
+    [Countable::Cycles, Countable::StalledCycles, Countable::CacheMisses];
+
+/// What was seen of a run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Monitored {
+    /// The CPUs that the program might run on when it started.
+    pub cpus: Vec<CpuId>,
+    /// The intervals, from the program's start on.
+    pub intervals: Vec<Interval>,
+    /// Why there are no entries of idle states; `None` if there are.
+    pub no_idle: Option<String>,
+    /// Likewise, the clock of the CPUs.
+    pub no_clock: Option<String>,
+    /// Likewise, energy.
+    pub no_energy: Option<String>,
+    /// Likewise, cycles of the program, stalled ones, and misses of the last cache.
+    pub not_of_program: [Option<String>; 3],
+    /// The base clock, of which [`Spent::clock`] has a multiple.
+    pub base: Option<KiloHertz>,
+}
+
+/// An interval.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Interval {
+    /// How long it lasted.
+    pub lasted: Nanos,
+    /// What the CPUs did.
+    pub spent: Spent,
+    /// What the program did, in user mode: cycles, stalled ones, and misses of the last cache;
+    /// `None`: not counted.
+    pub of_program: [Option<u64>; 3],
+}
+
+impl Interval {
+    /// Adds another one. What was not counted in both is not counted in the sum.
+    pub fn add(&mut self, other: &Self) {
+        self.lasted = Nanos::from_ns(self.lasted.ns().saturating_add(other.lasted.ns()));
+        self.spent.add(&other.spent);
+        for (sum, more) in self.of_program.iter_mut().zip(other.of_program) {
+            *sum = sum.zip(more).map(|(sum, more)| sum.saturating_add(more));
+        }
+    }
+}
+
+/// Watches a run.
+#[derive(Debug)]
+pub(crate) struct Monitor {
+    sources: Sources,
+    /// Of the program, each by itself: processors lack some.
+    counters: [Result<ProcessCounters, String>; 3],
+    /// The counts at the end of the last interval.
+    counts: Counts,
+    of_program: [Option<u64>; 3],
+    since: Instant,
+    next: Instant,
+    interval: Duration,
+    seen: Monitored,
+}
+
+impl Monitor {
+    /// Starts with a program that has just been started.
+    pub(crate) fn start(root: &Root, process: u32) -> Self {
+        let cpus = affinity::allowed_to(process).unwrap_or_default();
+        let sources = Sources::find(root, &cpus);
+        let why = |missing: &dimmer_host::unavailable::Unavailable| missing.why.clone();
+        let seen = Monitored {
+            cpus,
+            no_idle: sources.idle.as_ref().err().map(why),
+            no_clock: sources.clock.as_ref().err().map(why),
+            no_energy: sources.energy.as_ref().err().map(why),
+            base: sources.clock.as_ref().ok().copied(),
+            ..Monitored::default()
+        };
+        let counters = OF_PROGRAM.map(|event| {
+            let process = i32::try_from(process).unwrap_or_default();
+            let mut counters = ProcessCounters::new(process, &[event]).map_err(|no| no.why)?;
+            while counters.open_next(root).map_err(|no| no.why)? {}
+            Ok(counters)
+        });
+        let now = Instant::now();
+        Self {
+            counts: sources.read(),
+            sources,
+            counters,
+            of_program: [Some(0); 3],
+            since: now,
+            next: now + INTERVAL,
+            interval: INTERVAL,
+            seen,
+        }
+    }
+
+    /// Ends the interval, if it has lasted long enough.
+    pub(crate) fn look(&mut self) {
+        if Instant::now() >= self.next {
+            self.end_interval();
+        }
+    }
+
+    fn end_interval(&mut self) {
+        let now = Instant::now();
+        let counts = self.sources.read();
+        let read = |counters: &mut Result<ProcessCounters, String>| -> Option<u64> {
+            counters.as_mut().ok()?.read().ok()?.first().copied()
+        };
+        let of_program = self.counters.each_mut().map(read);
+        let grown = |at: usize| {
+            let (before, after) = (self.of_program[at]?, of_program[at]?);
+            Some(after.saturating_sub(before))
+        };
+        self.seen.intervals.push(Interval {
+            lasted: nanos(now - self.since),
+            spent: self.sources.between(&self.counts, &counts),
+            of_program: [0, 1, 2].map(grown),
+        });
+        (self.counts, self.of_program, self.since) = (counts, of_program, now);
+        if self.seen.intervals.len() >= MOST {
+            self.seen.intervals = halved(&self.seen.intervals);
+            self.interval *= 2;
+        }
+        self.next = now + self.interval.max(now.elapsed() * REST);
+    }
+
+    /// What was seen, with the last interval.
+    pub(crate) fn finish(mut self) -> Monitored {
+        self.end_interval();
+        self.seen.not_of_program = self.counters.map(Result::err);
+        self.seen
+    }
+}
+
+/// Each two intervals as one.
+fn halved(intervals: &[Interval]) -> Vec<Interval> {
+    let pair = |pair: &[Interval]| {
+        let mut sum = pair[0].clone();
+        pair[1..].iter().for_each(|other| sum.add(other));
+        sum
+    };
+    intervals.chunks(2).map(pair).collect()
+}
+
+fn nanos(time: Duration) -> Nanos {
+    Nanos::from_ns(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_intervals_become_one_with_all_that_both_have() {
+        let interval = |ns: u64, cycles: Option<u64>| Interval {
+            lasted: Nanos::from_ns(ns),
+            spent: Spent {
+                clock: [2 * ns, ns],
+                energy: [("package-0".to_owned(), ns)].into(),
+                ..Spent::default()
+            },
+            of_program: [cycles, None, Some(1)],
+        };
+        let three = [interval(10, Some(5)), interval(20, Some(7)), interval(40, None)];
+        let halved = halved(&three);
+        assert_eq!(halved[0], interval_with([30, 12, 2], [60, 30], 30));
+        assert_eq!(halved[1], three[2]);
+        let mut counted = interval(1, Some(3));
+        counted.add(&interval(1, None));
+        assert_eq!(counted.of_program, [None, None, Some(2)], "not all of it was counted");
+    }
+
+    fn interval_with([ns, cycles, misses]: [u64; 3], clock: [u64; 2], energy: u64) -> Interval {
+        Interval {
+            lasted: Nanos::from_ns(ns),
+            spent: Spent {
+                clock,
+                energy: [("package-0".to_owned(), energy)].into(),
+                ..Spent::default()
+            },
+            of_program: [Some(cycles), None, Some(misses)],
+        }
+    }
+}
