@@ -54,6 +54,7 @@ pub mod pstate;
 pub mod realtime;
 pub mod relay;
 pub mod root;
+pub mod signals;
 pub mod specialisation;
 pub mod steal;
 pub mod symbols;

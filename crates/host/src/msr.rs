@@ -2,6 +2,9 @@
 //! the 8 bytes that are read at the offset of its number. In the regular file of a made-up machine
 //! neighbors would overlap, so there a register is at 8 times its number.
 //!
+//! `msr-safe` is a module of its own (<https://github.com/LLNL/msr-safe>): its files read and write
+//! the registers of its allow list, whatever the rights of the process.
+//!
 //! Source: Linux `arch/x86/kernel/msr.c` and `security/lockdown`. The kernel logs a warning when a
 //! register is written from outside, and marks itself as tainted (`allow_writes`).
 
@@ -23,10 +26,13 @@ const WHAT: &str = "model-specific registers (msr)";
 const UNLOCK: &str = "switch Secure Boot off in the firmware, start the kernel without `lockdown=`, \
                       and run outside of containers";
 
-/// The device file with a CPU's registers.
+/// The device file with a CPU's registers: that of the kernel's module `msr`, unless this process
+/// may not read it and may read that of `msr-safe`, which has the same form, and an allow list
+/// instead of rights.
 #[must_use]
-pub fn path(cpu: CpuId) -> String {
-    format!("/dev/cpu/{cpu}/msr")
+pub fn path(root: &Root, cpu: CpuId) -> String {
+    let [msr, safe] = ["msr", "msr_safe"].map(|name| format!("/dev/cpu/{cpu}/{name}"));
+    if !root.is_readable(&msr) && root.is_readable(&safe) { safe } else { msr }
 }
 
 /// A register of a device file as journals name it ([`crate::journal::Pending::paths`]).
@@ -63,7 +69,7 @@ fn offset(root: &Root, register: u32) -> u64 {
 /// # Errors
 /// [`Unavailable`]: no module, no permission, or no such register.
 pub fn value(root: &Root, cpu: CpuId, register: u32) -> Result<u64, Unavailable> {
-    let path = path(cpu);
+    let path = path(root, cpu);
     if !root.is_readable(&path) {
         let (why, remedy) = if root.exists(&path) {
             let remedy = "run as root, or give read permission on /dev/cpu/*/msr and CAP_SYS_RAWIO";
@@ -86,7 +92,7 @@ pub fn value(root: &Root, cpu: CpuId, register: u32) -> Result<u64, Unavailable>
 /// # Errors
 /// [`Unavailable`]: no permission, or the kernel refuses all writes.
 pub fn check_writable(root: &Root, cpu: CpuId) -> Result<(), Unavailable> {
-    let path = path(cpu);
+    let path = path(root, cpu);
     if !root.is_writable(&path) {
         let why = format!("no permission to write {path}");
         return Err(Unavailable::new(WHAT, why, "run as root, with CAP_SYS_RAWIO"));

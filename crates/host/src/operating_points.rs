@@ -293,7 +293,7 @@ fn by_register(
         values.push(value);
         taken(pstate::request(journal, part, cpu, *number))?;
     }
-    let file = Target::open(&root, msr::path(cpu)).map_err(JournalError::Change)?;
+    let file = Target::open(&root, msr::path(&root, cpu)).map_err(JournalError::Change)?;
     let clocks = points.into_iter().map(|(clock, _)| clock).collect();
     Ok((clocks, By::Register { file, register, values }))
 }

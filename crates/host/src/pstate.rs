@@ -10,6 +10,7 @@
 //! section 17.1 "P-State Control"; Intel SDM volume 4.
 
 pub mod driver;
+pub mod levels;
 mod plan;
 mod set;
 pub mod words;

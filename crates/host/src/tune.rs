@@ -88,14 +88,9 @@ impl Plan {
                 plan.change(root, path.to_owned(), "100");
             }
         }
-        plan.is_awake = root.is_writable(WAKE_UP);
-        if !plan.is_awake {
-            let (why, remedy) = if root.exists(WAKE_UP) {
-                (format!("no permission to write {WAKE_UP}"), "run as root")
-            } else {
-                (format!("no {WAKE_UP}"), "use a kernel with CONFIG_CPU_IDLE")
-            };
-            plan.lacks("cores that stay awake", &why, remedy);
+        match check_awake(root) {
+            Ok(()) => plan.is_awake = true,
+            Err(missing) => plan.missing.push(missing),
         }
         plan
     }
@@ -220,12 +215,33 @@ impl Plan {
     }
 }
 
+const AWAKE: &str = "cores that stay awake";
+
+fn check_awake(root: &Root) -> Result<(), Unavailable> {
+    if root.is_writable(WAKE_UP) {
+        return Ok(());
+    }
+    let (why, remedy) = if root.exists(WAKE_UP) {
+        (format!("no permission to write {WAKE_UP}"), "run as root")
+    } else {
+        (format!("no {WAKE_UP}"), "use a kernel with CONFIG_CPU_IDLE")
+    };
+    Err(Unavailable::new(AWAKE, why, remedy))
+}
+
 /// Has the kernel keep all cores awake while the file is open.
-fn keep_awake(root: &Root) -> Result<File, JournalError> {
-    let mut file = root.open_to_write(WAKE_UP).map_err(JournalError::Change)?;
+///
+/// # Errors
+/// [`Unavailable`]: no such file, or no permission.
+pub fn keep_awake(root: &Root) -> Result<File, Unavailable> {
+    check_awake(root)?;
+    let refused = |error: &dyn std::error::Error| {
+        Unavailable::new(AWAKE, explain(error), "run as root, outside of containers")
+    };
+    let mut file = root.open_to_write(WAKE_UP).map_err(|error| refused(&error))?;
     if root.is_live() {
         let written = file.write_all(&0_i32.to_ne_bytes());
-        written.map_err(|source| JournalError::Change(root.write_error(WAKE_UP, source)))?;
+        written.map_err(|source| refused(&root.write_error(WAKE_UP, source)))?;
     }
     Ok(file)
 }

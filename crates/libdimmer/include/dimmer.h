@@ -153,7 +153,7 @@ typedef struct dimmer_statistics {
  *
  * dimmer_mutex_init() makes it; it must not be copied or moved then. Any thread may use it, but
  * not in a signal handler. Strategies request clocks where the machine takes requests
- * (docs/pace.md); requests by a neighbour core and migrations are left out.
+ * (docs/pace.md); with `mgrt`, the owner goes to a CPU of dimmer_pace_dedicate_fast().
  */
 typedef struct dimmer_mutex {
     /**
@@ -266,6 +266,17 @@ void dimmer_mark_at(const char *function, const char *position);
 bool dimmer_pace_request(uint32_t clock);
 
 /**
+ * As dimmer_pace_request(), but another thread of the process, on another core, makes the request:
+ * the calling thread goes on meanwhile. If it asks for something else before that, the later one
+ * counts.
+ *
+ * Returns whether there is a way to ask here. The first call in the process starts that thread,
+ * which may run on all CPUs of the cpuset, and blocks all signals. Where there is no other CPU for
+ * it, the calling thread makes the request. DIMMER_PACE_NONE withdraws the request at once.
+ */
+bool dimmer_pace_request_by_neighbour(uint32_t clock);
+
+/**
  * What this thread has asked for with dimmer_pace_request() and not withdrawn, whether or not
  * there is a way to ask here. DIMMER_PACE_NONE if it asks for nothing.
  */
@@ -300,6 +311,58 @@ enum dimmer_where dimmer_policy(void);
  * version that the program was compiled with.
  */
 const char *dimmer_version(void);
+
+/**
+ * Dedicates CPUs to threads that are to run fastest for a while: these CPUs run fastest until
+ * dimmer_pace_release_fast(), where the machine takes requests (docs/pace.md), and threads can go
+ * there (dimmer_pace_go_to_fast_core()).
+ *
+ * Returns 0; EINVAL if no CPU is named, or `cpus` is NULL; EBUSY if CPUs are dedicated already;
+ * EPERM if one does not exist, is offline, or is outside of the process's cpuset; EAGAIN if the
+ * thread is about to end. Then nothing has changed.
+ *
+ * # Safety
+ * `cpus` is NULL or refers to `count` numbers.
+ */
+int dimmer_pace_dedicate_fast(const uint32_t *cpus, size_t count);
+
+/**
+ * Ends dimmer_pace_dedicate_fast(). Threads that are on one of the CPUs stay until they go home.
+ * Without dedicated CPUs it does nothing.
+ */
+void dimmer_pace_release_fast(void);
+
+/**
+ * Moves the calling thread to the dedicated CPU with the fewest such threads, by its affinity,
+ * until dimmer_pace_go_home(). May be nested: the thread is there already, then. Threads that it
+ * creates meanwhile are there, too, and stay.
+ *
+ * Returns 0; ENODEV if no CPU is dedicated; EPERM if the thread may not run there; EAGAIN if it is
+ * about to end. Then the thread stays, and dimmer_pace_go_home() must not be called for it. Two
+ * system calls, and the migration.
+ */
+int dimmer_pace_go_to_fast_core(void);
+
+/**
+ * Ends the last dimmer_pace_go_to_fast_core() of this thread. At the end of the first, it goes
+ * back, with the affinity that it had. If something else has changed its affinity meanwhile, the
+ * thread keeps that.
+ */
+void dimmer_pace_go_home(void);
+
+/**
+ * Has the kernel keep all cores awake, until dimmer_pace_sleep_again() gets the result, or the
+ * process ends. Returns NULL without the right to do that, which only root has by default.
+ */
+void *dimmer_pace_stay_awake(void);
+
+/**
+ * Ends dimmer_pace_stay_awake(). NULL does nothing.
+ *
+ * # Safety
+ * `awake` is the result of a dimmer_pace_stay_awake() that was not ended.
+ */
+void dimmer_pace_sleep_again(void *awake);
 
 /**
  * Makes a mutex that no thread has.

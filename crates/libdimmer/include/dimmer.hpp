@@ -59,6 +59,23 @@ class pace {
     const std::uint32_t outer_;
 };
 
+/** The calling thread is on a CPU of dimmer_pace_dedicate_fast(), until the end of this object, which must be on the same thread. Without one it stays where it is. */
+class fast_core {
+  public:
+    fast_core() noexcept : is_there_(dimmer_pace_go_to_fast_core() == 0) {}
+    ~fast_core() {
+        if (is_there_) {
+            dimmer_pace_go_home();
+        }
+    }
+    fast_core(const fast_core &) = delete;
+    fast_core &operator=(const fast_core &) = delete;
+    explicit operator bool() const noexcept { return is_there_; }
+
+  private:
+    const bool is_there_;
+};
+
 namespace detail {
 
 /* What a callable returns, until it is taken. */

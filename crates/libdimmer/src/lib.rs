@@ -8,6 +8,7 @@
 //! anything goes wrong, work stays where it is.
 
 mod call;
+pub mod fast_core;
 pub mod mutex;
 
 use std::ffi::{c_char, c_void};
@@ -224,6 +225,30 @@ pub extern "C" fn dimmer_pace_request(clock: u32) -> bool {
             dimmer_pace::request(request) == dimmer_pace::Decision::Requested
         }),
     });
+    set_errno(before);
+    is_taken.unwrap_or(false)
+}
+
+/// As dimmer_pace_request(), but another thread of the process, on another core, makes the request:
+/// the calling thread goes on meanwhile. If it asks for something else before that, the later one
+/// counts.
+///
+/// Returns whether there is a way to ask here. The first call in the process starts that thread,
+/// which may run on all CPUs of the cpuset, and blocks all signals. Where there is no other CPU for
+/// it, the calling thread makes the request. DIMMER_PACE_NONE withdraws the request at once.
+#[unsafe(no_mangle)]
+pub extern "C" fn dimmer_pace_request_by_neighbour(clock: u32) -> bool {
+    if clock == 0 {
+        return dimmer_pace_request(clock);
+    }
+    let before = errno();
+    let request = u8::try_from(clock).ok().and_then(Request::of_number);
+    let ask = || {
+        request.is_some_and(|request| {
+            dimmer_pace::request_by_neighbour(request) == dimmer_pace::Decision::Requested
+        })
+    };
+    let is_taken = contained(ask);
     set_errno(before);
     is_taken.unwrap_or(false)
 }

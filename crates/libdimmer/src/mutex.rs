@@ -14,7 +14,7 @@ use crate::call::contained;
 ///
 /// dimmer_mutex_init() makes it; it must not be copied or moved then. Any thread may use it, but
 /// not in a signal handler. Strategies request clocks where the machine takes requests
-/// (docs/pace.md); requests by a neighbour core and migrations are left out.
+/// (docs/pace.md); with `mgrt`, the owner goes to a CPU of dimmer_pace_dedicate_fast().
 #[derive(Debug)]
 #[repr(C)]
 pub struct Mutex {

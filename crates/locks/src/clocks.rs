@@ -48,10 +48,12 @@ impl Clocks for Unchanged {
     fn end_requests(&self) {}
 }
 
-/// Requests clocks of the machine, as far as it takes requests ([`dimmer_pace`]).
+/// Requests clocks of the machine, as far as it takes requests, and goes to the CPUs that the
+/// program has dedicated ([`dimmer_pace::dedicate_fast`]). Without such CPUs, threads stay where
+/// they are.
 ///
-/// Requests by the neighbour core and migrations are left out: no interface of Linux takes the
-/// former, and the machine's fast core is not known here.
+/// Requests by the neighbour core are made by a thread of the process's own, on any other core
+/// ([`dimmer_pace::request_by_neighbour`]).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Paced;
 
@@ -64,6 +66,17 @@ struct OfLock {
 
 thread_local! {
     static OF_LOCK: Cell<Option<OfLock>> = const { Cell::new(None) };
+    /// How often the thread was to go to a fast core, and stayed.
+    static STAYED: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Keeps what the program had requested before a lock requests this.
+#[inline]
+fn keep(request: Request) {
+    if dimmer_pace::in_force() != Some(request) {
+        let outer = in_force_of_lock().map_or_else(dimmer_pace::in_force, |own| own.outer);
+        OF_LOCK.set(Some(OfLock { request, outer }));
+    }
 }
 
 /// The thread's last request, if a lock has made it. Since then the program may have requested
@@ -77,13 +90,28 @@ impl Clocks for Paced {
 
     #[inline]
     fn request(&self, speed: Speed) {
-        let request = speed.into();
-        if dimmer_pace::in_force() != Some(request) {
-            let outer = in_force_of_lock().map_or_else(dimmer_pace::in_force, |own| own.outer);
-            OF_LOCK.set(Some(OfLock { request, outer }));
-        }
+        keep(speed.into());
         // Where the machine takes no request, the lock is one without.
-        let _ = dimmer_pace::request(request);
+        let _ = dimmer_pace::request(speed.into());
+    }
+    #[inline]
+    fn request_by_neighbour(&self, speed: Speed) {
+        keep(speed.into());
+        let _ = dimmer_pace::request_by_neighbour(speed.into());
+    }
+    #[inline]
+    fn go_to_fast_core(&self) {
+        if dimmer_pace::go_to_fast_core().is_err() {
+            STAYED.set(STAYED.get() + 1);
+        }
+    }
+    #[inline]
+    fn go_home(&self) {
+        // Locks are released in reverse, so a thread that stayed for the last one has not left.
+        match STAYED.get().checked_sub(1) {
+            Some(rest) => STAYED.set(rest),
+            None => dimmer_pace::go_home(),
+        }
     }
     #[inline]
     fn end_requests(&self) {

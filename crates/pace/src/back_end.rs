@@ -3,6 +3,7 @@
 pub(crate) mod cores;
 pub(crate) mod cpufreq;
 pub(crate) mod driver;
+pub(crate) mod levels;
 pub(crate) mod pstates;
 pub(crate) mod uclamp;
 
@@ -102,10 +103,15 @@ pub(crate) fn choose(root: &Root) -> Result<Box<dyn BackEnd>, Unavailable> {
         Ok(back_end) => return Ok(Box::new(back_end)),
         Err(missing) => missing,
     };
-    let [uclamp, cpufreq, driver, pstates] =
-        [uclamp, cpufreq, driver, pstates].map(|missing| missing.why);
+    let levels = match levels::open(root) {
+        Ok(back_end) => return Ok(Box::new(back_end)),
+        Err(missing) => missing,
+    };
+    let [uclamp, cpufreq, driver, pstates, levels] =
+        [uclamp, cpufreq, driver, pstates, levels].map(|missing| missing.why);
     let why = format!(
-        "uclamp: {uclamp}; cpufreq: {cpufreq}; dimmer_pstate: {driver}; P-states: {pstates}"
+        "uclamp: {uclamp}; cpufreq: {cpufreq}; dimmer_pstate: {driver}; P-states: {pstates}; \
+         performance levels: {levels}"
     );
     Err(Unavailable::new("clocks that threads ask for", why, "see `dimmer doctor --all`"))
 }

@@ -17,18 +17,28 @@
 //! |---|---|
 //! | what a thread asks | [`Request`], [`Wish`], [`Decision`], [`Answer`] |
 //! | what the thread keeps | `thread` |
+//! | requests that another thread makes | `neighbour` |
+//! | cores that are always fast, cores that stay awake | `fast_core`, `awake` |
 //! | this machine's back end | `machine` |
-//! | back ends | `back_end`: `uclamp`; `cpufreq`, `driver` and `pstates`, which share `cores` |
+//! | back ends | `back_end`: `uclamp`; others, which share `cores` |
 //!
 //! A program never fails because of its requests. Without a back end they do nothing. What changes
 //! a machine's files goes through the journal of [`dimmer_host`], which undoes it.
 #![forbid(unsafe_code)]
 
+mod awake;
 mod back_end;
+mod fast_core;
 mod machine;
+mod neighbour;
 mod request;
 mod thread;
 
+pub use awake::{Awake, awake, awake_under};
+pub use fast_core::{
+    FastCoreError, FastCores, OnFastCore, dedicate_fast, fastest_cpus, go_home, go_to_fast_core,
+    on_fast_core,
+};
 pub use machine::{back_end, end, prepare, prepare_under, trouble};
 pub use request::{Answer, Decision, Request, Wish};
-pub use thread::{Scope, ask, at, in_force, request, request_for, withdraw};
+pub use thread::{Scope, ask, at, in_force, request, request_by_neighbour, request_for, withdraw};

@@ -65,7 +65,7 @@ pub fn prepare_under(root: &Root) -> Result<(), Unavailable> {
 }
 
 /// The name of the back end by which this process asks for clocks: `uclamp`, `cpufreq`,
-/// `dimmer_pstate`, `P-states`.
+/// `dimmer_pstate`, `P-states`, `performance levels`.
 ///
 /// # Errors
 /// As [`prepare`].

@@ -10,6 +10,7 @@ use rustix::thread::{gettid, sched_getcpu};
 
 use crate::back_end::{Refused, Thread};
 use crate::machine;
+use crate::neighbour;
 use crate::request::is_granted;
 use crate::{Answer, Decision, Request, Wish};
 
@@ -168,8 +169,53 @@ fn this_cpu() -> u32 {
     u32::try_from(sched_getcpu()).unwrap_or(0)
 }
 
+/// As [`request`], but another thread of the process, on another core, makes the request: the
+/// calling thread goes on meanwhile (paper 002, section 4.3, `dlgt`). If it asks for something else
+/// before the request is made, the later one counts.
+///
+/// The first call starts that thread, which spins for some ten microseconds after each request, and
+/// sleeps then. It may run on all CPUs of the process's cpuset. Where there is no other CPU for it,
+/// the calling thread makes the request itself.
+///
+/// Returns whether there is a back end. [`crate::trouble`] says if one that the other thread made
+/// was refused.
+///
+/// # Cost
+/// A request that is in force already, as [`request`]. Another one, a write to memory, and a system
+/// call if the other thread sleeps.
+#[inline]
+pub fn request_by_neighbour(request: Request) -> Decision {
+    let in_force = IN_FORCE.get();
+    if in_force & !UNTAKEN == request.number() {
+        return decision(in_force & UNTAKEN == 0);
+    }
+    hand_over(request)
+}
+
+#[inline(never)]
+fn hand_over(request: Request) -> Decision {
+    let kept = KEPT.get();
+    if kept.number == request.number() && kept.cpu == this_cpu() {
+        return decision(kept.is_taken);
+    }
+    let handed = outside(|| {
+        let follows = machine::get().ok()?.follows_threads();
+        let thread = this_thread();
+        let cpu = if follows { ANYWHERE } else { thread.cpu.index() };
+        neighbour::hand_over(thread, request).then_some(cpu)
+    });
+    match handed.flatten() {
+        Some(cpu) => {
+            keep(Kept { number: request.number(), is_taken: true, cpu });
+            Decision::Requested
+        }
+        None => change(Some(request)),
+    }
+}
+
 #[cold]
 fn change(request: Option<Request>) -> Decision {
+    neighbour::settle();
     outside(|| change_outside(request)).unwrap_or(Decision::Unavailable)
 }
 

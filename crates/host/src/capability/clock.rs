@@ -8,6 +8,7 @@ use crate::cpuid::Feature;
 use crate::msr;
 use crate::pstate::Pstates;
 use crate::pstate::driver::{DEVICE, Driver};
+use crate::pstate::levels::{self, Interface};
 use crate::root::format_cpu_list;
 use crate::tune;
 use crate::turbo::Turbo;
@@ -75,6 +76,18 @@ const HWP: Subject = Subject {
     area: Area::Clock,
     enables: None,
 };
+const HWP_REQUESTS: Subject = Subject {
+    id: "hwp-requests",
+    title: "performance levels by registers (HWP)",
+    area: Area::Clock,
+    enables: Some("libdimmer: clocks that threads ask for, the fifth choice"),
+};
+const CPPC_REQUESTS: Subject = Subject {
+    id: "cppc-requests",
+    title: "performance levels by registers (CPPC)",
+    area: Area::Clock,
+    enables: Some("libdimmer: clocks that threads ask for, the fifth choice"),
+};
 const TURBO: Subject = Subject {
     id: "turbo",
     title: "turbo switch",
@@ -114,6 +127,8 @@ pub(super) fn survey(context: &Context) -> Vec<Capability> {
         intel_pstate(context),
         amd_pstate(context),
         hwp(context),
+        levels(context, &HWP_REQUESTS, Interface::Hwp),
+        levels(context, &CPPC_REQUESTS, Interface::Cppc),
         turbo(context),
         preference(context),
         percent(context),
@@ -132,7 +147,7 @@ const TSC_MSR: u32 = 0x10;
 fn msr(context: &Context) -> Capability {
     let cpu = context.machine.topology.cpus.iter().find(|cpu| cpu.online);
     let cpu = cpu.map_or(CpuId::new(0), |cpu| cpu.id);
-    let path = msr::path(cpu);
+    let path = msr::path(context.root, cpu);
     match msr::value(context.root, cpu, TSC_MSR) {
         Ok(_) if context.root.is_writable(&path) => {
             MSR.available(format!("{path} readable, opens for writing"))
@@ -314,6 +329,20 @@ fn hwp(context: &Context) -> Capability {
             format!("{name} in CPUID, but no {preference}"),
             "use the driver intel_pstate or amd_pstate in active mode",
         ),
+    }
+}
+
+fn levels(context: &Context, subject: &Subject, interface: Interface) -> Capability {
+    if Interface::of(context.cpuid) != Some(interface) {
+        return subject.not_applicable(format!("the processor shows no {}", interface.name()));
+    }
+    match levels::check(context.root, context.cpuid).as_deref() {
+        Ok([first, ..]) => {
+            let (cpu, lowest, highest) = (first.cpu, first.lowest, first.highest);
+            subject.available(format!("levels {lowest} to {highest} of cpu {cpu}"))
+        }
+        Ok([]) => subject.unavailable("no CPU is online", BARE_METAL),
+        Err(missing) => subject.unavailable(missing.why.clone(), missing.remedy.clone()),
     }
 }
 

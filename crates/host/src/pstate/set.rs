@@ -186,8 +186,14 @@ pub(crate) fn control(
     })
 }
 
-fn write(journal: &mut Journal, cpu: CpuId, register: u32, value: u64) -> Result<(), SetError> {
-    let written = journal.change_register(&msr::path(cpu), register, value);
+pub(super) fn write(
+    journal: &mut Journal,
+    cpu: CpuId,
+    register: u32,
+    value: u64,
+) -> Result<(), SetError> {
+    let path = msr::path(journal.root(), cpu);
+    let written = journal.change_register(&path, register, value);
     written.map_err(|error| match &error {
         JournalError::Change(write) => {
             msr::refused(write).map_or(SetError::Journal(error), SetError::Unavailable)

@@ -77,6 +77,9 @@ fn finds_everything_on_a_skylake_server_as_root() {
             + intel-pstate: mode active
             . amd-pstate: no AMD processor
             + hwp: HWP, preference of policy0: balance_performance
+            - hwp-requests: the driver intel_pstate requests levels itself
+                -> request clocks by its files (cpufreq)
+            . cppc-requests: the processor shows no CPPC
             + turbo: /sys/devices/system/cpu/intel_pstate/no_turbo, turbo is on
             + energy-preference: /sys/devices/system/cpu/cpufreq/policy0/energy_performance_preference: balance_performance
             - intel-pstate-limits: no /sys/devices/system/cpu/intel_pstate/min_perf_pct
@@ -146,6 +149,8 @@ fn says_why_a_cloud_machine_has_nothing() {
                 -> only the host can: use bare metal where it matters; measuring by timing works here
             . amd-pstate: no AMD processor
             . hwp: the processor, as the hypervisor shows it, has none
+            . hwp-requests: the processor shows no HWP
+            . cppc-requests: the processor shows no CPPC
             - turbo: neither /sys/devices/system/cpu/intel_pstate/no_turbo nor /sys/devices/system/cpu/cpufreq/boost nor a policy's boost is there
                 -> switch turbo off in the firmware; in a virtual machine only its host can
             - energy-preference: no policy has energy_performance_preference
@@ -230,6 +235,8 @@ fn finds_the_old_cpusets_on_a_zen_5_guest() {
             - amd-pstate: no /sys/devices/system/cpu/amd_pstate/status
                 -> only the host can: use bare metal where it matters; measuring by timing works here
             . hwp: the processor, as the hypervisor shows it, has none
+            . hwp-requests: the processor shows no HWP
+            . cppc-requests: the processor shows no CPPC
             - turbo: neither /sys/devices/system/cpu/intel_pstate/no_turbo nor /sys/devices/system/cpu/cpufreq/boost nor a policy's boost is there
                 -> switch turbo off in the firmware; in a virtual machine only its host can
             - energy-preference: no policy has energy_performance_preference
@@ -304,6 +311,9 @@ fn names_the_missing_permissions_on_a_desktop() {
             + intel-pstate: mode active
             . amd-pstate: no AMD processor
             + hwp: HWP, preference of policy0: balance_performance
+            - hwp-requests: the driver intel_pstate requests levels itself
+                -> request clocks by its files (cpufreq)
+            . cppc-requests: the processor shows no CPPC
             - turbo: no permission to write /sys/devices/system/cpu/intel_pstate/no_turbo
                 -> run as root
             + energy-preference: /sys/devices/system/cpu/cpufreq/policy0/energy_performance_preference: balance_performance

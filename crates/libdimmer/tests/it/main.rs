@@ -281,6 +281,21 @@ fn threads_ask_for_clocks_whether_or_not_there_is_a_way() {
     }
 }
 
+#[test]
+fn threads_go_to_a_dedicated_cpu_and_come_home() {
+    if !have(&["make", "cc", "c++"]) {
+        return;
+    }
+    let in_c = "none is dedicated: 1\nno CPU: 1\nno such CPU: 1\ndedicated: 1\ntwice: 1\n\
+                the owner is there: 1\nstill: 1\nhome: 1\nasks for 101\nwrong: 0\nasks for 0\n\
+                errno is 77\n";
+    let in_cpp = "there: 0, home: 1\nthere: 1\nhome: 1\n";
+    for (source, expected) in [("fast_core.c", in_c), ("fast_core.cpp", in_cpp)] {
+        let program = compile_as(source, Link::Shared, &["-pthread"]);
+        assert_eq!(program.run(&[]), (expected.to_owned(), String::new()), "{source}");
+    }
+}
+
 /// All policies that this machine allows, with the cores that they take.
 fn policies() -> Vec<Vec<(&'static str, String)>> {
     let mut policies = vec![vec![], vec![("DIMMER_POLICY", "stay".to_owned())]];

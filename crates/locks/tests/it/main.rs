@@ -4,6 +4,7 @@
 mod acts;
 mod exclusion;
 mod executed;
+mod on_machine;
 
 /// Threads of a test: more than this machine may have CPUs.
 const THREADS: u32 = 4;

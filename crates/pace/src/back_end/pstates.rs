@@ -99,8 +99,9 @@ impl Setting for Registers {
     }
 
     fn has(&self, domain: usize, place: &str) -> bool {
-        let is_of =
-            |own: &Own| msr::place(&msr::path(own.cpu), self.part.request_register()) == place;
+        let is_of = |own: &Own| {
+            msr::place(&msr::path(&self.root, own.cpu), self.part.request_register()) == place
+        };
         self.cpus.get(domain).is_some_and(is_of)
     }
 

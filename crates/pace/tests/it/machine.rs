@@ -53,6 +53,11 @@ impl Machine {
         [limit("scaling_min_freq"), limit("scaling_max_freq")]
     }
 
+    /// The same while another thread writes them, if it is not about to.
+    pub(crate) fn now(&self) -> Option<[u64; 2]> {
+        Some([self.limit(0, "scaling_min_freq")?, self.limit(0, "scaling_max_freq")?])
+    }
+
     /// Whether no limit is changed, as far as that shows while another process writes them.
     pub(crate) fn is_untouched(&self) -> bool {
         (0..2).all(|policy| {

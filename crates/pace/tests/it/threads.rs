@@ -13,7 +13,7 @@ use dimmer_processor::units::KiloHertz;
 use crate::machine::{BEFORE, Machine, child_root};
 
 /// The process's machine, for one test at a time.
-fn machine() -> (MutexGuard<'static, ()>, &'static Machine) {
+pub(crate) fn machine() -> (MutexGuard<'static, ()>, &'static Machine) {
     static MACHINE: OnceLock<Machine> = OnceLock::new();
     static TURN: Mutex<()> = Mutex::new(());
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);

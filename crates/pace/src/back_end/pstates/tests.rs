@@ -125,7 +125,7 @@ fn leaves_alone_whose_request_is_on_record_and_no_other() {
     let machine = Machine::new();
     let change = |cpu, register: u64, value| {
         let (mut journal, _) = Journal::open(&machine.root).unwrap();
-        let path = msr::path(CpuId::new(cpu));
+        let path = msr::path(&machine.root, CpuId::new(cpu));
         journal.change_register(&path, u32::try_from(register).unwrap(), value).unwrap();
         journal
     };

@@ -1,0 +1,90 @@
+//! Requests that the process's agent makes for threads.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use dimmer_pace::{Decision, Request, in_force, request, request_by_neighbour, withdraw};
+
+use crate::machine::{BEFORE, Machine};
+use crate::threads::machine;
+
+/// Waits until the agent has made a request: it takes a moment.
+#[track_caller]
+fn until(machine: &Machine, mhz: u64) {
+    let begin = Instant::now();
+    while machine.now() != Some([mhz, mhz]) {
+        assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", machine.now());
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn the_agent_makes_the_request_and_it_ends_with_the_thread() {
+    let (_turn, machine) = machine();
+    let asked = thread::spawn(|| {
+        assert_eq!(request_by_neighbour(Request::TURBO), Decision::Requested);
+        until(machine, 4000);
+        assert_eq!(request_by_neighbour(Request::TURBO), Decision::Requested);
+        assert_eq!(in_force(), Some(Request::TURBO));
+        assert_eq!(request_by_neighbour(Request::SLOW), Decision::Requested);
+        until(machine, 800);
+    });
+    asked.join().expect("a thread");
+    assert_eq!(machine.limits(0), BEFORE);
+}
+
+#[test]
+fn a_thread_that_ends_at_once_leaves_nothing() {
+    let (_turn, machine) = machine();
+    for _ in 0..100 {
+        let asked = thread::spawn(|| request_by_neighbour(Request::TURBO));
+        assert_eq!(asked.join().expect("a thread"), Decision::Requested);
+        assert_eq!(machine.limits(0), BEFORE);
+    }
+}
+
+/// A request of the thread's own counts from then on, whatever the agent was about to do.
+#[test]
+fn of_a_thousand_requests_the_last_one_counts() {
+    const SEED: u64 = 28;
+    let (_turn, machine) = machine();
+    let mut random = fastrand::Rng::with_seed(SEED);
+    for round in 0..1000 {
+        for _ in 0..random.u32(0..4) {
+            let wanted = Request::of_number(random.u8(1..=103)).expect("a request");
+            request_by_neighbour(wanted);
+            assert_eq!(in_force(), Some(wanted));
+        }
+        if random.bool() {
+            let is_handed_over = in_force() == Some(Request::SLOW);
+            request(Request::SLOW);
+            if is_handed_over {
+                // One that is in force, or will be, is not made again.
+                until(machine, 800);
+            }
+            assert_eq!(machine.limits(0), [800, 800], "round {round}");
+        } else {
+            withdraw();
+            assert_eq!(machine.limits(0), BEFORE, "round {round}");
+        }
+    }
+    withdraw();
+    assert_eq!((machine.limits(0), in_force()), (BEFORE, None));
+}
+
+#[test]
+fn several_threads_have_the_fastest_of_theirs() {
+    let (_turn, machine) = machine();
+    thread::scope(|scope| {
+        request_by_neighbour(Request::SLOW);
+        until(machine, 800);
+        let other = scope.spawn(|| {
+            request_by_neighbour(Request::BASE);
+            until(machine, 3000);
+        });
+        other.join().expect("a thread");
+        until(machine, 800);
+    });
+    withdraw();
+    assert_eq!(machine.limits(0), BEFORE);
+}
