@@ -83,18 +83,18 @@ install-dimmer:
 	install -D --mode=644 $(PRELOAD) $(TO)/lib/dimmer/$(notdir $(PRELOAD))
 	install -D --mode=644 $(BOOST) $(TO)/lib/dimmer/$(notdir $(BOOST))
 	install -d $(TO)/share/man/man1 $(dir $(COMPLETIONS:%=$(TO)/share/%))
-	$(DIMMER) manual $(TO)/share/man/man1
-	$(DIMMER) completions bash > $(TO)/share/bash-completion/completions/dimmer
-	$(DIMMER) completions zsh > $(TO)/share/zsh/site-functions/_dimmer
-	$(DIMMER) completions fish > $(TO)/share/fish/vendor_completions.d/dimmer.fish
+	umask 022; $(DIMMER) manual $(TO)/share/man/man1
+	umask 022; $(DIMMER) completions bash > $(TO)/share/bash-completion/completions/dimmer
+	umask 022; $(DIMMER) completions zsh > $(TO)/share/zsh/site-functions/_dimmer
+	umask 022; $(DIMMER) completions fish > $(TO)/share/fish/vendor_completions.d/dimmer.fish
 
 # The server's units and configuration; a configuration that is there already stays.
 install-daemon:
 	install -D --mode=755 $(DAEMON) $(TO)/bin/dimmerd
 	install -D --mode=644 docs/dimmerd.md $(TO)/share/doc/dimmer/dimmerd.md
 	install -d $(TO)/lib/systemd/system
-	$(FILLED) crates/daemon/package/dimmerd.service.in > $(TO)/lib/systemd/system/dimmerd.service
-	$(FILLED) crates/daemon/package/dimmer-probe.service.in > $(TO)/lib/systemd/system/dimmer-probe.service
+	umask 022; $(FILLED) crates/daemon/package/dimmerd.service.in > $(TO)/lib/systemd/system/dimmerd.service
+	umask 022; $(FILLED) crates/daemon/package/dimmer-probe.service.in > $(TO)/lib/systemd/system/dimmer-probe.service
 	install --mode=644 crates/daemon/package/dimmerd.socket $(TO)/lib/systemd/system/dimmerd.socket
 	[ -e $(DESTDIR)$(SYSCONFDIR)/dimmer/dimmerd.toml ] || \
 		install -D --mode=644 crates/daemon/package/dimmerd.toml $(DESTDIR)$(SYSCONFDIR)/dimmer/dimmerd.toml
@@ -106,14 +106,14 @@ install-library:
 	ln -sf $(SONAME) $(TO)/lib/libdimmer.so
 	install -D --mode=644 $(LIBRARIES)/libdimmer.a $(TO)/lib/libdimmer.a
 	install -d $(TO)/lib/pkgconfig
-	$(FILLED) $(FACE)/package/dimmer.pc.in > $(TO)/lib/pkgconfig/dimmer.pc
+	umask 022; $(FILLED) $(FACE)/package/dimmer.pc.in > $(TO)/lib/pkgconfig/dimmer.pc
 	install -D --mode=644 --target-directory=$(TO)/lib/cmake/dimmer $(FACE)/package/dimmer-config.cmake
 	install -D --mode=644 --target-directory=$(TO)/include $(MARK_HEADERS:%=crates/marks/include/%)
 	install -D --mode=755 --target-directory=$(TO)/lib $(MARK_FILES:%=$(LIBRARIES)/%)
 	install -d $(TO)/lib/dimmer/swp-migrate $(TO)/lib/dimmer/swp-dummy
 	ln -sf ../../libswp_migrate.so $(TO)/lib/dimmer/swp-migrate/libswp.so
 	ln -sf ../../libswp_dummy.so $(TO)/lib/dimmer/swp-dummy/libswp.so
-	$(FILLED) $(FACE)/package/dimmer-config-version.cmake.in > $(TO)/lib/cmake/dimmer/dimmer-config-version.cmake
+	umask 022; $(FILLED) $(FACE)/package/dimmer-config-version.cmake.in > $(TO)/lib/cmake/dimmer/dimmer-config-version.cmake
 
 # What the above installs, and the directories that are Dimmer's alone; a configuration that somebody has changed stays.
 uninstall:

@@ -29,8 +29,21 @@ if [ ! -e "$base/complete" ]; then
 fi
 printf 'check-dist: %s\n' "$(chroot "$base" ldd --version | head -n 1)"
 
+# Mounts are this process's own: nothing is left mounted, however it ends.
+if [ -z "${DIMMER_CHECK_DIST:-}" ]; then
+	DIMMER_CHECK_DIST=own exec unshare --mount --propagation private "$PWD/ci/check-dist.sh" "$out"
+fi
 root=$(mktemp -d)
-trap 'umount "$root/proc" "$root/dev" 2>/dev/null || true; rm -rf "$root"' EXIT
+end() {
+	for mount in "$root/bare/proc" "$root/proc" "$root/dev"; do
+		if mountpoint -q "$mount" && ! umount "$mount"; then
+			fail "$mount stays mounted, and $root where it is"
+		fi
+	done
+	rm -rf --one-file-system "$root"
+}
+trap end EXIT
+trap 'exit 1' INT TERM HUP
 cp -a "$base/." "$root/"
 tar -C "$root/opt" -xzf "$out/$name.tar.gz"
 mount -t proc proc "$root/proc"
@@ -56,7 +69,7 @@ expect "usr" one run --narrow -- /bin/ls /
 expect "acquisitions" one run --boost -- /bin/ls /
 expect "dimmerd $version" chroot "$root" "/opt/$name/bin/dimmerd" --version
 chroot "$root" /one/dimmer observe --classes scalar -- /bin/sh -c 'exit 7' >/dev/null 2>&1 && fail "observe lost a status"
-[ "$(find "$root/root/.cache/dimmer" -name 'libdimmer_*.so' | wc -l)" = 2 ] || fail "the libraries were not unpacked"
+[ "$(find "$root/var/cache/dimmer" -name 'libdimmer_*.so' | wc -l)" = 2 ] || fail "the libraries were not unpacked"
 
 # Nothing but the program.
 bare=$root/bare
@@ -68,5 +81,4 @@ expect "dimmer $version" static --version
 expect "works" static doctor
 expect "functions in" static scan /dimmer
 expect "processes, for" static ps
-umount "$bare/proc"
 echo "check-dist: all passed"

@@ -31,9 +31,10 @@ name=dimmer-$version-x86_64-linux
 say() { printf 'dist: %s\n' "$*"; }
 fail() { printf 'dist: %s\n' "$*" >&2; exit 1; }
 
-for tool in python3 objcopy strip objdump readelf cargo; do
-	command -v "$tool" >/dev/null || fail "$tool is missing: install python3-venv, binutils and Rust"
+for tool in python3 objcopy strip objdump readelf cargo rustup git; do
+	command -v "$tool" >/dev/null || fail "$tool is missing: install python3-venv, binutils, git and rustup"
 done
+epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 
 tools=$build/tools
 if [ "$(cat "$tools/versions" 2>/dev/null)" != "$ZIG $ZIGBUILD" ]; then
@@ -48,7 +49,7 @@ export ZIG_GLOBAL_CACHE_DIR="$build/zig" CARGO_TARGET_DIR="$build/cargo"
 
 # The unwinder that the library with hooks brings along: Zig's, built for this glibc. Its archive
 # names its members by paths, which other tools do not take.
-unwinder=$build/unwinder
+unwinder=$build/unwinder-$ZIG-$GLIBC
 if [ ! -e "$unwinder/unwinder.a" ]; then
 	rm -rf "$unwinder"
 	mkdir -p "$unwinder"
@@ -160,8 +161,9 @@ mkdir -p "$tree-debug"
 cp "$ready/debug"/* "$tree-debug/"
 pack() {
 	# The same content gives the same archive.
-	tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}" \
-		-C "$build" -cf - "$1" | gzip -9n >"$out/$1.tar.gz"
+	tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$epoch" -C "$build" -cf "$build/$1.tar" "$1"
+	gzip -9n <"$build/$1.tar" >"$out/$1.tar.gz"
+	rm "$build/$1.tar"
 }
 pack "$name"
 pack "$name-debug"

@@ -60,6 +60,9 @@ pub(crate) fn run(root: &Root, arguments: &Probe) -> anyhow::Result<ExitCode> {
     measured::check_clock(&machine)?;
     let interrupt = Interrupt::install().context("cannot handle signals")?;
     let journal = if arguments.turbo_off { Some(turbo_off(root)?) } else { None };
+    if let Some(before) = baseline.as_ref().filter(|before| before.interrupted) {
+        eprintln!("warning: the probe of {} was interrupted", before.file.display());
+    }
     let mut silicon = machine::silicon_for(&machine, &plan, arguments.huge_pages)?;
     let mut progress = Progress::new(interrupt.clone(), Duration::ZERO);
     let findings = session::run(&mut silicon, &plan, &mut progress);
@@ -112,6 +115,9 @@ fn is_worse(
         output::print(&format!("\n{text}"))?;
     } else {
         eprint!("{text}");
+    }
+    if compared.compared == 0 {
+        anyhow::bail!("--baseline: {} measured nothing that this probe did", before.file.display());
     }
     Ok(!compared.worse.is_empty())
 }

@@ -68,21 +68,30 @@ mod tests {
 
     #[test]
     fn what_is_surely_and_noticeably_worse_is_found() {
-        let before = probe("a", Made { burst: (100.0, 5.0), ..Made::default() });
+        let before = probe("a", Made { burst: (1000.0, 50.0), ..Made::default() });
         let check = |made: Made, worse: usize, better: usize| {
             let after = probe("b", made);
             let found = Comparison::new(&before, &after);
             assert_eq!((found.worse.len(), found.better.len()), (worse, better), "{made:?}");
             assert_eq!((found.compared, found.alone), (2, [0, 0]));
         };
-        check(Made { burst: (120.0, 5.0), ..Made::default() }, 1, 0);
-        check(Made { burst: (120.0, 5.0), has_effect: false, ..Made::default() }, 0, 0);
+        check(Made { burst: (1200.0, 50.0), ..Made::default() }, 1, 0);
+        check(Made { burst: (1200.0, 50.0), has_effect: false, ..Made::default() }, 0, 0);
         // The intervals overlap, or the difference is small.
-        check(Made { burst: (120.0, 20.0), ..Made::default() }, 0, 0);
-        check(Made { burst: (108.0, 1.0), ..Made::default() }, 0, 0);
-        check(Made { burst: (80.0, 5.0), ..Made::default() }, 0, 1);
-        check(Made { burst: (100.0, 5.0), ratio: (0.89, 0.001), ..Made::default() }, 1, 0);
-        check(Made { burst: (100.0, 5.0), ratio: (0.895, 0.001), ..Made::default() }, 0, 0);
+        check(Made { burst: (1200.0, 200.0), ..Made::default() }, 0, 0);
+        check(Made { burst: (1080.0, 10.0), ..Made::default() }, 0, 0);
+        check(Made { burst: (800.0, 50.0), ..Made::default() }, 0, 1);
+        check(Made { burst: (1000.0, 50.0), ratio: (0.89, 0.001), ..Made::default() }, 1, 0);
+        check(Made { burst: (1000.0, 50.0), ratio: (0.895, 0.001), ..Made::default() }, 0, 0);
+    }
+
+    /// From no cost to a small one is no regression, however sure it is.
+    #[test]
+    fn what_is_too_small_to_matter_is_not_worse() {
+        let before = probe("a", Made { burst: (-3.0, 1.0), ..Made::default() });
+        let after = |ns: f64| probe("b", Made { burst: (ns, 1.0), ..Made::default() });
+        assert_eq!(Comparison::new(&before, &after(90.0)).worse.len(), 0);
+        assert_eq!(Comparison::new(&before, &after(110.0)).worse.len(), 1);
     }
 
     #[test]

@@ -75,6 +75,10 @@ const LEAST_POINTS: f64 = 1.0;
 /// The least difference of times that matters, as a share of the smaller one.
 const LEAST_SHARE: f64 = 0.1;
 
+/// The least difference of times that matters (ns). A guess: some times what a quiet probe can see,
+/// and a thousandth of the time at ten thousand bursts a second.
+const LEAST_NS: f64 = 100.0;
+
 impl Measure {
     /// The costs in an entry of `results`. Entries of other modes have none.
     pub(crate) fn of(result: &Value) -> Vec<Self> {
@@ -139,7 +143,7 @@ impl Measure {
     pub fn is_worse_than(&self, other: &Self) -> bool {
         let least = match self.key.cost.unit() {
             "%" => LEAST_POINTS,
-            _ => LEAST_SHARE * other.median.max(0.0),
+            _ => (LEAST_SHARE * other.median).max(LEAST_NS),
         };
         self.has_effect
             && self.interval[0] > other.interval[1]

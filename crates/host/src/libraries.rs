@@ -5,6 +5,7 @@
 //! first (`glibc-hwcaps`, since glibc 2.33); they may contain wide code. The loader's cache is not
 //! read, because it is made from the system's directories.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use crate::cpuid::Feature;
@@ -132,26 +133,39 @@ pub struct Mapped {
 /// # Errors
 /// [`RootError::Read`]: there is no such process, or it belongs to another user.
 pub fn mapped(root: &Root, pid: u32) -> Result<Vec<Mapped>, RootError> {
+    mapped_and_deleted(root, pid).map(|(mapped, _)| mapped)
+}
+
+/// As [`mapped`], and the paths of libraries that were deleted since, as an upgrade does.
+///
+/// # Errors
+/// As [`mapped`].
+pub fn mapped_and_deleted(
+    root: &Root,
+    pid: u32,
+) -> Result<(Vec<Mapped>, BTreeSet<String>), RootError> {
+    let mut deleted = BTreeSet::new();
     let maps = root.text(&format!("/proc/{pid}/maps"))?;
     let program = root.link(&format!("/proc/{pid}/exe"))?;
     let program = program.strip_suffix(" (deleted)").unwrap_or(&program).to_owned();
     let file = root.path(&format!("/proc/{pid}/exe"));
-    let mut found = vec![Mapped { path: program, file, is_program: true }];
+    let mut found = vec![Mapped { path: program.clone(), file, is_program: true }];
     for line in maps.lines() {
         let mut fields = line.splitn(6, ' ').filter(|field| !field.is_empty());
         let (_, permissions) = (fields.next(), fields.next().unwrap_or_default());
         let path = fields.last().unwrap_or_default().trim_start();
         let known = found.iter().any(|mapped| mapped.path == path);
-        if permissions.contains('x')
-            && path.starts_with('/')
-            && !path.ends_with(" (deleted)")
-            && !known
-        {
+        if !permissions.contains('x') || !path.starts_with('/') || known {
+            continue;
+        }
+        if let Some(path) = path.strip_suffix(" (deleted)") {
+            deleted.extend((path != program).then(|| path.to_owned()));
+        } else {
             let file = root.path(&format!("/proc/{pid}/root{path}"));
             found.push(Mapped { path: path.to_owned(), file, is_program: false });
         }
     }
-    Ok(found)
+    Ok((found, deleted))
 }
 
 #[cfg(test)]
@@ -226,6 +240,8 @@ aaa-bbb r-xp 00000000 00:00 0   [vdso]
         assert_eq!(paths, ["/usr/bin/app", "/usr/lib/lib with space.so"]);
         assert!(found[0].is_program && !found[1].is_program);
         assert_eq!(found[1].file, root.path("/proc/7/root/usr/lib/lib with space.so"));
+        let (_, deleted) = mapped_and_deleted(&root, 7).unwrap();
+        assert_eq!(deleted, BTreeSet::from(["/tmp/gone.so".to_owned()]));
         assert!(mapped(&root, 8).is_err());
     }
 }

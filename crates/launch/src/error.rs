@@ -78,8 +78,8 @@ pub enum LaunchError {
     },
     /// The library that lies within this program cannot be written anywhere.
     #[error(
-        "cannot unpack {library}: neither $XDG_RUNTIME_DIR, nor $XDG_CACHE_HOME or ~/.cache, nor \
-         $TMPDIR takes it"
+        "cannot unpack {library}: neither $XDG_CACHE_HOME or ~/.cache, nor $XDG_RUNTIME_DIR, nor \
+         $TMPDIR takes it, where others must not write, and the path must have no space or colon"
     )]
     Unpack {
         /// The library.

@@ -1,5 +1,5 @@
 //! Libraries within this program, which releases of one file have, and where they are unpacked: in
-//! a directory of the user's own, and anew if the file there is not the one within.
+//! a directory that no other user can write, and again if the file there is not the one within.
 
 use std::ffi::OsString;
 use std::fs::{DirBuilder, File};
@@ -15,6 +15,9 @@ const WITHIN: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/within.rs")
 /// Bits of a mode that let others write.
 const OTHERS_WRITE: u32 = 0o022;
 
+/// The bit of a directory's mode by which others cannot rename or remove what is not theirs.
+const STICKY: u32 = 0o1000;
+
 /// The path of a library within this program, unpacked; `None` if there is none within.
 ///
 /// # Errors
@@ -24,15 +27,17 @@ pub(crate) fn unpacked(library: &str) -> Option<io::Result<PathBuf>> {
     Some(unpack(library, content, &places()))
 }
 
-/// The directories that may take it, the best first: the user's own in memory, the user's cache,
-/// one of this user's among those of all users.
+/// The directories that may take it, the best first: for root one that all users can read, because
+/// programs may give up rights and execute others; the user's cache; the user's own in memory,
+/// which ends with the session; one of this user's among those of all users.
 fn places() -> Vec<PathBuf> {
     let version = concat!("lib-", env!("CARGO_PKG_VERSION"));
+    let user = rustix::process::geteuid().as_raw();
+    let of_root = (user == 0).then(|| PathBuf::from("/var/cache/dimmer"));
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|path| Path::new(path).is_absolute());
     let runtime = runtime.map(|path| Path::new(&path).join("dimmer"));
-    let user = rustix::process::geteuid().as_raw();
     let shared = std::env::temp_dir().join(format!("dimmer-{user}"));
-    let all = runtime.into_iter().chain(cache::directory()).chain([shared]);
+    let all = of_root.into_iter().chain(cache::directory()).chain(runtime).chain([shared]);
     all.map(|place| place.join(version)).collect()
 }
 
@@ -49,9 +54,20 @@ fn unpack(library: &str, content: &[u8], places: &[PathBuf]) -> io::Result<PathB
 }
 
 fn unpack_into(place: &Path, library: &str, content: &[u8]) -> io::Result<PathBuf> {
+    // They separate the loader's list (ld.so(8)).
+    if place.as_os_str().as_encoded_bytes().iter().any(|byte| matches!(byte, b':' | b' ')) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "a space or colon in its path"));
+    }
     DirBuilder::new().recursive(true).mode(0o755).create(place)?;
-    for directory in place.ancestors().take(2) {
-        is_own(&directory.symlink_metadata()?)?;
+    let found = place.symlink_metadata()?;
+    if !found.is_dir() || found.uid() != rustix::process::geteuid().as_raw() {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    for directory in place.canonicalize()?.ancestors() {
+        is_safe(&directory.metadata()?)?;
+    }
+    if rustix::fs::statvfs(place)?.f_flag.contains(rustix::fs::StatVfsMountFlags::NOEXEC) {
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "mounted noexec"));
     }
     let path = place.join(library);
     if !holds(&path, content) {
@@ -67,12 +83,12 @@ fn unpack_into(place: &Path, library: &str, content: &[u8]) -> io::Result<PathBu
     Ok(path)
 }
 
-/// Whether no other user can put a file there.
-fn is_own(directory: &std::fs::Metadata) -> io::Result<()> {
-    let user = rustix::process::geteuid().as_raw();
-    let is_own =
-        directory.is_dir() && directory.uid() == user && directory.mode() & OTHERS_WRITE == 0;
-    if is_own { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+/// Whether no other user can put or rename a file there.
+fn is_safe(directory: &std::fs::Metadata) -> io::Result<()> {
+    let owner = directory.uid();
+    let is_owned = owner == 0 || owner == rustix::process::geteuid().as_raw();
+    let is_kept = directory.mode() & OTHERS_WRITE == 0 || directory.mode() & STICKY != 0;
+    if is_owned && is_kept { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
 }
 
 /// Whether a file is a regular one with this content.
@@ -131,7 +147,7 @@ mod tests {
         std::fs::create_dir_all(place("linked").parent().unwrap()).unwrap();
         std::os::unix::fs::symlink(directory.path(), place("linked")).unwrap();
         std::fs::write(directory.path().join("file"), "").unwrap();
-        let places = ["shared", "linked", "file", "own"].map(place);
+        let places = ["shared", "linked", "file", "with space", "with:colon", "own"].map(place);
         let path = unpack("l.so", b"content", &places).unwrap();
         assert_eq!(path, place("own").join("l.so"));
         let failed = unpack("l.so", b"content", &places[..1]).unwrap_err();

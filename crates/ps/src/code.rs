@@ -50,7 +50,11 @@ struct Known {
 
 /// The files that a process runs code from, with what identifies each.
 #[derive(Clone, Debug, Default)]
-pub struct Files(Vec<File>);
+pub(crate) struct Files {
+    files: Vec<File>,
+    /// The number of those that cannot be looked at, or were deleted since.
+    missing: usize,
+}
 
 #[derive(Clone, Debug)]
 struct File {
@@ -60,13 +64,15 @@ struct File {
 }
 
 impl Files {
-    /// Looks which files these are. Those that cannot be looked at are left out.
-    pub(crate) fn of(mapped: Vec<Mapped>) -> Self {
+    /// Looks which files these are, beside some that were deleted.
+    pub(crate) fn of(mapped: Vec<Mapped>, deleted: usize) -> Self {
+        let all = mapped.len() + deleted;
         let file = |one: Mapped| {
             let key = key(&one.file)?;
             Some(File { shown: one.path, path: one.file, key })
         };
-        Self(mapped.into_iter().filter_map(file).collect())
+        let files: Vec<File> = mapped.into_iter().filter_map(file).collect();
+        Self { missing: all - files.len(), files }
     }
 }
 
@@ -111,7 +117,7 @@ impl Codes {
         on_file: impl Fn(&str) -> bool + Sync,
     ) {
         let mut missing: BTreeMap<&str, &File> = BTreeMap::new();
-        for file in files.into_iter().flat_map(|files| &files.0) {
+        for file in files.into_iter().flat_map(|files| &files.files) {
             self.used.insert(file.key.clone());
             if !self.known.contains_key(&file.key) {
                 missing.insert(&file.key, file);
@@ -145,7 +151,13 @@ impl Codes {
             Some(Code { class, uses_zmm: known.uses_zmm, file: file.shown.clone() })
         };
         // Of equals, the first: the program comes before its libraries.
-        files.0.iter().filter_map(of).rev().max_by_key(|code| code.class)
+        files.files.iter().filter_map(of).rev().max_by_key(|code| code.class)
+    }
+
+    /// The number of these files whose code is not known: deleted, unreadable, or not scanned.
+    pub(crate) fn unknown(&self, files: &Files) -> usize {
+        let unknown = |file: &&File| !self.known.contains_key(&file.key);
+        files.missing + files.files.iter().filter(unknown).count()
     }
 
     /// Keeps what was learnt for the next run.
@@ -185,22 +197,23 @@ mod tests {
         let mapped = || Mapped { path: "/p".to_owned(), file: file.clone(), is_program: true };
         let scanned = |expected: usize| {
             let mut codes = Codes::open_at(Some(kept.clone()), InstructionClass::ALL.to_vec());
-            let files = Files::of(vec![mapped(), mapped()]);
+            let files = Files::of(vec![mapped(), mapped()], 1);
             let asked = Mutex::new(0);
             codes.learn([&files], |_| {
                 *asked.lock().unwrap() += 1;
                 true
             });
             assert_eq!(*asked.lock().unwrap(), expected);
-            let code = codes.most_demanding(&files);
+            let found = (codes.most_demanding(&files), codes.unknown(&files));
             codes.keep();
-            code
+            found
         };
         let first = scanned(1);
         assert_eq!(scanned(0), first);
         std::fs::write(&file, "no program").unwrap();
-        assert_eq!(scanned(1), None);
+        assert_eq!(first.1, 1);
+        assert_eq!(scanned(1), (None, 3));
         std::fs::write(&kept, "damaged").unwrap();
-        assert_eq!(scanned(1), None);
+        assert_eq!(scanned(1), (None, 3));
     }
 }

@@ -54,6 +54,9 @@ pub struct Process {
     /// The most demanding code that it may run. `None` if that was not looked at; an error if its
     /// files cannot be read.
     pub code: Option<Result<Code, String>>,
+    /// Files that it runs code from and whose code is not known: they were deleted since, as by an
+    /// upgrade, or cannot be read or scanned.
+    pub unknown_files: usize,
 }
 
 impl Process {
@@ -141,6 +144,7 @@ impl Host {
                     avx512_threads: known.then(|| ages().filter(|age| *age <= lasted).count()),
                     avx512_before: ages().min(),
                     code: None,
+                    unknown_files: 0,
                 }
             })
             .collect();
@@ -185,15 +189,20 @@ impl Host {
     ) {
         let mut mapped = BTreeMap::new();
         for process in self.processes.iter().filter(|process| is_wanted(process)) {
-            mapped.insert(process.pid, libraries::mapped(root, process.pid).map(Files::of));
+            let files = libraries::mapped_and_deleted(root, process.pid);
+            let files = files.map(|(mapped, deleted)| Files::of(mapped, deleted.len()));
+            mapped.insert(process.pid, files);
         }
         codes.learn(mapped.values().flatten(), on_file);
         for process in &mut self.processes {
-            process.code = match mapped.get(&process.pid) {
-                None => None,
-                Some(Ok(files)) => codes.most_demanding(files).map(Ok),
-                Some(Err(error)) => Some(Err(error.to_string())),
-            };
+            match mapped.get(&process.pid) {
+                None => {}
+                Some(Ok(files)) => {
+                    process.code = codes.most_demanding(files).map(Ok);
+                    process.unknown_files = codes.unknown(files);
+                }
+                Some(Err(error)) => process.code = Some(Err(error.to_string())),
+            }
         }
     }
 }

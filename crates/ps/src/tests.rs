@@ -96,13 +96,17 @@ fn code_is_that_of_mapped_files_and_unreadable_ones_say_why() {
     for pid in [10, 20, 30] {
         made.process(pid, "one", &[(1, "")]);
     }
-    made.write("/proc/10/maps", "666-777 r-xp 00001000 fe:00 1   /bin/app\n");
+    let maps = "666-777 r-xp 00001000 fe:00 1   /bin/app\n\
+                777-888 r-xp 00000000 fe:00 2   /lib/old.so (deleted)\n";
+    made.write("/proc/10/maps", maps);
     std::os::unix::fs::symlink("/bin/app", made.directory.path().join("proc/10/exe")).unwrap();
     let mut found = host(&made, |_| ());
     let mut codes = Codes::open(Vec::new());
     found.find_code(&made.root(), &mut codes, |process| process.pid != 30, |_| true);
     let of = |pid: u32| found.processes.iter().find(|one| one.pid == pid).unwrap().code.clone();
     assert_eq!((of(10), of(30)), (None, None));
+    // Neither the program nor the library is there.
+    assert_eq!(found.processes.iter().map(|one| one.unknown_files).sum::<usize>(), 2);
     assert!(of(20).unwrap().unwrap_err().contains("/proc/20/maps"));
 }
 

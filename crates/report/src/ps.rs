@@ -40,6 +40,7 @@ struct ProcessEntry {
     avx512_ms_ago: Option<f64>,
     code: Option<CodeEntry>,
     code_unknown: Option<String>,
+    unknown_files: usize,
 }
 
 #[derive(Debug, Serialize)]
@@ -87,6 +88,7 @@ impl ProcessEntry {
             avx512_ms_ago: process.avx512_before.map(|before| before.as_secs_f64() * 1e3),
             code: code.and_then(|code| code.as_ref().ok()).map(|code| CodeEntry::new(code, model)),
             code_unknown: code.and_then(|code| code.as_ref().err()).cloned(),
+            unknown_files: process.unknown_files,
         }
     }
 }
@@ -142,6 +144,14 @@ impl Report {
                 "The code of {} is not known: reading the memory map of a process needs its user's \
                  rights, or root's.",
                 counted(unknown, "process"),
+            ));
+        }
+        let files: usize = shown().map(|(one, _)| one.unknown_files).sum();
+        if files > 0 {
+            text += "\n";
+            text += &screen.fill(&format!(
+                "The code of {} is not known: deleted since, as by an upgrade, or not readable.",
+                counted(files, "mapped file"),
             ));
         }
         text

@@ -19,7 +19,7 @@ pub(crate) struct Made {
 impl Default for Made {
     fn default() -> Self {
         Self {
-            burst: (100.0, 5.0),
+            burst: (1000.0, 50.0),
             ratio: (0.9, 0.001),
             has_effect: true,
             brand: "One",
@@ -64,7 +64,10 @@ pub(crate) fn probe(file: &str, made: Made) -> Document {
 fn costs_are_read_so_that_more_is_worse() {
     let found = probe("a", Made::default());
     let [burst, stretch] = &found.measures[..] else { panic!("{found:?}") };
-    assert_eq!((burst.key.cost, burst.median, burst.interval), (Cost::Burst, 100.0, [95.0, 105.0]));
+    assert_eq!(
+        (burst.key.cost, burst.median, burst.interval),
+        (Cost::Burst, 1000.0, [950.0, 1050.0])
+    );
     assert_eq!(burst.key.burst, Some(800));
     assert!((stretch.median - 10.0).abs() < 1e-9, "{stretch:?}");
     assert!(stretch.interval[0] < stretch.median && stretch.median < stretch.interval[1]);
@@ -106,7 +109,7 @@ fn other_files_are_refused_with_their_names() {
 fn machines_of_a_kind_are_one_row_and_those_that_differ_come_first() {
     let usual = Made::default();
     let newer = Made { kernel: "6.2", ..usual };
-    let odd = Made { burst: (300.0, 5.0), ..newer };
+    let odd = Made { burst: (3000.0, 50.0), ..newer };
     let other = Made { brand: "Another", ..usual };
     let made = [other, usual, usual, newer, odd, other];
     let probes: Vec<Document> = made.iter().map(|made| probe("p", *made)).collect();
@@ -116,20 +119,20 @@ fn machines_of_a_kind_are_one_row_and_those_that_differ_come_first() {
         (kind.processor.as_str(), kernel, kind.probes, kind.outliers, kind.costs["burst"])
     });
     let expected = [
-        ("One", "6.2".to_owned(), 2, 1, [100.0, 200.0, 300.0]),
-        ("Another", "6.1".to_owned(), 2, 0, [100.0; 3]),
-        ("One", "6.1".to_owned(), 2, 0, [100.0; 3]),
+        ("One", "6.2".to_owned(), 2, 1, [1000.0, 2000.0, 3000.0]),
+        ("Another", "6.1".to_owned(), 2, 0, [1000.0; 3]),
+        ("One", "6.1".to_owned(), 2, 0, [1000.0; 3]),
     ];
     assert_eq!(rows.collect::<Vec<_>>(), expected);
     let [outlier] = &merged.outliers[..] else { panic!("{merged:?}") };
-    assert_eq!((outlier.probe, outlier.typical, outlier.of), (4, 100.0, 4));
+    assert_eq!((outlier.probe, outlier.typical, outlier.of), (4, 1000.0, 4));
 }
 
 /// Two machines cannot say which of them is odd; where most have no effect, one that has none is
 /// usual.
 #[test]
 fn few_machines_or_none_with_an_effect_have_no_outliers() {
-    let odd = Made { burst: (300.0, 5.0), ..Made::default() };
+    let odd = Made { burst: (3000.0, 50.0), ..Made::default() };
     let merged = Merged::new(&[probe("a", Made::default()), probe("b", odd)]);
     assert_eq!(merged.outliers, []);
     let none = |ns: f64| {
