@@ -1,5 +1,8 @@
 //! What `make install` installs is found by pkg-config and CMake, and `make uninstall` removes it.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+
 use super::*;
 
 /// The output of pkg-config.
@@ -158,6 +161,10 @@ fn what_is_installed_lies_below_the_prefix_and_can_be_removed() {
     for name in names {
         std::fs::write(built.join(name), "").unwrap();
     }
+    // But this one is asked for the man pages and completions.
+    let dimmer = built.join(names[0]);
+    std::fs::write(&dimmer, "#!/bin/sh\n[ $1 = completions ] || : >$2/dimmer.1\n").unwrap();
+    std::fs::set_permissions(&dimmer, Permissions::from_mode(0o755)).unwrap();
     for package in MARKS {
         let name = package.replace("dimmer-", "lib").replace('-', "_");
         std::fs::write(built.join(format!("{name}.so")), "").unwrap();
@@ -183,6 +190,8 @@ fn what_is_installed_lies_below_the_prefix_and_can_be_removed() {
         "lib/libultmigration.so",
         "lib/dimmer/swp-migrate/libswp.so",
         "etc/dimmer/dimmerd.toml",
+        "share/man/man1/dimmer.1",
+        "share/bash-completion/completions/dimmer",
     ] {
         assert!(has(&installed, name), "{name}: {installed:?}");
     }
