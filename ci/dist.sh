@@ -46,6 +46,8 @@ if [ "$(cat "$tools/versions" 2>/dev/null)" != "$ZIG $ZIGBUILD" ]; then
 fi
 export PATH="$tools/bin:$PATH" VIRTUAL_ENV="$tools"
 export ZIG_GLOBAL_CACHE_DIR="$build/zig" CARGO_TARGET_DIR="$build/cargo"
+# Lines and functions for backtraces and debuggers, in files apart.
+export CARGO_PROFILE_RELEASE_DEBUG=line-tables-only CARGO_PROFILE_RELEASE_STRIP=none
 
 # The unwinder that the library with hooks brings along: Zig's, built for this glibc. Its archive
 # names its members by paths, which other tools do not take.
