@@ -1,7 +1,9 @@
 //! The locks that the calling thread holds: a short stack of its own.
 //!
 //! A signal handler may interrupt any of these functions and take locks, which it gives back before
-//! it ends. So a place is taken before it is filled in, and emptied before it is given up.
+//! it ends. So a place is taken before it is filled in, and emptied before it is given up. What a
+//! handler ends that it has not begun itself would change places under the function that it
+//! interrupts: sections leave all as it is while [`is_busy`].
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, compiler_fence};
 
@@ -18,6 +20,8 @@ pub const MOST: usize = 32;
 #[repr(C)]
 struct Held {
     depth: AtomicUsize,
+    /// Whether a [`Busy`] is there.
+    is_busy: AtomicBool,
     places: [Place; MOST],
 }
 
@@ -39,9 +43,39 @@ dimmer_runtime::of_thread! {
     fn of_thread() -> Held, "dimmer_contention_held";
 }
 
+/// The calling thread changes what is kept for it, until this is dropped.
+#[derive(Debug)]
+#[must_use = "it marks the changes until it is dropped"]
+pub(crate) struct Busy {
+    /// Whether it did before: this is in a signal handler, or in a function that another one calls.
+    was: bool,
+}
+
+impl Busy {
+    pub(crate) fn begin() -> Self {
+        let was = is_busy();
+        of_thread().is_busy.store(true, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+        Self { was }
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        compiler_fence(Ordering::SeqCst);
+        of_thread().is_busy.store(self.was, Ordering::Relaxed);
+    }
+}
+
+/// Whether the calling thread changes what is kept for it: if so, this is a signal handler.
+pub(crate) fn is_busy() -> bool {
+    of_thread().is_busy.load(Ordering::Relaxed)
+}
+
 /// The calling thread holds `lock` since `now`, taken at `site`. `shows_waits`: whether the lock
 /// itself shows that other threads wait for it.
 pub fn begin(lock: usize, site: &'static Site, now: u64, shows_waits: bool) {
+    let _busy = Busy::begin();
     let held = of_thread();
     let mut depth = held.depth.load(Ordering::Relaxed);
     if depth >= MOST {
@@ -60,6 +94,7 @@ pub fn begin(lock: usize, site: &'static Site, now: u64, shows_waits: bool) {
 /// The calling thread has released `lock`, at `now`, for which another thread waited, as the lock
 /// itself shows it, if it `was_wanted`. Does nothing if it is not known to hold it.
 pub fn end(lock: usize, now: u64, was_wanted: bool) {
+    let _busy = Busy::begin();
     let held = of_thread();
     if let Some(index) = held.find(lock) {
         let ended = held.places[index].count(now, was_wanted);
@@ -72,6 +107,7 @@ pub fn end(lock: usize, now: u64, was_wanted: bool) {
 
 /// The calling thread does not hold `lock` any more, in a way that is not counted.
 pub(crate) fn drop_uncounted(lock: usize) {
+    let _busy = Busy::begin();
     let held = of_thread();
     if let Some(index) = held.find(lock) {
         held.remove(index);
@@ -117,6 +153,7 @@ struct Ended {
 /// it is cancelled meanwhile, it has the lock without [`resume`]: such a hold is not counted. It
 /// waits at `site`, if that is known.
 pub fn suspend(lock: usize, now: u64, site: Option<&Site>) -> Suspended {
+    let _busy = Busy::begin();
     let held = of_thread();
     let mut ended = None;
     if let Some(index) = held.find(lock) {
@@ -136,6 +173,7 @@ pub fn suspend(lock: usize, now: u64, site: Option<&Site>) -> Suspended {
 /// The wait was refused: the calling thread has never released the lock.
 pub fn goes_on(suspended: Suspended) {
     let Suspended { lock, ended: Some(ended) } = suspended else { return };
+    let _busy = Busy::begin();
     let held = of_thread();
     if let Some(index) = held.find(lock) {
         ended.site.goes_on(ended.held, ended.boosted);
@@ -147,6 +185,7 @@ pub fn goes_on(suspended: Suspended) {
 /// The calling thread did not get the lock again: its owner has left it in a state that cannot be
 /// recovered.
 pub fn lose(suspended: &Suspended) {
+    let _busy = Busy::begin();
     let held = of_thread();
     if let Some(index) = held.find(suspended.lock) {
         held.remove(index);
@@ -156,6 +195,7 @@ pub fn lose(suspended: &Suspended) {
 /// The calling thread has `lock` again, after a wait at `site`. The C library leaves a mutex marked
 /// then as if others waited for it.
 pub fn resume(lock: usize, site: &'static Site, now: u64) {
+    let _busy = Busy::begin();
     let held = of_thread();
     match held.find(lock) {
         Some(index) => {
@@ -198,7 +238,9 @@ impl Held {
     }
 
     fn remove(&self, index: usize) {
-        let last = self.depth.load(Ordering::Relaxed).min(MOST) - 1;
+        let depth = self.depth.load(Ordering::Relaxed).min(MOST);
+        // A signal handler may have left fewer.
+        let Some(last) = depth.checked_sub(1).filter(|last| index <= *last) else { return };
         for (place, next) in self.places[index..last].iter().zip(&self.places[index + 1..]) {
             place.lock.store(next.lock.load(Ordering::Relaxed), Ordering::Relaxed);
             place.site.store(next.site.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -335,6 +377,20 @@ mod tests {
         end(1, 610, true);
         end(2, 610, true);
         assert_eq!([lock, wait].map(wanted), [0, 1]);
+    }
+
+    #[test]
+    fn a_place_that_is_gone_is_not_removed_again() {
+        let lock = site();
+        begin(1, lock, 100, true);
+        assert!(!is_busy());
+        let held = of_thread();
+        (0..3).for_each(|index| held.remove(index));
+        held.remove(0);
+        assert!(!is_held(1));
+        begin(1, lock, 200, true);
+        end(1, 210, false);
+        check(lock, [1, 10, 10]);
     }
 
     #[test]

@@ -3,9 +3,10 @@
 //! lock is seen that is none of the C library's, such as a flag under a mutex (paper 002, section
 //! 5.1).
 //!
-//! Hooks report calls and their ends. They report none while one of these functions runs, so no
-//! signal handler changes what is kept here for a thread. A call is identified by the stack pointer
-//! before it.
+//! Hooks report calls and their ends. They report none while they report another one. A signal
+//! handler that interrupts this library elsewhere, as when a thread ends, takes a lock or leaves a
+//! call, does not change what is kept here for its thread: its calls are not seen, and count as
+//! those whose end is not. A call is identified by the stack pointer before it.
 //!
 //! - Of a function that calls itself, the outermost call counts.
 //! - If the first function returns again before the last one is called, the section begins again
@@ -84,7 +85,7 @@ static SECTIONS: [AtomicU64; MOST] = [const { AtomicU64::new(0) }; MOST];
 struct Threads {
     /// The last one that has entered, until it leaves; 0 then.
     inside: AtomicUsize,
-    /// The last one that found another one inside, until it enters; 0 then.
+    /// How many found another one inside and have not entered yet.
     waits: AtomicUsize,
 }
 
@@ -108,7 +109,7 @@ struct Call {
     since: AtomicU64,
     /// When the thread was last in the section (ticks); 0 if it has not been yet.
     outside_since: AtomicU64,
-    /// Whether another thread was inside when it began.
+    /// Whether another thread was inside when it began: the thread is one of those that wait.
     was_taken: AtomicBool,
 }
 
@@ -167,8 +168,13 @@ pub fn left(stack: usize) {
 
 /// The calling thread ends. No unwinder has passed what called it, and what it was started with.
 unsafe extern "C" fn thread_ends(_: *mut libc::c_void) {
+    let _busy = held::Busy::begin();
     for (call, threads) in of_thread().calls.iter().zip(&THREADS) {
-        left_at(ticks(), call.stack.load(Ordering::Relaxed), of_run(), own::site);
+        let stack = call.stack.load(Ordering::Relaxed);
+        // No time stamp is read without need: the process may have given them up.
+        if stack != 0 {
+            left_at(ticks(), stack, of_run(), own::site);
+        }
         clear_own(&threads.inside);
     }
     of_thread().is_known.store(false, Ordering::Relaxed);
@@ -179,6 +185,7 @@ pub(crate) fn forget() {
     for call in &of_thread().calls {
         call.stack.store(0, Ordering::Relaxed);
         call.outside_since.store(0, Ordering::Relaxed);
+        call.was_taken.store(false, Ordering::Relaxed);
     }
     for threads in &THREADS {
         threads.inside.store(0, Ordering::Relaxed);
@@ -209,14 +216,21 @@ fn called_at(
     function: u32,
     stack: usize,
     end: End,
-    sections: impl Iterator<Item = Section>,
+    sections: impl Iterator<Item = Section> + Clone,
     site: Sites,
 ) -> bool {
-    let mut is_wanted = false;
-    for (number, section) in sections.enumerate().take(MOST) {
+    if held::is_busy() {
+        own::count_unended();
+        return false;
+    }
+    // All that it ends, before any that it begins.
+    for (number, section) in sections.clone().enumerate().take(MOST) {
         if section.last == Some(function) {
             leave(number, now);
         }
+    }
+    let mut is_wanted = false;
+    for (number, section) in sections.enumerate().take(MOST) {
         if section.first == function {
             is_wanted |= enter(number, section, (now, stack, end), site);
         }
@@ -238,6 +252,8 @@ fn enter(number: usize, section: Section, call: (u64, usize, End), site: Sites) 
         own::count_unended();
         return false;
     }
+    // One that a jump has left waits no more.
+    waits_no_more(number);
     under_way.stack.store(stack, Ordering::Relaxed);
     if !of_thread().is_known.swap(true, Ordering::Relaxed) {
         // SAFETY: the key is the library's own, and its value is no address that is used.
@@ -258,9 +274,9 @@ fn enter(number: usize, section: Section, call: (u64, usize, End), site: Sites) 
     let threads = &THREADS[number];
     let inside = threads.inside.load(Ordering::Relaxed);
     let was_taken = inside != 0 && inside != own_number();
-    under_way.was_taken.store(was_taken, Ordering::Relaxed);
     if was_taken {
-        threads.waits.store(own_number(), Ordering::Relaxed);
+        under_way.was_taken.store(true, Ordering::Relaxed);
+        threads.waits.fetch_add(1, Ordering::Relaxed);
         held::waits(site);
     }
     true
@@ -279,9 +295,19 @@ fn leave(number: usize, now: u64) {
     }
     let threads = &THREADS[number];
     clear_own(&threads.inside);
-    let waits = threads.waits.load(Ordering::Relaxed);
-    held::end(lock(number), now, waits != 0 && waits != own_number());
-    of_thread().calls[number].outside_since.store(now, Ordering::Relaxed);
+    let call = &of_thread().calls[number];
+    let own = usize::from(call.was_taken.load(Ordering::Relaxed));
+    held::end(lock(number), now, threads.waits.load(Ordering::Relaxed) > own);
+    call.outside_since.store(now, Ordering::Relaxed);
+}
+
+/// The calling thread does not wait for a section any more. Returns whether it did.
+fn waits_no_more(number: usize) -> bool {
+    let did = of_thread().calls[number].was_taken.swap(false, Ordering::Relaxed);
+    if did {
+        THREADS[number].waits.fetch_sub(1, Ordering::Relaxed);
+    }
+    did
 }
 
 /// Makes a word zero that stands for the calling thread.
@@ -316,19 +342,20 @@ fn returned_at(now: u64, stack: usize, sections: impl Iterator<Item = Section>, 
         }
         let (call, threads) = (&of_thread().calls[number], &THREADS[number]);
         let waited = now.saturating_sub(call.since.load(Ordering::Relaxed));
-        clear_own(&threads.waits);
+        let had_to_wait = waits_no_more(number);
         threads.inside.store(own_number(), Ordering::Relaxed);
-        site.entered(waited, call.was_taken.load(Ordering::Relaxed));
+        site.entered(waited, had_to_wait);
         begin_again(number, site, now);
     }
 }
 
 fn left_at(now: u64, stack: usize, sections: impl Iterator<Item = Section>, site: Sites) {
+    let _busy = held::Busy::begin();
     for (number, section, site) in ended(stack, sections, site) {
         if section.last.is_none() {
             held::end(lock(number), now, false);
         } else {
-            clear_own(&THREADS[number].waits);
+            waits_no_more(number);
             held::has_given_up(site);
         }
     }

@@ -4,6 +4,8 @@
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use crate::process::{ONLY_COUNTS, RESTRICTED};
+
 /// The environment variable that is set if the marks in plans are numbers of functions whose calls
 /// are watched.
 pub const SECTIONS: &str = "DIMMER_HOOK_SECTIONS";
@@ -52,8 +54,11 @@ pub(crate) fn set(watcher: Watcher) {
     set(&FUNCTIONS.left, watcher.left as *mut ());
 }
 
-/// The unwinder leaves a watched call.
+/// The unwinder leaves a watched call. Not reported where no time stamps may be read.
 pub(crate) fn leave(stack: u64) {
+    if ONLY_COUNTS.load(Ordering::Relaxed) == RESTRICTED {
+        return;
+    }
     let left = FUNCTIONS.left.load(Ordering::Relaxed);
     // SAFETY: `set` has stored the function, or no call would be watched.
     let left = unsafe { std::mem::transmute::<*mut (), extern "C" fn(usize)>(left) };

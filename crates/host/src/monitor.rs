@@ -41,23 +41,23 @@ pub struct Zone {
     /// Its name, as in `package-0`.
     pub name: String,
     directory: String,
-    /// The count starts again at zero after this (uJ).
-    range: u64,
+    /// The count starts again at zero after this (uJ); `None` if that is not known.
+    range: Option<u64>,
 }
 
-/// What was counted until a moment. Counts of CPUs that cannot be read, because one is offline, are
-/// zero.
+/// What was counted until a moment; `None` for what cannot be read, as of a CPU that is offline.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// By state and CPU: entries, and time in it (us).
-    idle: Vec<Vec<[u64; 2]>>,
+    idle: Vec<Vec<Option<[u64; 2]>>>,
     /// By CPU: APERF and MPERF.
-    clock: Vec<[u64; 2]>,
+    clock: Vec<Option<[u64; 2]>>,
     /// By zone (uJ).
     energy: Vec<Option<u64>>,
 }
 
-/// What all CPUs have done in an interval. A source that there is not has nothing.
+/// What all CPUs have done in an interval. A source that there is not has nothing, and so has a CPU
+/// whose counts cannot be read at both ends, or that began again: it was offline meanwhile.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
     /// By the name of an idle state: how often it was entered, and the time in it.
@@ -84,14 +84,16 @@ impl Sources {
     /// its registers, which wakes it.
     #[must_use]
     pub fn read(&self) -> Counts {
-        let count = |path: String| self.root.count(&path).unwrap_or_default();
-        let of_state =
-            |directory: &String| ["usage", "time"].map(|file| count(format!("{directory}/{file}")));
+        let both = |[first, second]: [Option<u64>; 2]| Some([first?, second?]);
+        let count = |path: String| self.root.count(&path).ok();
+        let of_state = |directory: &String| {
+            both(["usage", "time"].map(|file| count(format!("{directory}/{file}"))))
+        };
         let idle = self.idle.as_ref().map(|states| {
             states.values().map(|state| state.iter().map(of_state).collect()).collect()
         });
-        let register = |cpu, register| msr::value(&self.root, cpu, register).unwrap_or_default();
-        let of_cpu = |cpu: &CpuId| [APERF, MPERF].map(|number| register(*cpu, number));
+        let register = |cpu, register| msr::value(&self.root, cpu, register).ok();
+        let of_cpu = |cpu: &CpuId| both([APERF, MPERF].map(|number| register(*cpu, number)));
         let clock = self.clock.as_ref().map(|_| self.cpus.iter().map(of_cpu).collect());
         let of_zone = |zone: &Zone| self.root.count(&format!("{}/energy_uj", zone.directory)).ok();
         let energy = self.energy.as_ref().map(|zones| zones.iter().map(of_zone).collect());
@@ -105,10 +107,12 @@ impl Sources {
     /// What was counted between two moments.
     #[must_use]
     pub fn between(&self, before: &Counts, after: &Counts) -> Spent {
-        let grown =
-            |[before, after]: [&[u64; 2]; 2]| [0, 1].map(|at| after[at].saturating_sub(before[at]));
-        let sum = |before: &[[u64; 2]], after: &[[u64; 2]]| {
-            let all = before.iter().zip(after).map(|(before, after)| grown([before, after]));
+        let grown = |(before, after): (&Option<[u64; 2]>, &Option<[u64; 2]>)| {
+            let (before, after) = ((*before)?, (*after)?);
+            Some([after[0].checked_sub(before[0])?, after[1].checked_sub(before[1])?])
+        };
+        let sum = |before: &[Option<[u64; 2]>], after: &[Option<[u64; 2]>]| {
+            let all = before.iter().zip(after).filter_map(grown);
             all.fold([0_u64; 2], |sum, one| [0, 1].map(|at| sum[at].saturating_add(one[at])))
         };
         let idle = self.idle.iter().flat_map(|states| states.keys());
@@ -120,7 +124,7 @@ impl Sources {
         let energy = energy.zip(before.energy.iter().zip(&after.energy));
         let energy = energy.filter_map(|(zone, (before, after))| {
             let (before, after) = ((*before)?, (*after)?);
-            let wrapped = if after < before { zone.range } else { 0 };
+            let wrapped = if after < before { zone.range? } else { 0 };
             Some((zone.name.clone(), after.saturating_add(wrapped).saturating_sub(before)))
         });
         Spent {
@@ -187,23 +191,27 @@ fn base(root: &Root, cpus: &[CpuId]) -> Result<KiloHertz, Unavailable> {
     base.ok_or_else(|| missing("the kernel does not report the base clock (cpufreq)"))
 }
 
-/// The zones of packages: `intel-rapl:0`, on AMD's processors, too.
+/// The zones of packages: `intel-rapl:0`, on AMD processors, too. Not `psys`, which has the energy
+/// of the packages again.
 fn zones(root: &Root) -> Result<Vec<Zone>, Unavailable> {
     let missing = |why: String, remedy| Unavailable::new("energy (RAPL)", why, remedy);
-    let is_package = |name: &String| {
+    let is_outer = |name: &String| {
         name.strip_prefix("intel-rapl:").is_some_and(|number| number.parse::<u32>().is_ok())
     };
     let names = root.list(POWERCAP).unwrap_or_default();
     let mut zones = Vec::new();
-    for directory in names.into_iter().filter(is_package) {
+    for directory in names.into_iter().filter(is_outer) {
         let directory = format!("{POWERCAP}/{directory}");
+        let name = root.text(&format!("{directory}/name")).unwrap_or_default();
+        if !name.starts_with("package") {
+            continue;
+        }
         let energy = format!("{directory}/energy_uj");
         if root.count(&energy).is_err() {
             return Err(missing(format!("cannot read {energy}"), "run as root"));
         }
-        let name = root.text(&format!("{directory}/name"));
-        let range = root.count(&format!("{directory}/max_energy_range_uj")).unwrap_or_default();
-        zones.push(Zone { name: name.unwrap_or_else(|_| directory.clone()), directory, range });
+        let range = root.count(&format!("{directory}/max_energy_range_uj")).ok();
+        zones.push(Zone { name, directory, range });
     }
     if zones.is_empty() {
         let why = format!("no intel-rapl zone under {POWERCAP}");
@@ -276,6 +284,32 @@ mod tests {
         spent.add(&spent.clone());
         assert_eq!((spent.idle["C1"].0, spent.energy["package-0"]), (6, 500));
         assert_eq!(Spent::default().mean_clock(base), None);
+    }
+
+    #[test]
+    fn a_cpu_that_comes_back_and_energy_of_unknown_range_add_nothing() {
+        let (_directory, root) = machine();
+        set(&root, 0, ["10", "500"], [100, 100], "900");
+        set(&root, 1, ["20", "700"], [1000, 1000], "900");
+        std::fs::remove_file(root.path("/sys/class/powercap/intel-rapl:0/max_energy_range_uj"))
+            .unwrap();
+        write(&root, "/sys/class/powercap/intel-rapl:1/name", "psys\n");
+        write(&root, "/sys/class/powercap/intel-rapl:1/energy_uj", "5");
+        let sources = Sources::find(&root, &cpus());
+        assert_eq!(sources.energy.as_ref().unwrap().len(), 1, "psys has it again");
+        let state = "/sys/devices/system/cpu/cpu1/cpuidle/state1/usage";
+        let register = msr::path(&root, CpuId::new(1));
+        std::fs::remove_file(root.path(state)).unwrap();
+        std::fs::remove_file(root.path(&register)).unwrap();
+        let offline = sources.read();
+        set(&root, 0, ["11", "501"], [110, 105], "900");
+        set(&root, 1, ["25", "800"], [1010, 1005], "900");
+        let back = sources.read();
+        let spent = sources.between(&offline, &back);
+        assert_eq!(spent.idle["C1"], (1, Nanos::from_us(1)));
+        assert_eq!(spent.clock, [10, 5]);
+        write(&root, "/sys/class/powercap/intel-rapl:0/energy_uj", "3");
+        assert_eq!(sources.between(&back, &sources.read()).energy, BTreeMap::new());
     }
 
     #[test]

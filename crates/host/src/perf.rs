@@ -293,25 +293,43 @@ impl ProcessCounters {
     /// The counts so far, one per event. Makes one system call per event and thread.
     ///
     /// # Errors
-    /// The kernel refused.
+    /// The kernel refused, or an event has had no hardware in all the time that the threads ran.
     pub fn read(&mut self) -> io::Result<Vec<u64>> {
-        let scaled = |counter: &mut Counter| -> io::Result<u64> {
-            let data = counter.read_full()?;
-            let (enabled, running) = (data.time_enabled(), data.time_running());
-            let (Some(enabled), Some(running)) = (enabled, running) else {
-                return Ok(data.count());
-            };
-            let part = running.as_nanos().max(1);
-            let all = u128::from(data.count()).saturating_mul(enabled.as_nanos().max(1)) / part;
-            Ok(u64::try_from(all).unwrap_or(u64::MAX))
-        };
-        let mut sums = vec![0_u64; self.builders.len()];
+        let mut sums = vec![Estimate::default(); self.builders.len()];
         for of_thread in &mut self.counters {
             for (sum, counter) in sums.iter_mut().zip(of_thread) {
-                *sum = sum.saturating_add(scaled(counter)?);
+                let data = counter.read_full()?;
+                let ns = |time: Option<Duration>| time.map_or(1, |time| time.as_nanos());
+                let times = [data.time_enabled(), data.time_running()].map(ns);
+                sum.add(data.count(), times);
             }
         }
-        Ok(sums)
+        let named = sums.into_iter().zip(&self.builders);
+        named.map(|(sum, (name, _))| sum.total(name)).collect()
+    }
+}
+
+/// The count of an event in several threads, of which each had the hardware for part of its time.
+#[derive(Clone, Debug, Default)]
+struct Estimate {
+    sum: u64,
+    /// How long it was enabled, and how long it had the hardware (ns).
+    times: [u128; 2],
+}
+
+impl Estimate {
+    fn add(&mut self, count: u64, [enabled, running]: [u128; 2]) {
+        let all = u128::from(count).saturating_mul(enabled.max(1)) / running.max(1);
+        self.sum = self.sum.saturating_add(u64::try_from(all).unwrap_or(u64::MAX));
+        self.times = [self.times[0].saturating_add(enabled), self.times[1].saturating_add(running)];
+    }
+
+    fn total(&self, name: &str) -> io::Result<u64> {
+        if self.times[1] == 0 && self.times[0] > 0 {
+            let why = format!("{name}: other events have all of the processor's counters");
+            return Err(io::Error::other(why));
+        }
+        Ok(self.sum)
     }
 }
 
@@ -443,6 +461,17 @@ mod tests {
         child.wait().unwrap();
         let gone = faults(i32::try_from(child.id()).unwrap()).unwrap_err();
         assert!(gone.to_string().contains("No such"), "{gone}");
+    }
+
+    #[test]
+    fn counts_are_estimated_from_the_time_with_the_hardware_and_without_any_there_are_none() {
+        let mut sum = Estimate::default();
+        assert_eq!(sum.total("cycles").unwrap(), 0, "no thread has run");
+        sum.add(0, [10, 0]);
+        let why = sum.total("cycles").unwrap_err().to_string();
+        assert!(why.contains("cycles: other events"), "{why}");
+        sum.add(30, [100, 50]);
+        assert_eq!(sum.total("cycles").unwrap(), 60);
     }
 
     #[test]

@@ -195,7 +195,10 @@ pub enum LaunchError {
         other: &'static str,
     },
     /// A section is not written as one.
-    #[error("`{section}` is no section: expected FUNCTION, or FIRST..LAST with two functions")]
+    #[error(
+        "`{section}` is no section: expected FUNCTION, or FIRST..LAST with two functions; \
+         LIBRARY:0xADDRESS for one with `..` in its name"
+    )]
     NoSection {
         /// The user's words.
         section: String,

@@ -16,6 +16,9 @@ const INTERVAL: Duration = Duration::from_millis(200);
 /// are twice as long.
 const MOST: usize = 512;
 
+/// How often the CPUs are read at least: counts of energy begin again after some minutes.
+const READ: Duration = Duration::from_secs(30);
+
 /// How much longer than reading the counts an interval is at least, so that reading those of many
 /// CPUs takes a twentieth of a CPU at most.
 const REST: u32 = 19;
@@ -72,8 +75,13 @@ pub(crate) struct Monitor {
     sources: Sources,
     /// Of the program, each by itself: processors lack some.
     counters: [Result<ProcessCounters, String>; 3],
-    /// The counts at the end of the last interval.
+    /// Why the program was not counted in an interval.
+    uncounted: [Option<String>; 3],
+    /// The counts at the last reading.
     counts: Counts,
+    read_at: Instant,
+    /// What the CPUs have done until then in the interval that goes on.
+    spent: Spent,
     of_program: [Option<u64>; 3],
     since: Instant,
     next: Instant,
@@ -82,9 +90,9 @@ pub(crate) struct Monitor {
 }
 
 impl Monitor {
-    /// Starts with a program that has just been started.
-    pub(crate) fn start(root: &Root, process: u32) -> Self {
-        let cpus = affinity::allowed_to(process).unwrap_or_default();
+    /// Starts, for a program that this process is about to start.
+    pub(crate) fn start(root: &Root) -> Self {
+        let cpus = affinity::allowed_to(std::process::id()).unwrap_or_default();
         let sources = Sources::find(root, &cpus);
         let why = |missing: &dimmer_host::unavailable::Unavailable| missing.why.clone();
         let seen = Monitored {
@@ -95,17 +103,14 @@ impl Monitor {
             base: sources.clock.as_ref().ok().copied(),
             ..Monitored::default()
         };
-        let counters = OF_PROGRAM.map(|event| {
-            let process = i32::try_from(process).unwrap_or_default();
-            let mut counters = ProcessCounters::new(process, &[event]).map_err(|no| no.why)?;
-            while counters.open_next(root).map_err(|no| no.why)? {}
-            Ok(counters)
-        });
         let now = Instant::now();
         Self {
             counts: sources.read(),
             sources,
-            counters,
+            counters: OF_PROGRAM.map(|_| Err("the program was not started".to_owned())),
+            uncounted: Default::default(),
+            read_at: now,
+            spent: Spent::default(),
             of_program: [Some(0); 3],
             since: now,
             next: now + INTERVAL,
@@ -114,30 +119,52 @@ impl Monitor {
         }
     }
 
+    /// The program was started, as this process.
+    pub(crate) fn started(&mut self, root: &Root, process: u32) {
+        self.counters = OF_PROGRAM.map(|event| {
+            let process = i32::try_from(process).unwrap_or_default();
+            let mut counters = ProcessCounters::new(process, &[event]).map_err(|no| no.why)?;
+            while counters.open_next(root).map_err(|no| no.why)? {}
+            Ok(counters)
+        });
+    }
+
     /// Ends the interval, if it has lasted long enough.
     pub(crate) fn look(&mut self) {
-        if Instant::now() >= self.next {
+        let now = Instant::now();
+        if now >= self.next {
             self.end_interval();
+        } else if now - self.read_at >= READ {
+            self.read(now);
         }
+    }
+
+    /// Reads what the CPUs have done.
+    fn read(&mut self, now: Instant) {
+        let counts = self.sources.read();
+        self.spent.add(&self.sources.between(&self.counts, &counts));
+        (self.counts, self.read_at) = (counts, now);
     }
 
     fn end_interval(&mut self) {
         let now = Instant::now();
-        let counts = self.sources.read();
-        let read = |counters: &mut Result<ProcessCounters, String>| -> Option<u64> {
-            counters.as_mut().ok()?.read().ok()?.first().copied()
-        };
-        let of_program = self.counters.each_mut().map(read);
-        let grown = |at: usize| {
-            let (before, after) = (self.of_program[at]?, of_program[at]?);
-            Some(after.saturating_sub(before))
-        };
+        self.read(now);
+        let mut of_program = [None; 3];
+        for (at, counters) in self.counters.iter_mut().enumerate() {
+            let Ok(counters) = counters else { continue };
+            match counters.read() {
+                Ok(counts) => of_program[at] = counts.first().copied(),
+                Err(error) => self.uncounted[at] = Some(error.to_string()),
+            }
+        }
+        // Estimates may fall.
+        let grown = |at: usize| of_program[at]?.checked_sub(self.of_program[at]?);
         self.seen.intervals.push(Interval {
             lasted: nanos(now - self.since),
-            spent: self.sources.between(&self.counts, &counts),
+            spent: std::mem::take(&mut self.spent),
             of_program: [0, 1, 2].map(grown),
         });
-        (self.counts, self.of_program, self.since) = (counts, of_program, now);
+        (self.of_program, self.since) = (of_program, now);
         if self.seen.intervals.len() >= MOST {
             self.seen.intervals = halved(&self.seen.intervals);
             self.interval *= 2;
@@ -148,7 +175,13 @@ impl Monitor {
     /// What was seen, with the last interval.
     pub(crate) fn finish(mut self) -> Monitored {
         self.end_interval();
-        self.seen.not_of_program = self.counters.map(Result::err);
+        let mut missing = self.counters.map(Result::err);
+        for (at, (missing, why)) in missing.iter_mut().zip(self.uncounted).enumerate() {
+            if self.seen.intervals.iter().all(|one| one.of_program[at].is_none()) {
+                *missing = missing.take().or(why);
+            }
+        }
+        self.seen.not_of_program = missing;
         self.seen
     }
 }
@@ -170,6 +203,32 @@ fn nanos(time: Duration) -> Nanos {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_read_within_an_interval_is_part_of_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::new(directory.path());
+        let write = |name: &str, content: &str| {
+            let path = root.path(&format!("/sys/class/powercap/intel-rapl:0/{name}"));
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, content).unwrap();
+        };
+        for (name, content) in
+            [("name", "package-0"), ("energy_uj", "900"), ("max_energy_range_uj", "1000")]
+        {
+            write(name, content);
+        }
+        let mut monitor = Monitor::start(&root);
+        // More than the whole range in all.
+        for energy in ["400", "950", "450"] {
+            write("energy_uj", energy);
+            monitor.read(Instant::now());
+        }
+        let seen = monitor.finish();
+        assert_eq!(seen.intervals.len(), 1);
+        assert_eq!(seen.intervals[0].spent.energy["package-0"], 500 + 550 + 500);
+        assert_eq!(seen.not_of_program[0].as_deref(), Some("the program was not started"));
+    }
 
     #[test]
     fn two_intervals_become_one_with_all_that_both_have() {

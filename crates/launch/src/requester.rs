@@ -269,7 +269,9 @@ impl Desk {
         if let Some(before) = before {
             self.count(&before);
         }
-        if is_of_program(&found) {
+        // A thread that has ended before its turn has nothing refused: its request ends with it.
+        let is_there = || board::started_at(found.process, found.thread) == Some(started_at);
+        if is_of_program(&found) && (is_requested || is_there()) {
             let sum = if is_requested { &mut self.sum.requests } else { &mut self.sum.refused };
             *sum += 1;
             self.delay.add(ticks().saturating_sub(found.asked_at));

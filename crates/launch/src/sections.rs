@@ -56,11 +56,13 @@ impl Sections {
     }
 }
 
-/// Splits `FIRST..LAST`. Three dots are part of a name in C++, as in `f(int, ...)`.
+/// Splits `FIRST..LAST`. Three dots are part of a name in C++, as in `f(int, ...)`, and two of a
+/// path, as in `../libx.so:0x10`.
 fn split(text: &str) -> Result<(&str, Option<&str>), LaunchError> {
     let is_it = |at: &usize| {
         let (before, after) = (&text[..*at], &text[at + TO.len()..]);
-        !before.ends_with('.') && !after.starts_with('.')
+        let is_of_path = (before.is_empty() || before.ends_with('/')) && after.starts_with('/');
+        !before.ends_with('.') && !after.starts_with('.') && !is_of_path
     };
     let found: Vec<usize> = text.match_indices(TO).map(|(at, _)| at).filter(is_it).collect();
     let (first, last) = match *found {
@@ -163,16 +165,16 @@ fn numbered(found: Vec<Function>) -> (Vec<Function>, Vec<usize>) {
     (functions, numbers)
 }
 
-/// A function, hooked at its entries. Not the functions that lead into it: their calls need not go
-/// on there.
+/// A function, hooked at its entries, which must be all that calls come to: others would be missed.
+/// Not the functions that lead into it: their calls need not go on there.
 fn planned((file, function): named::Found<'_>) -> Result<Function, LaunchError> {
     let title = named::title(function);
-    let entries: Vec<PlannedEntry> = named::planned_entries(function).collect();
-    if entries.is_empty() {
-        let why = function.hook.err().map(|reason| reason.to_string()).unwrap_or_default();
+    let called = function.entries.iter().filter(|entry| entry.is_called).map(|entry| entry.hook);
+    if let Some(reason) = [function.hook].into_iter().chain(called).find_map(Result::err) {
         let what = format!("`{title}` of {}", file.display());
-        return Err(LaunchError::CannotHook { what, why });
+        return Err(LaunchError::CannotHook { what, why: reason.to_string() });
     }
+    let entries: Vec<PlannedEntry> = named::planned_entries(function).collect();
     Ok(Function { file: file.to_path_buf(), address: function.addresses.start, entries, title })
 }
 
@@ -197,6 +199,11 @@ mod tests {
         check("work", ("work", None));
         check("f.part.0..g.cold", ("f.part.0", Some("g.cold")));
         check("libx.so.1:0x10..libx.so.1:0x20", ("libx.so.1:0x10", Some("libx.so.1:0x20")));
+        check(
+            "../libx.so:0x10../l/../liby.so:0x20",
+            ("../libx.so:0x10", Some("/l/../liby.so:0x20")),
+        );
+        check("./../libx.so:0x10", ("./../libx.so:0x10", None));
         check("f(int, ...)..g(int, ...)", ("f(int, ...)", Some("g(int, ...)")));
         for wrong in ["", "..", "a..", "..b", "a..b..c"] {
             let refused = split(wrong).unwrap_err();

@@ -77,7 +77,7 @@ fn what_is_no_section_of_the_program_is_refused_before_it_starts() {
     for (sections, program, expected) in [
         (&["tak..give"][..], &program, &["--section tak..give", "no function `tak`", "`take`"][..]),
         (&["take..giv"], &program, &["no function `giv`", "looked at sections, libc.so.6"]),
-        (&["take.."], &program, &["`take..` is no section", "FIRST..LAST"]),
+        (&["take.."], &program, &["`take..` is no section", "FIRST..LAST", "LIBRARY:0xADDRESS"]),
         (&["malloc"], &program, &["cannot hook `malloc`", "hooks themselves run on this library"]),
         (&["libnone.so:0x10"], &program, &["`libnone.so` is neither a file nor loaded"]),
         (&["take"; 17], &program, &["17 sections: expected at most 16"]),
@@ -120,6 +120,7 @@ fn clocks_are_requested_at_sections_as_at_locks() {
         assert_eq!(sum(&document, "take_and_give", "function", keys[1]), 102, "{document:#}");
         assert_eq!(sum(&document, "take_and_give", "function", "boosted"), 102, "{document:#}");
         assert_eq!(of("boosted"), 104, "{document:#}");
+        assert_eq!(document["requests"]["refused"], 0, "{document:#}");
         machine.check(["1000000", "3600000"]);
     }
 }
@@ -164,7 +165,8 @@ print(sorted(done))
     let directory = tempfile::tempdir().unwrap();
     let options = ["run", "--boost", "--section", "take_gil..drop_gil", "--json=s.json", "--"];
     let output = command(directory.path(), &options).args(program).output().unwrap();
-    if stderr(&output).contains("error: --section") {
+    // Distributions may strip it of these names.
+    if stderr(&output).contains("no function `take_gil`") {
         println!("SKIPPED: {}", stderr(&output));
         return;
     }

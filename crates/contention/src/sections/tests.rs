@@ -217,3 +217,86 @@ fn a_thread_that_finds_another_one_inside_waits_and_is_waited_for() {
     });
     check(taken, [3, 1, 22, 3, 21, 19, 1, 80]);
 }
+
+#[test]
+fn a_function_ends_all_its_sections_before_it_begins_one() {
+    // The first function of one section is the last one of the section after it.
+    const TURNS: [Section; 2] = [
+        Section { first: RELEASE, last: Some(TAKE) },
+        Section { first: TAKE, last: Some(RELEASE) },
+    ];
+    fn of_turns(number: usize, _: Kind) -> Option<&'static Site> {
+        SITES.get().map(|sites| sites[number])
+    }
+    let [_, taken] = alone(|_| {
+        let calls = |now, function| {
+            called_at(now, function, 0x1000, End::Seen, TURNS.into_iter(), of_turns)
+        };
+        assert!(calls(100, TAKE));
+        returned_at(110, 0x1000, TURNS.into_iter(), of_turns);
+        assert!(calls(150, RELEASE));
+        // The thread is out of the second section while it waits for the first one.
+        assert!(!held::is_held(lock(1)));
+        let left = of_thread().calls[1].outside_since.load(Ordering::Relaxed);
+        assert_eq!((left, of_thread().calls[0].since.load(Ordering::Relaxed)), (150, 150));
+        returned_at(160, 0x1000, TURNS.into_iter(), of_turns);
+        assert!(held::is_held(lock(0)));
+    });
+    check(taken, [1, 0, 10, 1, 40, 40, 0, 0]);
+}
+
+#[test]
+fn a_signal_handler_within_this_library_changes_nothing() {
+    let [taken, alone] = alone(|program| {
+        assert!(program.calls(100, TAKE, 0x1000));
+        program.returns(110, 0x1000);
+        let busy = held::Busy::begin();
+        assert!(!program.calls(120, RELEASE, 0x800));
+        assert!(!program.calls(120, ALONE, 0x800));
+        drop(busy);
+        assert!(!program.calls(130, RELEASE, 0x1000));
+    });
+    check(taken, [1, 0, 10, 1, 20, 20, 0, 0]);
+    check(alone, [0; 8]);
+}
+
+#[test]
+fn threads_that_wait_are_counted_until_each_has_entered_or_was_left_by_a_jump() {
+    let [taken, _] = alone(|program| {
+        let sites = SITES.get().unwrap();
+        let [begins, goes_on] = [(); 2].map(|()| std::sync::Barrier::new(2));
+        let waits = || THREADS[0].waits.load(Ordering::Relaxed);
+        assert!(program.calls(100, TAKE, 0x1000));
+        program.returns(101, 0x1000);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                Program::with(sites, |other| {
+                    // Twice, the first time left by a jump.
+                    assert!(other.calls(105, TAKE, 0x9000));
+                    assert!(other.calls(106, TAKE, 0x9800));
+                    begins.wait();
+                    goes_on.wait();
+                    other.leaves(130, 0x9800);
+                });
+            });
+            begins.wait();
+            assert_eq!(waits(), 1);
+            // A third one enters and leaves meanwhile: the other one still waits.
+            scope
+                .spawn(|| {
+                    Program::with(sites, |third| {
+                        assert!(third.calls(107, TAKE, 0xa000));
+                        assert_eq!(waits(), 2);
+                        third.returns(110, 0xa000);
+                        assert!(!third.calls(111, RELEASE, 0xa000));
+                    });
+                })
+                .join()
+                .unwrap();
+            assert!(!program.calls(120, RELEASE, 0x1000));
+            goes_on.wait();
+        });
+        assert_eq!(waits(), 0);
+    });
+    check(taken, [2, 1, 4, 2, 20, 19, 2, 0]);
+}

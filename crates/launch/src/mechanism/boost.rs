@@ -26,7 +26,7 @@ use crate::locks::{self, Advice};
 use crate::monitor::Monitor;
 use crate::note::{Note, Notes};
 use crate::requester::Requester;
-use crate::sections::{self, Sections};
+use crate::sections::{self, Section, Sections};
 use crate::{LaunchError, preload};
 
 /// Locks are observed, and their holders boosted.
@@ -84,8 +84,7 @@ struct Observing {
     requester: Option<Requester>,
     decisions: Option<Decisions>,
     sections: Option<Sections>,
-    /// `None` before the program was started.
-    monitor: Option<Monitor>,
+    monitor: Monitor,
 }
 
 /// Decisions about sites, by what has happened there since the last one.
@@ -136,7 +135,8 @@ fn prepare(setup: &mut Setup<'_>) -> Result<Prepared, LaunchError> {
         (setup.notes)(Note::NoBreakEven);
     }
     let root = setup.root.clone();
-    let monitor = None;
+    // Last: what follows is the program's start.
+    let monitor = Monitor::start(&root);
     Ok(Some(Box::new(Observing { root, place, advice, requester, decisions, sections, monitor })))
 }
 
@@ -152,13 +152,11 @@ impl Mechanism for Observing {
     }
 
     fn started(&mut self, process: u32) {
-        self.monitor = Some(Monitor::start(&self.root, process));
+        self.monitor.started(&self.root, process);
     }
 
     fn look(&mut self, _: &mut Notes<'_>) {
-        if let Some(monitor) = &mut self.monitor {
-            monitor.look();
-        }
+        self.monitor.look();
         if let Some(decisions) = &mut self.decisions {
             decisions.look(self.place.path());
         }
@@ -168,7 +166,7 @@ impl Mechanism for Observing {
     }
 
     fn finish(self: Box<Self>, _: &End, notes: &mut Notes<'_>) -> Summary {
-        let monitored = self.monitor.map(|monitor| Box::new(monitor.finish()));
+        let monitored = Some(Box::new(self.monitor.finish()));
         // Early, because the machine should have its clocks back.
         let carried = self.requester.map(|requester| {
             let (carried, given_back) = requester.finish();
@@ -184,6 +182,16 @@ impl Mechanism for Observing {
         locks.carried = carried;
         locks.monitored = monitored;
         locks.problems.extend(unseen);
+        let has_site = |section: &Section| {
+            let is_its = |function: &String| *function == section.name;
+            let mut sites = locks.sites.iter().filter(|site| site.kind == section.kind());
+            sites.any(|site| site.function.as_ref().is_some_and(is_its))
+        };
+        let not_called = sections.iter().filter(|section| !has_site(section));
+        let not_called: Vec<String> = not_called
+            .map(|section| format!("--section {}: no call was seen", section.name))
+            .collect();
+        locks.problems.extend(not_called);
         let left_out = self.decisions.map_or(0, |decisions| decisions.left_out);
         if left_out > 0 {
             locks.problems.push(format!(

@@ -25,7 +25,7 @@ use crate::ledger::{
     RECORD_FLAGS, RECORD_SHIFT, RECORD_SITE, RECORDS, RING, TAIL,
 };
 use crate::mover::{self, SIGNALS_ARE_RIGHT};
-use crate::process::ONLY_COUNTS;
+use crate::process::{ONLY_COUNTS, RESTRICTED};
 use crate::sections;
 use crate::site::Site;
 
@@ -183,6 +183,10 @@ global_asm!(
     rows::row_of_number!("edi", "rdi"),
     "cmp dword ptr [rdi + {is_migrated}], {is_watched}",
     "jne 12f",
+    // What watches calls reads time stamps. Its call ends, in its view, with the thread.
+    "mov rax, {signals_are_right}",
+    "cmp dword ptr [rip + {only_counts}], {restricted}",
+    "je 13f",
     "mov rdi, [rdi + {stack}]",
     "call [rip + {watcher} + {returned}]",
     "mov rax, {signals_are_right}",
@@ -265,6 +269,7 @@ global_asm!(
     state_bytes = const registers::STATE_BYTES,
     tiles = const registers::TILES,
     only_counts = sym ONLY_COUNTS,
+    restricted = const RESTRICTED,
     home = sym mover::end_call,
     signals_are_right = const SIGNALS_ARE_RIGHT.cast_signed(),
     set_mask = const libc::SIG_SETMASK,
