@@ -248,7 +248,7 @@ mod tests {
         let mut registers = vec![0; 8 * 0xe9];
         registers[8 * 0xe7..][..8].copy_from_slice(&mperf.to_le_bytes());
         registers[8 * 0xe8..][..8].copy_from_slice(&aperf.to_le_bytes());
-        let path = root.path(&msr::path(&root, CpuId::new(cpu)));
+        let path = root.path(&msr::path(root, CpuId::new(cpu)));
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, registers).unwrap();
         write(root, "/sys/class/powercap/intel-rapl:0/name", "package-0\n");

@@ -66,8 +66,9 @@ struct OfLock {
 
 thread_local! {
     static OF_LOCK: Cell<Option<OfLock>> = const { Cell::new(None) };
-    /// How often the thread was to go to a fast core, and stayed.
-    static STAYED: Cell<u32> = const { Cell::new(0) };
+    /// How often locks have had the thread go to a fast core, and not home yet. Where none is
+    /// dedicated, it stays, and has no way home.
+    static WENT: Cell<u32> = const { Cell::new(0) };
 }
 
 /// Keeps what the program had requested before a lock requests this.
@@ -101,16 +102,15 @@ impl Clocks for Paced {
     }
     #[inline]
     fn go_to_fast_core(&self) {
-        if dimmer_pace::go_to_fast_core().is_err() {
-            STAYED.set(STAYED.get() + 1);
+        if dimmer_pace::go_to_fast_core().is_ok() {
+            WENT.set(WENT.get() + 1);
         }
     }
     #[inline]
     fn go_home(&self) {
-        // Locks are released in reverse, so a thread that stayed for the last one has not left.
-        match STAYED.get().checked_sub(1) {
-            Some(rest) => STAYED.set(rest),
-            None => dimmer_pace::go_home(),
+        if let Some(rest) = WENT.get().checked_sub(1) {
+            WENT.set(rest);
+            dimmer_pace::go_home();
         }
     }
     #[inline]

@@ -38,6 +38,9 @@ pub enum FastCoreError {
     /// process's cpuset.
     #[error(transparent)]
     Affinity(#[from] AffinityError),
+    /// This process is a child of fork of one that has dedicated CPUs.
+    #[error("a child of fork cannot dedicate CPUs while its parent has some; start a program")]
+    Forked,
     /// A destructor of a thread-local variable asks after those of this crate have ended, or a
     /// signal handler has interrupted a thread that moves.
     #[error("the thread ends, or a signal has interrupted it while it moves")]
@@ -57,12 +60,21 @@ fn dedicated() -> std::sync::MutexGuard<'static, Option<Arc<[Core]>>> {
     DEDICATED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The process that has dedicated cores; 0 if none has. A child of fork must not wait for the lock
+/// of [`DEDICATED`], which a thread of its parent may have had.
+static DEDICATOR: AtomicU32 = AtomicU32::new(0);
+
+fn is_dedicator() -> bool {
+    // Relaxed: written by this process, or before the fork.
+    DEDICATOR.load(Ordering::Relaxed) == std::process::id()
+}
+
 fn cpus(cores: &[Core]) -> Vec<CpuId> {
     cores.iter().map(|core| core.cpu).collect()
 }
 
-/// While this value lives, some CPUs are asked to run fastest. Threads that are there when it is
-/// dropped stay until they go home.
+/// While this value lives, some CPUs are asked to run fastest, with the back end `uclamp` only
+/// while threads are there. Threads that are there when it is dropped stay until they go home.
 #[derive(Debug)]
 pub struct FastCores {
     cores: Arc<[Core]>,
@@ -86,8 +98,14 @@ impl FastCores {
 
 impl Drop for FastCores {
     fn drop(&mut self) {
-        *dedicated() = None;
+        if !is_dedicator() {
+            // A child of fork: they are its parent's.
+            return;
+        }
         request_for_all(&self.cores, None);
+        let mut dedicated = dedicated();
+        *dedicated = None;
+        DEDICATOR.store(0, Ordering::Relaxed);
     }
 }
 
@@ -106,7 +124,7 @@ fn request_for_all(cores: &[Core], request: Option<Request>) -> Decision {
 }
 
 /// Dedicates these CPUs: they run fastest until the result is dropped, and threads can go there
-/// ([`on_fast_core`]). Other threads are not kept away; the program does not start any there.
+/// ([`on_fast_core`]). Other threads are not kept away.
 ///
 /// CPUs that share a clock with one of them run fastest, too. The calling thread goes to each of
 /// them once, to see that it may.
@@ -120,6 +138,9 @@ pub fn dedicate_fast(cpus: &[CpuId]) -> Result<FastCores, FastCoreError> {
     if wanted.is_empty() {
         return Err(FastCoreError::Empty);
     }
+    if DEDICATOR.load(Ordering::Relaxed) != 0 && !is_dedicator() {
+        return Err(FastCoreError::Forked);
+    }
     let home = sched_getaffinity(None).map_err(system)?;
     let tried = wanted.iter().try_for_each(|cpu| move_to(*cpu));
     let _ = sched_setaffinity(None, &home);
@@ -132,6 +153,7 @@ pub fn dedicate_fast(cpus: &[CpuId]) -> Result<FastCores, FastCoreError> {
             return Err(FastCoreError::Dedicated { cpus: self::cpus(known) });
         }
         *dedicated = Some(Arc::clone(&cores));
+        DEDICATOR.store(std::process::id(), Ordering::Relaxed);
     }
     let decision = request_for_all(&cores, Some(Request::TURBO));
     Ok(FastCores { cores, decision })
@@ -201,6 +223,9 @@ struct Away {
 
 impl Away {
     fn start() -> Result<Self, FastCoreError> {
+        if !is_dedicator() {
+            return Err(FastCoreError::NotDedicated);
+        }
         let cores = dedicated().clone().ok_or(FastCoreError::NotDedicated)?;
         let least = cores.iter().enumerate().min_by_key(|(_, core)| {
             // Relaxed: a hint, by which threads spread.

@@ -17,10 +17,10 @@ use dimmer_processor::units::CpuId;
 
 use crate::Request;
 use crate::back_end;
-use crate::thread::request_for;
+use crate::thread::{outside, request_for, request_for_within};
 
 /// Looks for requests before the agent sleeps. A guess: some ten microseconds.
-const LOOKS: u32 = 2000;
+const LOOKS: u32 = 400;
 
 /// What a thread wants from the agent.
 #[derive(Debug)]
@@ -57,14 +57,15 @@ impl Slot {
         true
     }
 
-    /// Takes back what the agent has not made yet, and ends what it has made.
+    /// Takes back what the agent has not made yet, and ends what it has made. Called within
+    /// [`outside`], so that a signal handler that requests something does not wait for it.
     fn settle(&self, has_ended: bool) {
         self.wanted.store(0, Ordering::Relaxed);
         let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
         self.wanted.store(0, Ordering::Relaxed);
         work.has_ended |= has_ended;
         if std::mem::take(&mut work.has_request) {
-            request_for(self.thread, CpuId::new(0), None);
+            request_for_within(self.thread, CpuId::new(0), None);
         }
     }
 }
@@ -143,7 +144,7 @@ struct Own(Arc<Slot>);
 impl Drop for Own {
     fn drop(&mut self) {
         let Some(agent) = agent() else { return };
-        self.0.settle(true);
+        let _ = outside(|| self.0.settle(true));
         agent.slots.change(|all| all.retain(|slot| !Arc::ptr_eq(slot, &self.0)));
         agent.thread.unpark();
     }

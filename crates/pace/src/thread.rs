@@ -26,12 +26,14 @@ struct Kept {
     is_taken: bool,
     /// The CPU that was asked, or [`ANYWHERE`].
     cpu: u32,
+    /// Whether the agent is to make it, and may not have made it yet.
+    is_handed_over: bool,
 }
 
 /// A bit above all numbers.
 const UNTAKEN: u8 = 1 << 7;
 
-const NONE: Kept = Kept { number: 0, is_taken: false, cpu: ANYWHERE };
+const NONE: Kept = Kept { number: 0, is_taken: false, cpu: ANYWHERE, is_handed_over: false };
 
 thread_local! {
     static KEPT: Cell<Kept> = const { Cell::new(NONE) };
@@ -73,7 +75,7 @@ pub fn request(request: Request) -> Decision {
 #[inline(never)]
 fn request_here(request: Request) -> Decision {
     let kept = KEPT.get();
-    if kept.number == request.number() && kept.cpu == this_cpu() {
+    if kept.number == request.number() && kept.cpu == this_cpu() && !kept.is_handed_over {
         return decision(kept.is_taken);
     }
     change(Some(request))
@@ -174,8 +176,9 @@ fn this_cpu() -> u32 {
 /// before the request is made, the later one counts.
 ///
 /// The first call starts that thread, which spins for some ten microseconds after each request, and
-/// sleeps then. It may run on all CPUs of the process's cpuset. Where there is no other CPU for it,
-/// the calling thread makes the request itself.
+/// sleeps then. It may run on all CPUs of the process's cpuset, dedicated ones too. Where there is
+/// no other CPU for it, and with requests that go with the thread (`uclamp`), the calling thread
+/// makes the request itself.
 ///
 /// Returns whether there is a back end. [`crate::trouble`] says if one that the other thread made
 /// was refused.
@@ -199,14 +202,18 @@ fn hand_over(request: Request) -> Decision {
         return decision(kept.is_taken);
     }
     let handed = outside(|| {
-        let follows = machine::get().ok()?.follows_threads();
+        if machine::get().ok()?.follows_threads() {
+            // The thread's own request is one system call more than to wake the agent, and each
+            // would take the other's clamps for those of another program.
+            return None;
+        }
         let thread = this_thread();
-        let cpu = if follows { ANYWHERE } else { thread.cpu.index() };
-        neighbour::hand_over(thread, request).then_some(cpu)
+        neighbour::hand_over(thread, request).then(|| thread.cpu.index())
     });
     match handed.flatten() {
         Some(cpu) => {
-            keep(Kept { number: request.number(), is_taken: true, cpu });
+            let number = request.number();
+            keep(Kept { number, is_taken: true, cpu, is_handed_over: true });
             Decision::Requested
         }
         None => change(Some(request)),
@@ -215,8 +222,11 @@ fn hand_over(request: Request) -> Decision {
 
 #[cold]
 fn change(request: Option<Request>) -> Decision {
-    neighbour::settle();
-    outside(|| change_outside(request)).unwrap_or(Decision::Unavailable)
+    let changed = outside(|| {
+        neighbour::settle();
+        change_outside(request)
+    });
+    changed.unwrap_or(Decision::Unavailable)
 }
 
 fn change_outside(request: Option<Request>) -> Decision {
@@ -238,7 +248,7 @@ fn change_outside(request: Option<Request>) -> Decision {
         machine::report(trouble);
     }
     let cpu = if is_for_core { thread.cpu.index() } else { ANYWHERE };
-    keep(Kept { number, is_taken, cpu });
+    keep(Kept { number, is_taken, cpu, is_handed_over: false });
     decision(is_taken)
 }
 
@@ -246,17 +256,19 @@ fn change_outside(request: Option<Request>) -> Decision {
 /// and `thread` is its number in the kernel. `None` ends it; that must be done for each such
 /// thread, also for one that has ended. The cache of [`request`] has no part in it.
 pub fn request_for(thread: u32, cpu: CpuId, request: Option<Request>) -> Decision {
-    let done = outside(|| {
-        let back_end = machine::get().map_err(|_| Refused::Unknown)?;
-        back_end.request_for(Thread { id: thread, cpu }, request)
-    });
-    match done {
-        Some(Ok(())) => Decision::Requested,
-        Some(Err(Refused::Lost(trouble))) => {
+    outside(|| request_for_within(thread, cpu, request)).unwrap_or(Decision::Unavailable)
+}
+
+/// The same within such work as [`outside`] does.
+pub(crate) fn request_for_within(thread: u32, cpu: CpuId, request: Option<Request>) -> Decision {
+    let Ok(back_end) = machine::get() else { return Decision::Unavailable };
+    match back_end.request_for(Thread { id: thread, cpu }, request) {
+        Ok(()) => Decision::Requested,
+        Err(Refused::Lost(trouble)) => {
             machine::report(trouble);
             Decision::Unavailable
         }
-        _ => Decision::Unavailable,
+        Err(_) => Decision::Unavailable,
     }
 }
 

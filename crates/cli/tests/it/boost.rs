@@ -403,7 +403,8 @@ fn the_monitor_has_what_the_cpus_did_while_the_program_ran() {
     let entries = intervals.iter().map(|one| one["idle"]["C1"]["entries"].as_u64().unwrap());
     // Five for each CPU that the program may run on.
     let entries: u64 = entries.sum();
-    let cpus = monitor["cpus"].as_array().unwrap().len() as u64;
+    let cpus = monitor["cpus"].as_str().unwrap();
+    let cpus = dimmer_host::root::parse_cpu_list(cpus).unwrap().len() as u64;
     assert_eq!(entries, 5 * cpus, "{monitor:#}");
     assert_eq!(monitor["missing"]["idle"], Value::Null);
     assert!(monitor["missing"]["energy"].as_str().unwrap().contains("no intel-rapl zone"));

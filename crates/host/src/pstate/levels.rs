@@ -154,7 +154,7 @@ impl Levels {
 /// [`Unavailable`].
 ///
 /// # Cost
-/// Four registers of each CPU, and those of P-states of the first.
+/// Four registers of each CPU, and those of its P-states.
 pub fn check(root: &Root, cpuid: &Cpuid) -> Result<Vec<Levels>, Unavailable> {
     let Some(interface) = Interface::of(cpuid) else {
         let remedy = "request clocks in another way (`dimmer doctor --all`)";
@@ -166,10 +166,11 @@ pub fn check(root: &Root, cpuid: &Cpuid) -> Result<Vec<Levels>, Unavailable> {
         let why = format!("the driver {driver} requests levels itself");
         return Err(interface.unavailable(why, "request clocks by its files (cpufreq)"));
     }
-    let pstates = Pstates::read_first(root, cpuid)?;
     let missing = || interface.unavailable("the base clock is not known".into(), "use bare metal");
-    let base_clock = pstates.part.clock(pstates.part.base()).ok_or_else(missing)?;
     let levels = |cpu| {
+        // Cores of several kinds have base clocks of their own.
+        let part = Pstates::read_cpu(root, cpuid, cpu)?.part;
+        let base_clock = part.clock(part.base()).ok_or_else(missing)?;
         let levels = read(root, interface, cpu, base_clock)?;
         msr::check_writable(root, cpu)?;
         Ok(levels)

@@ -53,7 +53,14 @@ fn the_owner_goes_to_the_fast_core_and_comes_home() {
         let _guard = sum.lock();
         assert_eq!(allowed(), all);
     }
+    let early = lock(Strategy::Migrate, ());
+    let stayed = early.lock();
     let fast = dedicate_fast(&[cpu]).expect("it may run there");
+    // A lock that was taken before has no way home, and keeps no other one's.
+    drop(lock(Strategy::Migrate, ()).lock());
+    assert_eq!(allowed(), all);
+    drop(stayed);
+    assert_eq!(allowed(), all);
     in_threads(THREADS, |number| {
         let home = [all[number as usize % all.len()]];
         allow(&home);

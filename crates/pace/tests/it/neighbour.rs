@@ -56,12 +56,7 @@ fn of_a_thousand_requests_the_last_one_counts() {
             assert_eq!(in_force(), Some(wanted));
         }
         if random.bool() {
-            let is_handed_over = in_force() == Some(Request::SLOW);
             request(Request::SLOW);
-            if is_handed_over {
-                // One that is in force, or will be, is not made again.
-                until(machine, 800);
-            }
             assert_eq!(machine.limits(0), [800, 800], "round {round}");
         } else {
             withdraw();
