@@ -3,7 +3,7 @@
 //! A signal handler may interrupt any of these functions and take locks, which it gives back before
 //! it ends. So a place is taken before it is filled in, and emptied before it is given up. What a
 //! handler ends that it has not begun itself would change places under the function that it
-//! interrupts: sections leave all as it is while [`is_busy`].
+//! interrupts: sections leave all as it is while `is_busy`.
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, compiler_fence};
 
