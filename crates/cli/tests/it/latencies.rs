@@ -154,10 +154,10 @@ fn a_program_runs_on_a_machine_that_is_set_up() {
     let listed = run(root.path(), &["pstate", "tune", "--list"]);
     assert!(listed.status.success(), "{}", stderr(&listed));
     let expected = "\
+/sys/devices/system/cpu/cpufreq/boost: 1 -> 0
 scaling_governor of policy0: schedutil -> performance
 scaling_min_freq of policy0: 1400000 -> 3100000
 scaling_max_freq of policy0: 4000000 -> 3100000
-/sys/devices/system/cpu/cpufreq/boost: 1 -> 0
 /dev/cpu_dma_latency: 0, so that no core sleeps
 ";
     assert_eq!(stdout(&listed), expected);
