@@ -166,7 +166,8 @@ pub fn left(stack: usize) {
     left_at(ticks(), stack, of_run(), own::site);
 }
 
-/// The calling thread ends. No unwinder has passed what called it, and what it was started with.
+/// The calling thread ends. Calls that are under way then have no other end: no unwinder leaves the
+/// function that the thread was started with.
 unsafe extern "C" fn thread_ends(_: *mut libc::c_void) {
     let _busy = held::Busy::begin();
     for (call, threads) in of_thread().calls.iter().zip(&THREADS) {

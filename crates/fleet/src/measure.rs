@@ -60,9 +60,9 @@ impl Cost {
 pub struct Measure {
     /// What was measured.
     pub key: Key,
-    /// The median, and the ends of the interval that holds it with 95 % probability.
+    /// The median.
     pub median: f64,
-    /// Its ends.
+    /// The ends of the interval that holds it with 95 % probability.
     pub interval: [f64; 2],
     /// Whether the probe found an effect there at all.
     pub has_effect: bool,

@@ -63,11 +63,14 @@ impl Drop for End {
 /// thread, but not in a signal handler: a request for a core allocates memory.
 #[inline]
 pub fn request(request: Request) -> Decision {
+    in_force_everywhere(request).unwrap_or_else(|| request_here(request))
+}
+
+/// The decision about a request that is in force wherever the thread runs.
+#[inline]
+fn in_force_everywhere(request: Request) -> Option<Decision> {
     let in_force = IN_FORCE.get();
-    if in_force & !UNTAKEN == request.number() {
-        return decision(in_force & UNTAKEN == 0);
-    }
-    request_here(request)
+    (in_force & !UNTAKEN == request.number()).then(|| decision(in_force & UNTAKEN == 0))
 }
 
 /// A request that is not in force everywhere. Apart from the fast way, which is part of the caller
@@ -188,11 +191,7 @@ fn this_cpu() -> u32 {
 /// call if the other thread sleeps.
 #[inline]
 pub fn request_by_neighbour(request: Request) -> Decision {
-    let in_force = IN_FORCE.get();
-    if in_force & !UNTAKEN == request.number() {
-        return decision(in_force & UNTAKEN == 0);
-    }
-    hand_over(request)
+    in_force_everywhere(request).unwrap_or_else(|| hand_over(request))
 }
 
 #[inline(never)]

@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
+use dimmer_host::cache::directory;
 use dimmer_host::libraries::Mapped;
 use dimmer_host::program;
 use dimmer_launch::cache;
@@ -100,7 +101,7 @@ impl Codes {
     /// What is kept in the user's cache, for a processor that runs these classes.
     #[must_use]
     pub fn open(runs: Vec<InstructionClass>) -> Self {
-        let path = cache::scans().map(|scans| scans.with_file_name("ps").join(VERSION));
+        let path = directory().map(|cache| cache.join("ps").join(VERSION));
         Self::open_at(path, runs)
     }
 

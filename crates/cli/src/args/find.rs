@@ -213,7 +213,7 @@ named! {
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Machines are of one kind if processor, microcode, hypervisor and kernel are the same. A cost is an outlier if it is surely and noticeably \
-higher or lower than the median of at least two others of its processor.
+higher or lower than the median of at least three of its processor.
 
 Examples:
   dimmer merge fleet/*.json
