@@ -145,9 +145,8 @@ fn locks_are_counted_where_they_are_taken_and_the_program_does_the_same() {
     assert!(told.contains("take_contended") && told.contains("AMD FX-8120"), "{told}");
 }
 
-#[test]
-fn python_does_the_same_and_its_sites_are_found() {
-    const SCRIPT: &str = "
+/// Two threads in Python that take turns with the interpreter's lock.
+pub(crate) const PYTHON: &str = "
 import threading
 done = []
 def work(number):
@@ -159,7 +158,10 @@ threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
 [thread.join() for thread in threads]
 print(sorted(done))
 ";
-    let program = ["python3", "-c", SCRIPT];
+
+#[test]
+fn python_does_the_same_and_its_sites_are_found() {
+    let program = ["python3", "-c", PYTHON];
     let Ok(plain) = Command::new(program[0]).args(&program[1..]).output() else {
         println!("SKIPPED: there is no python3");
         return;
