@@ -163,7 +163,7 @@ pub(crate) fn waits(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
             .row("the wake-up time of the deep idle state that P0 needs is not published: that of the i7-4770 is put in. A kernel also takes time to choose the state and to schedule, which is not simulated"),
         Draft::new("R002-03", Class::Predicted, "§4.2", "i7-4770: from which section on futex is faster than spinning", "kcycles")
             .value("", 4000.0, crossing(intel, futex, spin)?)
-            .row("wake-up times of table 5 are those of threads that are woken at once, and no thermal budget is simulated. The clock of four spinning threads is a guess of the model, 3.7 GHz; \
+            .row("wake-up times of table 5 are those of threads that are woken at once, and a kernel takes time to choose the state and to schedule, which is not simulated. A thermal budget, which is not simulated, would change nothing: 51 W of four cores at 3.4 GHz (table 3) are 77 W at 3.9 GHz if power grows as the cube of the clock, of 84 W. The clock of four spinning threads is a guess of the model, 3.7 GHz; \
                 two steps above 3.4, which the paper says, it would be further off (below)"),
         Draft::new("R002-04", Class::Predicted, "§4.2", "FX-8120: power with futex, over sections from 1000 to 10 million cycles", "W")
             .value("least", 55.0, least)
