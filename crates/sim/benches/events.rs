@@ -1,10 +1,11 @@
 //! Measures how many segments per second the machine runs, with few cores and with many, compared
 //! with the cost of the queue alone.
 //!
-//! Four rates on the same load, in turn, five rounds: the machine (a segment is an event, and more
-//! where levels change), push and pop of a binary heap that holds as many events, writes to as many
-//! cache lines as a segment touches, and the same load as events of a public library for
-//! discrete-event simulation. The results are medians.
+//! Five rates, in turn, five rounds: the machine with code that asks for no level, of which up to
+//! 17 segments share an event, and with a change of the level in each second segment, which takes
+//! more events than segments; push and pop of a binary heap that holds as many events as there are
+//! cores, writes to as many cache lines as an event touches, and as many events of a public library
+//! for discrete-event simulation. The results are medians.
 //!
 //! An event touches some 21 lines of its core and thread. Those of a few cores stay in the
 //! first-level cache, those of 512 do not, and no processor could foresee which core is next. The
@@ -32,19 +33,21 @@ const ROUNDS: usize = 5;
 fn main() {
     println!("million a second, one thread; median of {ROUNDS} rounds");
     println!(
-        "{:>6} {:>18} {:>14} {:>12} {:>18}",
-        "cores", "Dimmer, segments", "binary heap", "lines alone", "NeXosim, events"
+        "{:>6} {:>18} {:>14} {:>14} {:>12} {:>18}",
+        "cores", "Dimmer, segments", "with levels", "binary heap", "lines alone", "NeXosim, events"
     );
     for cores in [2_u32, 8, 32, 128, 512] {
-        let mut rates = [const { Vec::new() }; 4];
+        let mut rates = [const { Vec::new() }; 5];
         for _ in 0..ROUNDS {
-            for (rates, work) in rates.iter_mut().zip([run, push_and_pop, write_lines, in_nexosim])
-            {
+            let work = [run, run_with_levels, push_and_pop, write_lines, in_nexosim];
+            for (rates, work) in rates.iter_mut().zip(work) {
                 rates.push(rate(|| work(cores)));
             }
         }
-        let [machine, heap, lines, nexosim] = rates.map(|rates| median(rates) / 1e6);
-        println!("{cores:>6} {machine:>18.1} {heap:>14.1} {lines:>12.1} {nexosim:>18.1}");
+        let [machine, levels, heap, lines, nexosim] = rates.map(|rates| median(rates) / 1e6);
+        println!(
+            "{cores:>6} {machine:>18.1} {levels:>14.1} {heap:>14.1} {lines:>12.1} {nexosim:>18.1}"
+        );
     }
 }
 
@@ -63,6 +66,15 @@ fn median(mut rates: Vec<f64>) -> f64 {
 /// A thread on each core runs bursts of light 256-bit code in scalar code. Returns the number of
 /// segments.
 fn run(cores: u32) -> u64 {
+    run_bursts(cores, InstructionClass::Light256)
+}
+
+/// The same with heavy 512-bit code, which asks for a level.
+fn run_with_levels(cores: u32) -> u64 {
+    run_bursts(cores, InstructionClass::Heavy512)
+}
+
+fn run_bursts(cores: u32, class: InstructionClass) -> u64 {
     let text = builtin("xeon-gold-6130").unwrap_or_default();
     let Ok(mut model) = Model::parse(std::path::Path::new("xeon-gold-6130"), text) else {
         return 0;
@@ -81,7 +93,6 @@ fn run(cores: u32) -> u64 {
         // Lengths differ so that events do not coincide.
         let length = 3000.0 + core as f64;
         let scalar = Segment { extent: Extent::Instructions(length), ..Segment::SCALAR };
-        let class = InstructionClass::Light256;
         let burst = Segment { class, extent: Extent::Instructions(700.0), ..scalar };
         let times = SEGMENTS / 2 / u64::from(cores);
         let steps = [scalar, burst].map(|code| (Step::Run(code), LicenseLevel::new(0))).to_vec();

@@ -11,7 +11,8 @@ use dimmer_processor::units::{LicenseLevel, Time, whole};
 use self::delays::Delays;
 use crate::governor::Software;
 use crate::program::{Extent, Segment};
-use crate::{Clocks, Moment, Picos, State};
+use crate::series::Series;
+use crate::{Clocks, Moment, Picos, State, index};
 
 /// Picoseconds in a nanosecond.
 const PS: f64 = 1000.0;
@@ -66,15 +67,42 @@ pub(crate) struct Running {
     /// Instructions per picosecond, and picoseconds per instruction; both 0 while it stands still.
     pub(crate) rate: f64,
     pub(crate) each: f64,
+    /// When the segment is over at these rates, or [`Moment::MAX`].
+    pub(crate) over: Moment,
 }
 
 impl Running {
     pub(crate) fn new(thread: usize, segment: Segment, now: Moment, slice_ends: Moment) -> Self {
-        let (left, ends) = match segment.extent {
-            Extent::Instructions(n) => (n, Moment::MAX),
-            Extent::Time(span) => (f64::INFINITY, now + span),
+        let left = match segment.extent {
+            Extent::Instructions(n) => n,
+            Extent::Time(_) => f64::INFINITY,
         };
-        Self { thread, segment, left, ends, slice_ends, rate: 0.0, each: 0.0 }
+        let (ends, over) = (Moment::MAX, Moment::MAX);
+        let mut new = Self { thread, segment, left, ends, slice_ends, rate: 0.0, each: 0.0, over };
+        new.start(now);
+        new
+    }
+
+    /// The segment, of which nothing has run, starts now.
+    pub(crate) fn start(&mut self, now: Moment) {
+        if let Extent::Time(span) = self.segment.extent {
+            self.ends = now + span;
+        }
+    }
+
+    /// Executes for this long. Returns the number of instructions.
+    fn executes(&mut self, span: Picos) -> f64 {
+        let done = self.rate * span.as_f64();
+        self.left -= done;
+        if self.left < LEAST {
+            self.left = 0.0;
+        }
+        done
+    }
+
+    /// How long memory stalls this many instructions (ps).
+    fn waited(&self, instructions: f64) -> f64 {
+        instructions * self.segment.memory_ns * PS
     }
 
     /// Whether the segment is over.
@@ -83,7 +111,7 @@ impl Running {
     }
 
     /// When the segment will be over, if nothing changes.
-    fn over_at(&self, now: Moment) -> Moment {
+    pub(crate) fn over_at(&self, now: Moment) -> Moment {
         let is_executed = self.each > 0.0 && self.left < f64::INFINITY;
         let executed = if is_executed { now + ceil(self.left * self.each) } else { Moment::MAX };
         executed.min(self.ends)
@@ -132,6 +160,8 @@ pub(crate) struct Core {
     pub(crate) idle_since: Moment,
     /// One for each hardware thread.
     pub(crate) slots: Vec<Option<Running>>,
+    /// Whether further segments of the only thread start without an event.
+    pub(crate) is_in_series: bool,
     /// Whether a thread takes steps, which is in none of the slots until one of them takes time.
     pub(crate) is_between: bool,
     /// The clock (GHz).
@@ -186,6 +216,7 @@ impl Core {
             looks: None,
             idle_since: Moment::START,
             slots: vec![None; threads],
+            is_in_series: false,
             is_between: false,
             ghz: 1.0,
             since: Moment::START,
@@ -293,14 +324,9 @@ impl Core {
         let mut counted = 0.0;
         let busy = self.slots.iter().flatten().count().max(1) as f64;
         for running in self.slots.iter_mut().flatten() {
-            let done = running.rate * span.as_f64();
-            running.left -= done;
-            if running.left < LEAST {
-                running.left = 0.0;
-            }
+            let done = running.executes(span);
             let wide = done * running.segment.share;
-            let waited = done * running.segment.memory_ns * PS;
-            let scaled = (span.as_f64() - waited) / busy;
+            let scaled = (span.as_f64() - running.waited(done)) / busy;
             self.scaled += scaled;
             if is_executing {
                 self.scaled_cycles += scaled * self.ghz / PS;
@@ -317,6 +343,44 @@ impl Core {
         if let Some((_, left)) = &mut self.counting {
             *left -= counted;
         }
+    }
+
+    /// Counts the segments of a series that are over before `until`, as [`Core::advance`] does, and
+    /// starts those that follow. Calls `ran` for each one that is over. Returns how many it starts.
+    pub(crate) fn advance_in_series(
+        &mut self,
+        until: Moment,
+        series: &mut Series,
+        mut ran: impl FnMut(&Running, Done),
+    ) -> u64 {
+        let (ghz, level) = (self.ghz, index(self.level().index()));
+        let Some(running) = self.slots.iter_mut().flatten().next() else { return 0 };
+        let mut started = 0;
+        while running.over < until && series.is_quiet() {
+            let span = running.over - self.since;
+            self.since = running.over;
+            self.totals.level[level] += span;
+            let cycles = ghz * span.as_f64() / PS;
+            self.cycles += cycles;
+            let instructions = running.executes(span);
+            let scaled = span.as_f64() - running.waited(instructions);
+            self.scaled += scaled;
+            self.scaled_cycles += scaled * ghz / PS;
+            if running.segment.class == InstructionClass::Heavy512 {
+                self.operations += 2.0 * (instructions * running.segment.share);
+            }
+            ran(running, Done { instructions, cycles, span });
+            let end = running.over;
+            if !running.is_over(end) {
+                // Rounding has left some of it.
+                running.over = running.over_at(end);
+                series.follow(running.over, |next| (next.rate, next.each));
+            } else if let Some(next) = series.take_quiet() {
+                *running = Running { slice_ends: running.slice_ends, ..*next };
+                started += 1;
+            }
+        }
+        started
     }
 
     /// Takes over the current order of the processor's governor.
@@ -377,8 +441,28 @@ impl Core {
         activity
     }
 
+    /// The thread that runs on the core, if there is only one.
+    pub(crate) fn only_thread(&self) -> Option<usize> {
+        let mut running = self.slots.iter().flatten();
+        let only = running.next()?;
+        running.next().is_none().then_some(only.thread)
+    }
+
+    /// Whether its only thread may run a series now: the core executes code that asks for no level,
+    /// and the processor's governor counts no instructions.
+    pub(crate) fn may_have_series(&self, now: Moment) -> bool {
+        self.asked.index() == 0 && self.counting.is_none() && !self.stops(now)
+    }
+
     /// Sets the rates of the running threads, and returns when the next event is due.
-    pub(crate) fn next(&mut self, now: Moment, factors: &Factors<'_>) -> Option<Moment> {
+    ///
+    /// * `series`: segments that follow that of the only thread, without an event.
+    pub(crate) fn next(
+        &mut self,
+        now: Moment,
+        factors: &Factors<'_>,
+        mut series: Option<&mut Series>,
+    ) -> Option<Moment> {
         let stops = self.stops(now);
         let busy = self.slots.iter().flatten().count();
         let shared = if busy > 1 { factors.smt_share } else { 1.0 };
@@ -392,7 +476,12 @@ impl Core {
             } else {
                 factors.rate(&running.segment, order, ghz * shared)
             };
-            earlier(running.over_at(now));
+            running.over = running.over_at(now);
+            let mut over = running.over;
+            if let Some(series) = &mut series {
+                over = series.follow(over, |next| factors.rate(&next.segment, order, ghz * shared));
+            }
+            earlier(over);
             earlier(running.slice_ends);
             if running.segment.class == self.demand.class {
                 counted_rate += running.rate * running.segment.share;

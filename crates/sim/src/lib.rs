@@ -25,6 +25,7 @@ mod queue;
 mod region_moves;
 pub mod scenario;
 mod sched;
+mod series;
 
 #[cfg(test)]
 mod tests;

@@ -8,6 +8,7 @@ mod moves;
 mod phases;
 mod processor;
 mod regions;
+mod series;
 mod settings;
 mod software;
 mod specialised;
@@ -32,7 +33,7 @@ use self::specialised::Specialised;
 pub use self::specialised::{Specialise, Traps, WideCores};
 use self::thread::Thread;
 pub use self::thread::ThreadTotals;
-use crate::core::{Act, Core, Done, Running, Totals};
+use crate::core::{Act, Core, Running, Totals};
 use crate::energy::{Energy, Meter, NoEnergy, Source};
 use crate::governor::Software;
 use crate::points::Points;
@@ -88,6 +89,8 @@ pub struct Machine<O> {
     regions: Option<Regions>,
     /// What is known of threads and cores, if cores are specialised.
     specialised: Option<Specialised>,
+    /// Whether threads may run series of segments by one event.
+    has_series: bool,
     /// The power meter, if the model gives power.
     meter: Result<Meter, Missing>,
     observer: O,
@@ -162,10 +165,12 @@ impl<O: Observer> Machine<O> {
             points,
             regions: settings.region_moves.as_ref().map(Regions::new),
             specialised,
+            has_series: false,
             meter,
             observer,
             settings,
         };
+        machine.has_series = machine.may_have_series();
         machine.prepare_regions();
         machine.prepare_specialised();
         machine.prepare_core_scheduling();
@@ -379,38 +384,18 @@ impl<O: Observer> Machine<O> {
         }
     }
 
-    /// Counts what all cores have done until now, and the energy.
-    fn count_all(&mut self) {
-        (0..self.cores.len()).for_each(|core| self.advance(core));
-        if let Ok(meter) = &mut self.meter {
-            meter.advance(self.now);
-        }
-    }
-
-    /// Counts what the core has done until now.
-    fn advance(&mut self, core: usize) {
+    /// Counts what the core's current segments have done until then.
+    fn count(&mut self, core: usize, now: Moment) {
         let Self { cores, threads, scheduler, regions, .. } = self;
         let level = cores[core].level();
-        let now = self.now;
-        cores[core].advance(now, |running, Done { instructions, cycles, span }| {
-            scheduler.ran(running.thread, span, now);
+        cores[core].advance(now, |running, done| {
+            scheduler.ran(running.thread, done.span, now);
+            let thread = &mut threads[running.thread];
             if regions.is_some() {
-                threads[running.thread].calls.ran(level, span);
+                thread.calls.ran(level, done.span);
             }
-            threads[running.thread].ran += span;
-            let totals = &mut threads[running.thread].totals;
-            let counter = running.segment.counter;
-            if totals.instructions.len() <= counter {
-                totals.instructions.resize(counter + 1, 0.0);
-                totals.time.resize(counter + 1, Picos::ZERO);
-            }
-            totals.instructions[counter] += instructions;
-            totals.time[counter] += span;
-            let level = index(level.index());
-            if totals.cycles.len() <= level {
-                totals.cycles.resize(level + 1, 0.0);
-            }
-            totals.cycles[level] += cycles;
+            thread.ran += done.span;
+            thread.totals.ran(running, &done, level);
         });
     }
 
@@ -519,7 +504,7 @@ impl<O: Observer> Machine<O> {
     }
 
     fn schedule(&mut self, core: usize) {
-        let next = self.cores[core].next(self.now, &self.processor.factors(core));
+        let next = self.next_event(core);
         self.queue.set(Target::Core(core), next);
         if let Ok(meter) = &mut self.meter
             && let Some(stalled) = meter.stalled()

@@ -37,6 +37,12 @@ pub struct Served {
 
 /// Sees what changes in a machine.
 pub trait Observer {
+    /// Whether it looks at single segments (`runs`, `stops`, `clock`), and not at what the policy
+    /// server decides alone. Without such an observer, machines are faster.
+    fn sees_segments(&self) -> bool {
+        true
+    }
+
     /// A core's state has changed.
     fn core(&mut self, now: Moment, core: usize, state: State) {
         let _ = (now, core, state);
@@ -79,13 +85,21 @@ pub trait Observer {
     }
 }
 
-impl Observer for () {}
+impl Observer for () {
+    fn sees_segments(&self) -> bool {
+        false
+    }
+}
 
 /// Stores each decision of the policy server with its time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Course(pub Vec<(Moment, Served)>);
 
 impl Observer for Course {
+    fn sees_segments(&self) -> bool {
+        false
+    }
+
     fn serves(&mut self, now: Moment, served: Served) {
         self.0.push((now, served));
     }
@@ -113,6 +127,10 @@ impl Course {
 }
 
 impl<O: Observer> Observer for Option<O> {
+    fn sees_segments(&self) -> bool {
+        self.as_ref().is_some_and(O::sees_segments)
+    }
+
     fn core(&mut self, now: Moment, core: usize, state: State) {
         if let Some(observer) = self {
             observer.core(now, core, state);

@@ -128,6 +128,13 @@ pub trait Program: fmt::Debug + Send {
     /// The next step, called when the step before is done.
     fn next(&mut self, now: Moment, chance: &mut Random) -> Step;
 
+    /// The next step, if it is code and would be the same at any time; `None` otherwise, and then
+    /// the program is as before for [`Program::next`].
+    fn code(&mut self, chance: &mut Random) -> Option<Segment> {
+        let _ = chance;
+        None
+    }
+
     /// A copy of the program in its current state: the oracle runs it to see the future.
     fn copy(&self) -> Box<dyn Program>;
 }

@@ -34,7 +34,9 @@ impl<O: Observer> Machine<O> {
                     continue;
                 }
                 self.observer.runs(self.now, core, thread, &interrupted.segment);
-                self.cores[core].slots[slot] = Some(Running { slice_ends, ..interrupted });
+                self.threads[thread].series.end();
+                let over = Moment::MAX;
+                self.cores[core].slots[slot] = Some(Running { slice_ends, over, ..interrupted });
             } else {
                 self.takes_steps(core, slot, thread, slice_ends)?;
             }
@@ -128,7 +130,8 @@ impl<O: Observer> Machine<O> {
         const MOST: usize = 100_000;
         for _ in 0..MOST {
             let this = &mut self.threads[thread];
-            match this.program.next(self.now, &mut this.chance) {
+            let drawn = this.series.take().map(Step::Run);
+            match drawn.unwrap_or_else(|| this.program.next(self.now, &mut this.chance)) {
                 Step::Run(segment) => {
                     if self.starts_segment(core, slot, thread, segment, slice_ends) {
                         return Ok(());

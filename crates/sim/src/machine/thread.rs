@@ -1,15 +1,17 @@
 //! A thread of the machine, and its totals.
 
+use dimmer_processor::units::LicenseLevel;
 use hdrhistogram::Histogram;
 
 use super::moves::Data;
 use super::phases::Migrations;
 use super::regions::Calls;
 use super::{Machine, Observer};
-use crate::core::Running;
+use crate::core::{Done, Running};
 use crate::program::Program;
 use crate::queue::Target;
-use crate::{Moment, Picos, Random};
+use crate::series::Series;
+use crate::{Moment, Picos, Random, index};
 
 /// What a thread has done, by the counters of its segments.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -42,6 +44,22 @@ impl ThreadTotals {
     /// The longest latency that is recorded as such (ns).
     const LONGEST_NS: u64 = 3_600_000_000_000;
 
+    /// The thread's code has done this, at this level of its core.
+    pub(super) fn ran(&mut self, running: &Running, done: &Done, level: LicenseLevel) {
+        let counter = running.segment.counter;
+        if self.instructions.len() <= counter {
+            self.instructions.resize(counter + 1, 0.0);
+            self.time.resize(counter + 1, Picos::ZERO);
+        }
+        self.instructions[counter] += done.instructions;
+        self.time[counter] += done.span;
+        let level = index(level.index());
+        if self.cycles.len() <= level {
+            self.cycles.resize(level + 1, 0.0);
+        }
+        self.cycles[level] += done.cycles;
+    }
+
     pub(super) fn served(&mut self, latency: Picos) {
         let new = || Histogram::new_with_max(Self::LONGEST_NS, 3).ok().map(Box::new);
         if self.latencies.is_none() {
@@ -58,6 +76,8 @@ impl ThreadTotals {
 pub(super) struct Thread {
     pub(super) program: Box<dyn Program>,
     pub(super) chance: Random,
+    /// What it executes after its current segment, as far as that is drawn from its program.
+    pub(super) series: Series,
     pub(super) pinned: Option<usize>,
     /// Its data in caches.
     pub(super) data: Data,
@@ -93,6 +113,7 @@ impl Thread {
         Self {
             program,
             chance,
+            series: Series::default(),
             pinned,
             data: Data::default(),
             interrupted: None,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dimmer_policy::license::Chance as _;
 use dimmer_processor::units::{LicenseLevel, nearest};
 
-use super::{Arrivals, Distribution, Extent, License, Program, Step};
+use super::{Arrivals, Distribution, Extent, License, Program, Segment, Step};
 use crate::{Governor, Moment, Picos, Random};
 
 /// Maximum number of operations without a step that [`Script::next`] performs in one call.
@@ -192,6 +192,13 @@ impl Script {
             self.told = Some(*level);
             return Some(Step::Call(License::Set(*level)));
         }
+        self.perform(chance)
+    }
+
+    /// Performs the next operation. Returns its step, if it has one.
+    #[inline]
+    fn perform(&mut self, chance: &mut Random) -> Option<Step> {
+        let operation = self.operations.get(self.next)?;
         self.next += 1;
         match operation {
             Operation::Take(step, _) => return Some(*step),
@@ -234,6 +241,33 @@ impl Program for Script {
     fn next(&mut self, now: Moment, chance: &mut Random) -> Step {
         let step = (0..MOST_AT_ONCE).find_map(|_| self.advance(now, chance));
         step.unwrap_or(Step::Skip)
+    }
+
+    fn code(&mut self, chance: &mut Random) -> Option<Segment> {
+        for _ in 0..MOST_AT_ONCE {
+            let ends = self.next == self.operations.len();
+            let next = if ends { 0 } else { self.next };
+            let times = self.times.saturating_sub(u64::from(ends));
+            // A round may end a request, and wait for the next one.
+            let is_request = self.requests.is_some() && (ends || next == 0);
+            if self.calls || is_request || times == 0 {
+                return None;
+            }
+            match self.operations.get(next)? {
+                Operation::Take(Step::Run(segment), _) => {
+                    (self.next, self.times) = (next + 1, times);
+                    return Some(*segment);
+                }
+                Operation::Draw { step: Step::Run(_), .. } => {}
+                Operation::Take(..) | Operation::Draw { .. } => return None,
+                _ => {}
+            }
+            (self.next, self.times) = (next, times);
+            if let Some(Step::Run(segment)) = self.perform(chance) {
+                return Some(segment);
+            }
+        }
+        None
     }
 
     fn copy(&self) -> Box<dyn Program> {

@@ -7,7 +7,8 @@ use dimmer_sim::scenario::Outcome;
 
 use crate::differential::simulate;
 use crate::drawn::{
-    Code, Draws, Length, Step, Thread, Work, certain, draw_model, flat, made_up, shipped,
+    Code, Draws, Length, Step, Thread, Work, certain, draw_all, draw_at_once, draw_crowded,
+    draw_model, flat, made_up, shipped,
 };
 
 const SCENARIOS: u64 = 60;
@@ -317,4 +318,24 @@ fn twice_the_power_is_twice_the_energy_and_its_parts_add_up() {
             assert!(is_near(core.joules, parts), "scenario {number}: {core:?}");
         }
     });
+}
+
+/// An observer that sees each segment, so that the machine has an event for each.
+#[derive(Debug)]
+struct SeesAll;
+
+impl dimmer_sim::Observer for SeesAll {}
+
+/// Whether several segments share an event changes nothing, to the last digit.
+#[test]
+fn what_is_observed_does_not_matter() {
+    for draw in [draw_all, draw_crowded, draw_at_once] {
+        for number in 1..=20 * SCENARIOS {
+            let (model, work, _) = draw(&mut Draws::new(3_000_000 + number));
+            let (governor, scenario) = (Governor::Hardware, work.scenario());
+            let seen = scenario.run(&model, governor, number, SeesAll, &|_| false).unwrap().0;
+            let unseen = simulate(&model, &work, governor, number);
+            assert_eq!(seen, unseen, "scenario {number}");
+        }
+    }
 }
