@@ -1,5 +1,6 @@
-/* Requests of clocks as objects: they nest, and end with their block, however it is left. */
+/* Requests of clocks as objects: they nest, end with their block, however it is left, or in any order. */
 #include <cstdio>
+#include <memory>
 #include <stdexcept>
 
 #include "dimmer.hpp"
@@ -21,4 +22,9 @@ int main() {
     } catch (const std::runtime_error &) {
         std::printf("outside %u\n", dimmer_pace_in_force());
     }
+    std::unique_ptr<dimmer::pace> first(new dimmer::pace(50)), second(new dimmer::pace(60));
+    first.reset();
+    std::printf("the second %u\n", dimmer_pace_in_force());
+    second.reset();
+    std::printf("fast again %u\n", dimmer_pace_in_force());
 }

@@ -255,7 +255,7 @@ void dimmer_mark_at(const char *function, const char *position);
 /**
  * Asks for a clock of the core that executes this thread, until the thread asks for another one or
  * ends: percent of the fastest clock (1 to 100), or a constant of `dimmer_pace`. DIMMER_PACE_NONE
- * withdraws the request.
+ * withdraws the request. In a scope (dimmer_pace_begin()), both count until its end.
  *
  * Returns whether there is a way to ask here that has the request; if there is none, this does
  * nothing (docs/pace.md). Other numbers do nothing and return false. A request that is in force
@@ -277,8 +277,24 @@ bool dimmer_pace_request(uint32_t clock);
 bool dimmer_pace_request_by_neighbour(uint32_t clock);
 
 /**
- * What this thread has asked for with dimmer_pace_request() and not withdrawn, whether or not
- * there is a way to ask here. DIMMER_PACE_NONE if it asks for nothing.
+ * As dimmer_pace_request(), until dimmer_pace_end(). Scopes may end in any order: of the requests
+ * that have not ended, the one made last counts. With DIMMER_PACE_NONE, the machine decides in the
+ * scope.
+ *
+ * Returns the number of the scope; 0, if there is no clock of this number, if memory is lacking,
+ * or in the last destructors of a thread: then there is no scope.
+ */
+uint64_t dimmer_pace_begin(uint32_t clock);
+
+/**
+ * Ends a scope of the calling thread, and nothing else. Does nothing if the thread has no such
+ * scope.
+ */
+void dimmer_pace_end(uint64_t scope);
+
+/**
+ * What is requested for this thread now: by itself, or by a decorated lock; whether or not there
+ * is a way to ask here. DIMMER_PACE_NONE if nothing is.
  */
 uint32_t dimmer_pace_in_force(void);
 

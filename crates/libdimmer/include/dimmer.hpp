@@ -47,16 +47,16 @@ class region {
     const dimmer_entered entered_;
 };
 
-/** The calling thread asks for a clock, until the end of this object, which must be on the same thread; see dimmer_pace_request(). */
+/** The calling thread asks for a clock, until the end of this object, which must be on the same thread; see dimmer_pace_begin(). */
 class pace {
   public:
-    explicit pace(std::uint32_t clock) noexcept : outer_(dimmer_pace_in_force()) { dimmer_pace_request(clock); }
-    ~pace() { dimmer_pace_request(outer_); }
+    explicit pace(std::uint32_t clock) noexcept : scope_(dimmer_pace_begin(clock)) {}
+    ~pace() { dimmer_pace_end(scope_); }
     pace(const pace &) = delete;
     pace &operator=(const pace &) = delete;
 
   private:
-    const std::uint32_t outer_;
+    const std::uint64_t scope_;
 };
 
 /** The calling thread is on a CPU of dimmer_pace_dedicate_fast(), until the end of this object, which must be on the same thread. Without one it stays where it is. */

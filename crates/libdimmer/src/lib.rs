@@ -12,6 +12,7 @@ pub mod fast_core;
 pub mod mutex;
 
 use std::ffi::{c_char, c_void};
+use std::num::NonZeroU64;
 
 use call::{Call, contained, errno, set_errno};
 use dimmer_marks::{Place, measuring};
@@ -206,7 +207,7 @@ pub unsafe extern "C" fn dimmer_mark_at(function: *const c_char, position: *cons
 
 /// Asks for a clock of the core that executes this thread, until the thread asks for another one or
 /// ends: percent of the fastest clock (1 to 100), or a constant of `dimmer_pace`. DIMMER_PACE_NONE
-/// withdraws the request.
+/// withdraws the request. In a scope (dimmer_pace_begin()), both count until its end.
 ///
 /// Returns whether there is a way to ask here that has the request; if there is none, this does
 /// nothing (docs/pace.md). Other numbers do nothing and return false. A request that is in force
@@ -253,8 +254,34 @@ pub extern "C" fn dimmer_pace_request_by_neighbour(clock: u32) -> bool {
     is_taken.unwrap_or(false)
 }
 
-/// What this thread has asked for with dimmer_pace_request() and not withdrawn, whether or not
-/// there is a way to ask here. DIMMER_PACE_NONE if it asks for nothing.
+/// As dimmer_pace_request(), until dimmer_pace_end(). Scopes may end in any order: of the requests
+/// that have not ended, the one made last counts. With DIMMER_PACE_NONE, the machine decides in the
+/// scope.
+///
+/// Returns the number of the scope; 0, if there is no clock of this number, if memory is lacking,
+/// or in the last destructors of a thread: then there is no scope.
+#[unsafe(no_mangle)]
+pub extern "C" fn dimmer_pace_begin(clock: u32) -> u64 {
+    let before = errno();
+    let wanted = u8::try_from(clock).ok().and_then(Request::of_number);
+    let is_known = clock == 0 || wanted.is_some();
+    let begin = || is_known.then(|| dimmer_pace::begin(wanted)).flatten();
+    let scope = contained(begin).flatten();
+    set_errno(before);
+    scope.map_or(0, NonZeroU64::get)
+}
+
+/// Ends a scope of the calling thread, and nothing else. Does nothing if the thread has no such
+/// scope.
+#[unsafe(no_mangle)]
+pub extern "C" fn dimmer_pace_end(scope: u64) {
+    let before = errno();
+    contained(|| NonZeroU64::new(scope).into_iter().for_each(dimmer_pace::finish));
+    set_errno(before);
+}
+
+/// What is requested for this thread now: by itself, or by a decorated lock; whether or not there
+/// is a way to ask here. DIMMER_PACE_NONE if nothing is.
 #[unsafe(no_mangle)]
 pub extern "C" fn dimmer_pace_in_force() -> u32 {
     dimmer_pace::in_force().map_or(0, |request| request.number().into())

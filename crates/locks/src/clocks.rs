@@ -1,38 +1,59 @@
 //! What a decorated lock asks of the calling thread's clock and core.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::thread::ThreadId;
 
-use dimmer_pace::Request;
-use dimmer_policy::boost::{Act, Speed};
+use dimmer_pace::Holder;
+use dimmer_policy::boost::{Act, Point, Speed};
 use lock_api::Mutex;
 
 use crate::raw::RawMutex;
+
+/// Where in a thread's use of a lock an act belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The lock's address. It may be freed by then ([`Point::Releases`]).
+    pub lock: usize,
+    /// The point.
+    pub point: Point,
+}
 
 /// What executes the acts of a strategy for the calling thread.
 ///
 /// A request that is in force already should cost nothing: locks repeat them. No function may
 /// panic, or use the lock that calls it. What the machine cannot do is left out.
+///
+/// A request at [`Point::Waits`] counts until [`Clocks::end_wait`], and one at [`Point::Acquires`]
+/// until one at [`Point::Releases`], or [`Clocks::end_section`]. Others count when the thread is in
+/// no section of a lock.
 pub trait Clocks {
     /// The initial value, for locks that are constants.
     const INIT: Self;
 
     /// Requests this speed for the thread's core.
-    fn request(&self, speed: Speed);
+    fn request(&self, place: Place, speed: Speed);
     /// Asks the thread on the neighbour core to request this speed for their module. Does nothing
-    /// unless an implementation does it, as the next two.
+    /// unless an implementation does it, as the next four.
     #[inline]
-    fn request_by_neighbour(&self, _speed: Speed) {}
+    fn request_by_neighbour(&self, _place: Place, _speed: Speed) {}
     /// Migrates the thread to a core that is always fast.
     #[inline]
-    fn go_to_fast_core(&self) {}
-    /// Migrates the thread back.
+    fn go_to_fast_core(&self, _place: Place) {}
+    /// Migrates the thread back, if it went there for this lock.
     #[inline]
-    fn go_home(&self) {}
-    /// Ends the requests that locks have made for the thread: what the program has requested counts
-    /// again, or else the processor chooses the clock. A lock that chooses its strategy itself
-    /// calls this at each use once it has chosen one without requests.
-    fn end_requests(&self);
+    fn go_home(&self, _place: Place) {}
+    /// Ends the request of [`Point::Waits`], after the acts of [`Point::Acquires`].
+    #[inline]
+    fn end_wait(&self) {}
+    /// The thread's last section of this lock has ended, and the strategy has no request for what
+    /// comes then: that of the section counts on.
+    #[inline]
+    fn end_section(&self, _lock: usize) {}
+    /// Ends the request that this lock has made for the thread for the time outside of sections, if
+    /// it was the last to make one: what the program has requested counts again, or else the
+    /// processor chooses the clock. A lock that chooses its strategy itself calls this at each use
+    /// once it has chosen one without requests.
+    fn end_requests(&self, lock: usize);
 }
 
 /// Leaves clocks and cores as they are.
@@ -43,9 +64,9 @@ impl Clocks for Unchanged {
     const INIT: Self = Self;
 
     #[inline]
-    fn request(&self, _: Speed) {}
+    fn request(&self, _: Place, _: Speed) {}
     #[inline]
-    fn end_requests(&self) {}
+    fn end_requests(&self, _: usize) {}
 }
 
 /// Requests clocks of the machine, as far as it takes requests, and goes to the CPUs that the
@@ -53,77 +74,73 @@ impl Clocks for Unchanged {
 /// they are.
 ///
 /// Requests by the neighbour core are made by a thread of the process's own, on any other core
-/// ([`dimmer_pace::request_by_neighbour`]).
+/// ([`dimmer_pace::request_by_neighbour`]). Each section has its own request and way to a fast
+/// core, so locks may be released in any order, and what the program itself requests stays
+/// ([`dimmer_pace::hold`]).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Paced;
 
-/// A request that a lock has made, and what the program had requested before.
-#[derive(Clone, Copy)]
-struct OfLock {
-    request: Request,
-    outer: Option<Request>,
-}
-
 thread_local! {
-    static OF_LOCK: Cell<Option<OfLock>> = const { Cell::new(None) };
-    /// How often locks have had the thread go to a fast core, and not home yet. Where none is
+    /// The locks for whose sections the thread went to a fast core, and not home yet. Where none is
     /// dedicated, it stays, and has no way home.
-    static WENT: Cell<u32> = const { Cell::new(0) };
+    static WENT: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Keeps what the program had requested before a lock requests this.
-#[inline]
-fn keep(request: Request) {
-    if dimmer_pace::in_force() != Some(request) {
-        let outer = in_force_of_lock().map_or_else(dimmer_pace::in_force, |own| own.outer);
-        OF_LOCK.set(Some(OfLock { request, outer }));
+impl From<Place> for Holder {
+    fn from(Place { lock, point }: Place) -> Self {
+        match point {
+            Point::Waits => Self::Wait,
+            Point::Acquires => Self::Section(lock),
+            Point::Starts | Point::Releases => Self::Between(lock),
+        }
     }
-}
-
-/// The thread's last request, if a lock has made it. Since then the program may have requested
-/// something else.
-fn in_force_of_lock() -> Option<OfLock> {
-    OF_LOCK.get().filter(|of_lock| dimmer_pace::in_force() == Some(of_lock.request))
 }
 
 impl Clocks for Paced {
     const INIT: Self = Self;
 
     #[inline]
-    fn request(&self, speed: Speed) {
-        keep(speed.into());
+    fn request(&self, place: Place, speed: Speed) {
         // Where the machine takes no request, the lock is one without.
-        let _ = dimmer_pace::request(speed.into());
+        let _ = dimmer_pace::hold(place.into(), speed.into());
     }
     #[inline]
-    fn request_by_neighbour(&self, speed: Speed) {
-        keep(speed.into());
-        let _ = dimmer_pace::request_by_neighbour(speed.into());
+    fn request_by_neighbour(&self, place: Place, speed: Speed) {
+        let _ = dimmer_pace::hold_by_neighbour(place.into(), speed.into());
     }
     #[inline]
-    fn go_to_fast_core(&self) {
-        if dimmer_pace::go_to_fast_core().is_ok() {
-            WENT.set(WENT.get() + 1);
-        }
-    }
-    #[inline]
-    fn go_home(&self) {
-        if let Some(rest) = WENT.get().checked_sub(1) {
-            WENT.set(rest);
-            dimmer_pace::go_home();
-        }
-    }
-    #[inline]
-    fn end_requests(&self) {
-        let own = in_force_of_lock();
-        OF_LOCK.set(None);
-        match own {
-            Some(OfLock { outer: Some(outer), .. }) => {
-                let _ = dimmer_pace::request(outer);
+    fn go_to_fast_core(&self, place: Place) {
+        let go = |went: &RefCell<Vec<usize>>| {
+            if let Ok(mut went) = went.try_borrow_mut()
+                && dimmer_pace::go_to_fast_core().is_ok()
+            {
+                went.push(place.lock);
             }
-            Some(OfLock { outer: None, .. }) => dimmer_pace::withdraw(),
-            None => {}
-        }
+        };
+        // In the last destructors of a thread it stays.
+        let _ = WENT.try_with(go);
+    }
+    #[inline]
+    fn go_home(&self, place: Place) {
+        let _ = WENT.try_with(|went| {
+            let Ok(mut went) = went.try_borrow_mut() else { return };
+            if let Some(of_lock) = went.iter().rposition(|lock| *lock == place.lock) {
+                went.remove(of_lock);
+                dimmer_pace::go_home();
+            }
+        });
+    }
+    #[inline]
+    fn end_wait(&self) {
+        dimmer_pace::release(Holder::Wait);
+    }
+    #[inline]
+    fn end_section(&self, lock: usize) {
+        dimmer_pace::stay(lock);
+    }
+    #[inline]
+    fn end_requests(&self, lock: usize) {
+        dimmer_pace::release(Holder::Between(lock));
     }
 }
 
@@ -147,26 +164,26 @@ impl Recorder {
 impl Clocks for Recorder {
     const INIT: Self = Self(Mutex::new(Vec::new()));
 
-    fn request(&self, speed: Speed) {
+    fn request(&self, _: Place, speed: Speed) {
         self.record(Some(Act::Request(speed)));
     }
-    fn request_by_neighbour(&self, speed: Speed) {
+    fn request_by_neighbour(&self, _: Place, speed: Speed) {
         self.record(Some(Act::RequestByNeighbour(speed)));
     }
-    fn go_to_fast_core(&self) {
+    fn go_to_fast_core(&self, _: Place) {
         self.record(Some(Act::GoToFastCore));
     }
-    fn go_home(&self) {
+    fn go_home(&self, _: Place) {
         self.record(Some(Act::GoHome));
     }
-    fn end_requests(&self) {
+    fn end_requests(&self, _: usize) {
         self.record(None);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use dimmer_pace::{at, in_force, prepare_under, request, withdraw};
+    use dimmer_pace::{Request, at, in_force, prepare_under, request, withdraw};
     use dimmer_runtime::Root;
 
     use super::*;
@@ -177,34 +194,49 @@ mod tests {
         assert!(missing.is_err());
     }
 
+    const LOCK: usize = 1;
+    const OTHER: usize = 2;
+
+    fn ask(lock: usize, point: Point, speed: Speed) {
+        Paced.request(Place { lock, point }, speed);
+    }
+
     #[test]
     fn the_program_s_own_request_does_not_end_with_those_of_locks() {
         without_back_end();
         let scope = at(Request::TURBO);
-        Paced.end_requests();
+        Paced.end_requests(LOCK);
         assert_eq!(in_force(), Some(Request::TURBO), "no lock has requested anything");
-        Paced.request(Speed::Turbo);
-        Paced.end_requests();
+        ask(LOCK, Point::Acquires, Speed::Turbo);
+        ask(LOCK, Point::Releases, Speed::Slow);
         assert_eq!(in_force(), Some(Request::TURBO), "it was in force already");
-        Paced.request(Speed::Slow);
-        Paced.request(Speed::Base);
-        Paced.end_requests();
-        assert_eq!(in_force(), Some(Request::TURBO));
+        ask(LOCK, Point::Acquires, Speed::Slow);
+        assert_eq!(in_force(), Some(Request::SLOW));
+        ask(LOCK, Point::Releases, Speed::Base);
+        assert_eq!(in_force(), Some(Request::TURBO), "the scope is still open");
         drop(scope);
+        assert_eq!(in_force(), Some(Request::BASE), "no scope is open");
+        Paced.end_requests(OTHER);
+        assert_eq!(in_force(), Some(Request::BASE), "it is the request of another lock");
+        Paced.end_requests(LOCK);
         assert_eq!(in_force(), None);
     }
 
     #[test]
     fn what_locks_have_requested_ends_unless_the_program_has_requested_since() {
         without_back_end();
-        Paced.request(Speed::Slow);
-        assert_eq!(in_force(), Some(Request::SLOW));
-        Paced.end_requests();
-        assert_eq!(in_force(), None);
-        Paced.request(Speed::Slow);
+        ask(LOCK, Point::Releases, Speed::Slow);
         request(Request::BASE);
-        Paced.end_requests();
+        Paced.end_requests(LOCK);
         assert_eq!(in_force(), Some(Request::BASE));
+        ask(LOCK, Point::Releases, Speed::Slow);
+        assert_eq!(in_force(), Some(Request::SLOW));
+        ask(OTHER, Point::Acquires, Speed::Turbo);
         withdraw();
+        assert_eq!(in_force(), Some(Request::TURBO), "the section is open");
+        Paced.end_section(OTHER);
+        assert_eq!(in_force(), Some(Request::TURBO), "it counts on");
+        Paced.end_requests(OTHER);
+        assert_eq!(in_force(), None);
     }
 }

@@ -8,7 +8,7 @@ use lock_api::{GuardNoSend, RawMutex, RawRwLock};
 
 use crate::auto::Auto;
 use crate::barrier::Barrier;
-use crate::clocks::Clocks;
+use crate::clocks::{Clocks, Place};
 use crate::waiting::{Wait, Waiting, WaitingLock};
 
 /// A lock with a strategy. Its threads execute the strategy's acts when they wait for it, when they
@@ -58,6 +58,15 @@ impl<R, C: Clocks> Decorated<R, C> {
         &self.clocks
     }
 
+    /// Executes the acts of a thread that has got the lock, after a wait under a strategy.
+    #[inline]
+    fn acquire(&self, waited: Option<Strategy>) {
+        self.execute(self.strategy(), Point::Acquires);
+        if waited.is_some_and(|strategy| requests(strategy.acts(Point::Waits))) {
+            self.clocks.end_wait();
+        }
+    }
+
     /// Executes the acts of this point. Returns the way to wait, if they have one.
     #[inline]
     fn execute(&self, strategy: Strategy, point: Point) -> Waiting {
@@ -68,7 +77,8 @@ impl<R, C: Clocks> Decorated<R, C> {
     fn acts(&self, strategy: Strategy, point: Point) -> Acts {
         let has_left_requests = |auto: &Auto| auto.has_left_requests(strategy);
         let ends_requests = self.auto.as_deref().is_some_and(has_left_requests);
-        Acts { ends_requests, acts: strategy.acts(point) }
+        let place = Place { lock: std::ptr::from_ref(self).addr(), point };
+        Acts { ends_requests, place, acts: strategy.acts(point) }
     }
 
     /// Releases the lock and executes the acts of a thread that has. Afterwards it uses nothing of
@@ -79,12 +89,15 @@ impl<R, C: Clocks> Decorated<R, C> {
         let acts = self.acts(strategy, Point::Releases);
         unlock(&self.raw);
         acts.execute(&self.clocks);
+        acts.end_section(strategy, &self.clocks);
     }
 }
 
 /// What a thread does at a point.
+#[derive(Clone, Copy)]
 struct Acts {
     ends_requests: bool,
+    place: Place,
     acts: &'static [Act],
 }
 
@@ -92,19 +105,32 @@ impl Acts {
     #[inline]
     fn execute(self, clocks: &impl Clocks) -> Waiting {
         if self.ends_requests {
-            clocks.end_requests();
+            clocks.end_requests(self.place.lock);
         }
         for act in self.acts {
             match act {
-                Act::Request(speed) => clocks.request(*speed),
-                Act::RequestByNeighbour(speed) => clocks.request_by_neighbour(*speed),
-                Act::GoToFastCore => clocks.go_to_fast_core(),
-                Act::GoHome => clocks.go_home(),
+                Act::Request(speed) => clocks.request(self.place, *speed),
+                Act::RequestByNeighbour(speed) => clocks.request_by_neighbour(self.place, *speed),
+                Act::GoToFastCore => clocks.go_to_fast_core(self.place),
+                Act::GoHome => clocks.go_home(self.place),
                 Act::Spin | Act::Monitor | Act::Block => {}
             }
         }
         Waiting::of(self.acts)
     }
+
+    /// Ends a section with a request, if no act does.
+    #[inline]
+    fn end_section(self, strategy: Strategy, clocks: &impl Clocks) {
+        let is_over = requests(strategy.acts(Point::Releases));
+        if requests(strategy.acts(Point::Acquires)) && !is_over {
+            clocks.end_section(self.place.lock);
+        }
+    }
+}
+
+fn requests(acts: &[Act]) -> bool {
+    acts.iter().any(|act| matches!(act, Act::Request(_) | Act::RequestByNeighbour(_)))
 }
 
 impl<R: WaitingLock, C: Clocks> Decorated<R, C> {
@@ -125,18 +151,19 @@ impl<R: WaitingLock, C: Clocks> Decorated<R, C> {
     #[cold]
     fn wait(&self) {
         let since = self.auto.as_ref().map(|_| std::time::Instant::now());
-        let waiting = self.execute(self.strategy(), Point::Waits);
+        let strategy = self.strategy();
+        let waiting = self.execute(strategy, Point::Waits);
         self.raw.lock_by(waiting);
-        self.acquired(since);
+        self.acquired(since, Some(strategy));
     }
 
     #[inline]
-    fn acquired(&self, waited_since: Option<std::time::Instant>) {
+    fn acquired(&self, waited_since: Option<std::time::Instant>, waited: Option<Strategy>) {
         if let Some(auto) = &self.auto {
             // SAFETY: this thread has the lock.
             unsafe { auto.acquired(waited_since) };
         }
-        self.execute(self.strategy(), Point::Acquires);
+        self.acquire(waited);
     }
 }
 
@@ -149,7 +176,7 @@ unsafe impl<R: WaitingLock, C: Clocks> RawMutex for Decorated<R, C> {
     #[inline]
     fn lock(&self) {
         if self.raw.try_lock() {
-            self.acquired(None);
+            self.acquired(None, None);
         } else {
             self.wait();
         }
@@ -159,7 +186,7 @@ unsafe impl<R: WaitingLock, C: Clocks> RawMutex for Decorated<R, C> {
     fn try_lock(&self) -> bool {
         let is_acquired = self.raw.try_lock();
         if is_acquired {
-            self.acquired(None);
+            self.acquired(None, None);
         }
         is_acquired
     }
@@ -207,16 +234,17 @@ unsafe impl<R: RawRwLock, C: Clocks> RawRwLock for Decorated<R, C> {
     type GuardMarker = GuardNoSend;
 
     fn lock_shared(&self) {
-        if !self.raw.try_lock_shared() {
+        let is_taken = !self.raw.try_lock_shared();
+        if is_taken {
             self.wait_to_share(R::try_lock_shared, R::lock_shared);
         }
-        self.execute(self.fixed, Point::Acquires);
+        self.acquire(is_taken.then_some(self.fixed));
     }
 
     fn try_lock_shared(&self) -> bool {
         let is_acquired = self.raw.try_lock_shared();
         if is_acquired {
-            self.execute(self.fixed, Point::Acquires);
+            self.acquire(None);
         }
         is_acquired
     }
@@ -227,16 +255,17 @@ unsafe impl<R: RawRwLock, C: Clocks> RawRwLock for Decorated<R, C> {
     }
 
     fn lock_exclusive(&self) {
-        if !self.raw.try_lock_exclusive() {
+        let is_taken = !self.raw.try_lock_exclusive();
+        if is_taken {
             self.wait_to_share(R::try_lock_exclusive, R::lock_exclusive);
         }
-        self.execute(self.fixed, Point::Acquires);
+        self.acquire(is_taken.then_some(self.fixed));
     }
 
     fn try_lock_exclusive(&self) -> bool {
         let is_acquired = self.raw.try_lock_exclusive();
         if is_acquired {
-            self.execute(self.fixed, Point::Acquires);
+            self.acquire(None);
         }
         is_acquired
     }
@@ -259,7 +288,8 @@ impl<C: Clocks> Decorated<Barrier, C> {
         let Some(round) = self.raw.arrive() else { return true };
         let waiting = self.execute(self.fixed, Point::Waits);
         self.raw.wait_for(round, waiting);
-        self.execute(self.fixed, Point::Acquires);
+        self.acquire(Some(self.fixed));
+        self.acts(self.fixed, Point::Acquires).end_section(self.fixed, &self.clocks);
         false
     }
 }

@@ -65,7 +65,7 @@ pub use dimmer_policy::boost::{Act, Offers, Point, Speed, Strategy};
 pub use lock_api;
 
 pub use barrier::Barrier;
-pub use clocks::{Clocks, Paced, Recorder, Unchanged};
+pub use clocks::{Clocks, Paced, Place, Recorder, Unchanged};
 pub use combining::Combining;
 pub use condvar::Condvar;
 pub use decorated::Decorated;

@@ -15,7 +15,7 @@ use dimmer_processor::units::CpuId;
 use rustix::io::Errno;
 use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
 
-use crate::thread::{Scope, at, request_for};
+use crate::thread::{begin_visit, end_visit, request_for};
 use crate::{Decision, Request, machine};
 
 /// Why no CPU is dedicated, or a thread stays where it is. Nothing has changed.
@@ -217,8 +217,8 @@ struct Away {
     home: CpuSet,
     cores: Arc<[Core]>,
     index: usize,
-    /// A request that goes with the thread is for the fastest clock meanwhile.
-    _fast: Option<Scope>,
+    /// Whether requests go with the thread: then it asks for the fastest clock meanwhile.
+    follows: bool,
 }
 
 impl Away {
@@ -236,14 +236,19 @@ impl Away {
         move_to(core.cpu)?;
         core.threads.fetch_add(1, Ordering::Relaxed);
         let follows = machine::get().is_ok_and(|back_end| back_end.follows_threads());
-        let fast = follows.then(|| at(Request::TURBO));
+        if follows {
+            begin_visit();
+        }
         let (process, thread) = (std::process::id(), gettid());
-        Ok(Self { process, thread, home, cores, index, _fast: fast })
+        Ok(Self { process, thread, home, cores, index, follows })
     }
 }
 
 impl Drop for Away {
     fn drop(&mut self) {
+        if self.follows {
+            end_visit();
+        }
         let Some(core) = self.cores.get(self.index) else { return };
         core.threads.fetch_sub(1, Ordering::Relaxed);
         // The thread may be carried by another one of the kernel's meanwhile (`dimmer-runtime`). In

@@ -16,6 +16,7 @@
 //! | layer | modules |
 //! |---|---|
 //! | what a thread asks | [`Request`], [`Wish`], [`Decision`], [`Answer`] |
+//! | whose request is in force | `holders` |
 //! | what the thread keeps | `thread` |
 //! | requests that another thread makes | `neighbour` |
 //! | cores that are always fast, cores that stay awake | `fast_core`, `awake` |
@@ -29,6 +30,7 @@
 mod awake;
 mod back_end;
 mod fast_core;
+mod holders;
 mod machine;
 mod neighbour;
 mod request;
@@ -39,6 +41,10 @@ pub use fast_core::{
     FastCoreError, FastCores, OnFastCore, dedicate_fast, fastest_cpus, go_home, go_to_fast_core,
     on_fast_core,
 };
+pub use holders::Holder;
 pub use machine::{back_end, end, prepare, prepare_under, trouble};
 pub use request::{Answer, Decision, Request, Wish};
-pub use thread::{Scope, ask, at, in_force, request, request_by_neighbour, request_for, withdraw};
+pub use thread::{
+    Scope, ask, at, begin, finish, hold, hold_by_neighbour, in_force, release, request,
+    request_by_neighbour, request_for, stay, withdraw,
+};

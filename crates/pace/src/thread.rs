@@ -1,23 +1,26 @@
 //! A thread's request, and the cache of it.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::hint::spin_loop;
 use std::marker::PhantomData;
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use dimmer_processor::units::{CpuId, KiloHertz};
 use rustix::thread::{gettid, sched_getcpu};
 
 use crate::back_end::{Refused, Thread};
+use crate::holders::{Holders, Wanted};
 use crate::machine;
 use crate::neighbour;
 use crate::request::is_granted;
-use crate::{Answer, Decision, Request, Wish};
+use crate::{Answer, Decision, Holder, Request, Wish};
 
 /// The place of a request that goes with the thread.
 const ANYWHERE: u32 = u32::MAX;
 
-/// What a thread has asked for last.
+/// What a thread has asked the machine for last.
 #[derive(Clone, Copy)]
 struct Kept {
     /// [`Request::number`], or 0 for none.
@@ -37,33 +40,69 @@ const NONE: Kept = Kept { number: 0, is_taken: false, cpu: ANYWHERE, is_handed_o
 
 thread_local! {
     static KEPT: Cell<Kept> = const { Cell::new(NONE) };
-    /// [`Kept::number`] if it counts wherever the thread runs, else 0; with [`UNTAKEN`] if no back
-    /// end has the request.
+    /// [`Kept::number`] if it counts wherever the thread runs and is the thread's own request, so
+    /// that the same request changes nothing; else 0. With [`UNTAKEN`] if no back end has it.
     static IN_FORCE: Cell<u8> = const { Cell::new(0) };
     /// Whether the thread is in a back end: a signal handler that asks then gets nothing.
     static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
-    static END: End = const { End };
+    static HELD: Held = const { Held(RefCell::new(Holders::EMPTY)) };
 }
 
-/// Ends the request of a thread that ends.
-struct End;
+/// The thread's requests. They end with it.
+struct Held(RefCell<Holders>);
 
-impl Drop for End {
+impl Drop for Held {
     fn drop(&mut self) {
-        withdraw();
+        if KEPT.get().number != 0 {
+            outside(|| put(Wanted::default()));
+        }
     }
 }
 
+/// Changes the thread's requests, and asks the machine for what is in force then. `None` if the
+/// thread is in the middle of such work, or in its last destructors: a request would not end then.
+fn change<T>(change: impl FnOnce(&mut Holders) -> T) -> Option<(T, Decision)> {
+    let changed = || {
+        let changed = |held: &Held| {
+            let mut holders = held.0.try_borrow_mut().ok()?;
+            let result = change(&mut holders);
+            Some((result, holders.in_force(), holders.is_own_in_force()))
+        };
+        let (result, wanted, is_own) = HELD.try_with(changed).ok()??;
+        let decision = put(wanted);
+        let kept = KEPT.get();
+        let untaken = if kept.is_taken { 0 } else { UNTAKEN };
+        let is_everywhere = is_own && kept.cpu == ANYWHERE && kept.number != 0;
+        IN_FORCE.set(if is_everywhere { kept.number | untaken } else { 0 });
+        Some((result, decision))
+    };
+    outside(changed).flatten()
+}
+
+fn decided(changed: Option<((), Decision)>) -> Decision {
+    changed.map_or(Decision::Unavailable, |((), decision)| decision)
+}
+
+const fn by_thread(request: Option<Request>) -> Wanted {
+    Wanted { request, by_neighbour: false }
+}
+
+const fn by_neighbour(request: Request) -> Wanted {
+    Wanted { request: Some(request), by_neighbour: true }
+}
+
 /// Asks for this clock of the core that executes the calling thread, until the thread asks for
-/// another one, withdraws the request, or ends. Does not wait for the clock.
+/// another one, withdraws the request, or ends; in a scope ([`at`]), until its end. Does not wait
+/// for the clock.
 ///
 /// Cost: a request that is in force already, a load and a comparison; where requests are for cores
 /// (`cpufreq`), also asking which core this is. Another one takes two system calls (`uclamp`), or
 /// reads and writes some files. The process's first one chooses a back end. May be called from any
-/// thread, but not in a signal handler: a request for a core allocates memory.
+/// thread, but not in a signal handler: a request allocates memory.
 #[inline]
 pub fn request(request: Request) -> Decision {
-    in_force_everywhere(request).unwrap_or_else(|| request_here(request))
+    let make = || decided(change(|holders| holders.own(by_thread(Some(request)))));
+    in_force_everywhere(request).unwrap_or_else(make)
 }
 
 /// The decision about a request that is in force wherever the thread runs.
@@ -71,23 +110,6 @@ pub fn request(request: Request) -> Decision {
 fn in_force_everywhere(request: Request) -> Option<Decision> {
     let in_force = IN_FORCE.get();
     (in_force & !UNTAKEN == request.number()).then(|| decision(in_force & UNTAKEN == 0))
-}
-
-/// A request that is not in force everywhere. Apart from the fast way, which is part of the caller
-/// then.
-#[inline(never)]
-fn request_here(request: Request) -> Decision {
-    let kept = KEPT.get();
-    if kept.number == request.number() && kept.cpu == this_cpu() && !kept.is_handed_over {
-        return decision(kept.is_taken);
-    }
-    change(Some(request))
-}
-
-fn keep(kept: Kept) {
-    let untaken = if kept.is_taken { 0 } else { UNTAKEN };
-    IN_FORCE.set(if kept.cpu == ANYWHERE { kept.number | untaken } else { 0 });
-    KEPT.set(kept);
 }
 
 const fn decision(is_taken: bool) -> Decision {
@@ -124,45 +146,87 @@ fn seen(wanted: Request) -> Option<(KiloHertz, bool)> {
     Some((clock, is_granted(wanted.clock(&back_end.clocks(cpu)?)?, clock)))
 }
 
-/// Ends the thread's request: the machine decides about the clock as before.
+/// Ends the thread's own request, and what locks have requested for it between their sections. If
+/// no section is open, the machine decides about the clock then. In a scope ([`at`]), it decides
+/// until the end of that, and nothing else ends.
 pub fn withdraw() {
-    if KEPT.get().number != 0 {
-        change(None);
-    }
+    change(|holders| holders.own(Wanted::default()));
 }
 
-/// What the calling thread has asked for, and not withdrawn.
+/// The request of the calling thread that is in force.
 #[must_use]
 pub fn in_force() -> Option<Request> {
     Request::of_number(KEPT.get().number)
 }
 
-/// Asks for a clock until the result is dropped; then the request before it counts again. Scopes
-/// end in the reverse order of their begins.
+/// Asks for a clock until the result is dropped. Scopes may end in any order: of the requests that
+/// have not ended, the one made last counts.
 #[must_use = "the request ends when the scope is dropped"]
 pub fn at(wanted: Request) -> Scope {
-    let outer = in_force();
-    request(wanted);
-    Scope { outer, not_send: PhantomData }
+    Scope { number: begin(Some(wanted)), not_send: PhantomData }
 }
 
 /// While this value lives, the calling thread asks for a clock; see [`at`].
 #[derive(Debug)]
 pub struct Scope {
-    outer: Option<Request>,
+    number: Option<NonZeroU64>,
     /// It must be dropped in the same thread.
     not_send: PhantomData<*const ()>,
 }
 
 impl Drop for Scope {
     fn drop(&mut self) {
-        match self.outer {
-            Some(outer) => {
-                request(outer);
-            }
-            None => withdraw(),
-        }
+        self.number.into_iter().for_each(finish);
     }
+}
+
+/// Begins a scope as [`at`] does, for languages without destructors; `None`: in it, the machine
+/// decides. Returns its number, for [`finish`]. No other scope of the process has the same. `None`
+/// in a signal handler that has interrupted a request, and in the last destructors of a thread.
+pub fn begin(wanted: Option<Request>) -> Option<NonZeroU64> {
+    static SCOPES: AtomicU64 = AtomicU64::new(1);
+    // Relaxed: only that no two get the same matters.
+    let number = NonZeroU64::new(SCOPES.fetch_add(1, Ordering::Relaxed))?;
+    change(|holders| holders.begin_scope(number, by_thread(wanted))).map(|_| number)
+}
+
+/// Ends a scope of the calling thread. Does nothing if it has no such scope.
+pub fn finish(scope: NonZeroU64) {
+    change(|holders| holders.end_scope(scope));
+}
+
+/// Makes a request for the calling thread that another part of its program has: a lock. It ends by
+/// [`release`], and leaves the thread's own as it is.
+///
+/// # Cost
+/// As [`request`], and a load and a comparison for each holder of the thread.
+pub fn hold(holder: Holder, request: Request) -> Decision {
+    decided(change(|holders| holders.hold(holder, by_thread(Some(request)))))
+}
+
+/// The same as [`request_by_neighbour`].
+pub fn hold_by_neighbour(holder: Holder, request: Request) -> Decision {
+    decided(change(|holders| holders.hold(holder, by_neighbour(request))))
+}
+
+/// Ends what [`hold`] has requested, if it has not ended yet.
+pub fn release(holder: Holder) {
+    change(|holders| holders.release(holder));
+}
+
+/// Ends the last section of a lock, and its request counts on as that of [`Holder::Between`].
+pub fn stay(lock: usize) {
+    change(|holders| holders.stay(lock));
+}
+
+/// The thread is on a fast core, and asks for the fastest clock there.
+pub(crate) fn begin_visit() {
+    change(|holders| holders.begin_visit(by_thread(Some(Request::TURBO))));
+}
+
+/// Ends that request.
+pub(crate) fn end_visit() {
+    change(Holders::end_visit);
 }
 
 fn this_thread() -> Thread {
@@ -191,55 +255,46 @@ fn this_cpu() -> u32 {
 /// call if the other thread sleeps.
 #[inline]
 pub fn request_by_neighbour(request: Request) -> Decision {
-    in_force_everywhere(request).unwrap_or_else(|| hand_over(request))
+    let make = || decided(change(|holders| holders.own(by_neighbour(request))));
+    in_force_everywhere(request).unwrap_or_else(make)
 }
 
-#[inline(never)]
-fn hand_over(request: Request) -> Decision {
-    let kept = KEPT.get();
-    if kept.number == request.number() && kept.cpu == this_cpu() {
+/// Asks the machine for this, unless it has it already.
+fn put(wanted: Wanted) -> Decision {
+    let (kept, number) = (KEPT.get(), wanted.request.map_or(0, Request::number));
+    let is_here = number == 0 || kept.cpu == ANYWHERE || kept.cpu == this_cpu();
+    if kept.number == number && is_here && (wanted.by_neighbour || !kept.is_handed_over) {
         return decision(kept.is_taken);
     }
-    let handed = outside(|| {
-        if machine::get().ok()?.follows_threads() {
-            // The thread's own request is one system call more than to wake the agent, and each
-            // would take the other's clamps for those of another program.
-            return None;
-        }
-        let thread = this_thread();
-        neighbour::hand_over(thread, request).then(|| thread.cpu.index())
-    });
-    match handed.flatten() {
-        Some(cpu) => {
-            let number = request.number();
-            keep(Kept { number, is_taken: true, cpu, is_handed_over: true });
-            Decision::Requested
-        }
-        None => change(Some(request)),
+    let handed = wanted.request.filter(|_| wanted.by_neighbour).and_then(hand_over);
+    if let Some(cpu) = handed {
+        KEPT.set(Kept { number, is_taken: true, cpu, is_handed_over: true });
+        return Decision::Requested;
     }
+    neighbour::settle();
+    request_here(wanted.request)
+}
+
+/// Has the agent make the request. Returns the CPU that it is for; `None` if the calling thread is
+/// to make it.
+fn hand_over(request: Request) -> Option<u32> {
+    if machine::get().ok()?.follows_threads() {
+        // The thread's own request is one system call more than to wake the agent, and each would
+        // take the other's clamps for those of another program.
+        return None;
+    }
+    let thread = this_thread();
+    neighbour::hand_over(thread, request).then(|| thread.cpu.index())
 }
 
 #[cold]
-fn change(request: Option<Request>) -> Decision {
-    let changed = outside(|| {
-        neighbour::settle();
-        change_outside(request)
-    });
-    changed.unwrap_or(Decision::Unavailable)
-}
-
-fn change_outside(request: Option<Request>) -> Decision {
+fn request_here(request: Option<Request>) -> Decision {
     let number = request.map_or(0, Request::number);
     let Ok(back_end) = machine::get() else {
-        keep(Kept { number, ..NONE });
+        KEPT.set(Kept { number, ..NONE });
         return Decision::Unavailable;
     };
     let is_for_core = number != 0 && !back_end.follows_threads();
-    // Has the request end with the thread. In the last destructors of a thread that is too late.
-    if is_for_core && END.try_with(|_| ()).is_err() {
-        keep(Kept { number, ..NONE });
-        return Decision::Unavailable;
-    }
     let thread = this_thread();
     let result = back_end.request(thread, request);
     let is_taken = result.is_ok();
@@ -247,7 +302,7 @@ fn change_outside(request: Option<Request>) -> Decision {
         machine::report(trouble);
     }
     let cpu = if is_for_core { thread.cpu.index() } else { ANYWHERE };
-    keep(Kept { number, is_taken, cpu, is_handed_over: false });
+    KEPT.set(Kept { number, is_taken, cpu, is_handed_over: false });
     decision(is_taken)
 }
 

@@ -270,7 +270,7 @@ fn threads_ask_for_clocks_whether_or_not_there_is_a_way() {
     }
     let in_c = "at first 0\nerrno is 77\nnow 50\nstill 50\nanother thread asks for 101\n\
                 at last 0, each time alike\n";
-    let in_cpp = "half 50\nin the block 101\noutside 103\n";
+    let in_cpp = "half 50\nin the block 101\noutside 103\nthe second 60\nfast again 103\n";
     for (source, link, expected) in [
         ("pace.c", Link::Shared, in_c),
         ("pace.c", Link::Static, in_c),

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use dimmer_locks::lock_api::{GuardNoSend, Mutex, RawMutex};
 use dimmer_locks::{
-    Act, Barrier, Clocks, Decorated, Offers, Point, RawMutex as Plain, Recorder, Speed, Strategy,
-    Waiting, WaitingLock, auto,
+    Act, Barrier, Clocks, Decorated, Offers, Place, Point, RawMutex as Plain, Recorder, Speed,
+    Strategy, Waiting, WaitingLock, auto,
 };
 use dimmer_policy::break_even::{Boost, Costs};
 use dimmer_processor::units::{KiloHertz, Picos};
@@ -67,19 +67,19 @@ struct Noting;
 
 impl Clocks for Noting {
     const INIT: Self = Self;
-    fn request(&self, speed: Speed) {
+    fn request(&self, _: Place, speed: Speed) {
         note(Event::Did(Act::Request(speed)));
     }
-    fn request_by_neighbour(&self, speed: Speed) {
+    fn request_by_neighbour(&self, _: Place, speed: Speed) {
         note(Event::Did(Act::RequestByNeighbour(speed)));
     }
-    fn go_to_fast_core(&self) {
+    fn go_to_fast_core(&self, _: Place) {
         note(Event::Did(Act::GoToFastCore));
     }
-    fn go_home(&self) {
+    fn go_home(&self, _: Place) {
         note(Event::Did(Act::GoHome));
     }
-    fn end_requests(&self) {
+    fn end_requests(&self, _: usize) {
         note(Event::EndedRequests);
     }
 }

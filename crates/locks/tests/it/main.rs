@@ -5,6 +5,7 @@ mod acts;
 mod exclusion;
 mod executed;
 mod on_machine;
+mod with_back_end;
 
 /// Threads of a test: more than this machine may have CPUs.
 const THREADS: u32 = 4;

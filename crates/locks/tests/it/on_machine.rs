@@ -22,12 +22,12 @@ fn without_back_end() {
 }
 
 /// The CPUs that this thread may run on, ascending.
-fn allowed() -> Vec<CpuId> {
+pub(crate) fn allowed() -> Vec<CpuId> {
     let set = sched_getaffinity(None).expect("an affinity");
     (0..1024).filter(|cpu| set.is_set(*cpu as usize)).map(CpuId::new).collect()
 }
 
-fn allow(cpus: &[CpuId]) {
+pub(crate) fn allow(cpus: &[CpuId]) {
     let mut set = CpuSet::new();
     cpus.iter().for_each(|cpu| set.set(cpu.index() as usize));
     sched_setaffinity(None, &set).expect("its own CPUs");

@@ -3,7 +3,10 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dimmer_pace::{Decision, Request, in_force, request, request_by_neighbour, withdraw};
+use dimmer_pace::{
+    Decision, Holder, Request, at, hold_by_neighbour, in_force, release, request,
+    request_by_neighbour, withdraw,
+};
 
 use crate::machine::{BEFORE, Machine};
 use crate::threads::machine;
@@ -63,6 +66,28 @@ fn of_a_thousand_requests_the_last_one_counts() {
             assert_eq!(machine.limits(0), BEFORE, "round {round}");
         }
     }
+    withdraw();
+    assert_eq!((machine.limits(0), in_force()), (BEFORE, None));
+}
+
+/// Sections whose requests the agent makes, within and beside scopes of the thread's own requests.
+#[test]
+fn requests_of_the_agent_and_of_the_thread_end_in_any_order() {
+    let (_turn, machine) = machine();
+    let section = Holder::Section(1);
+    let scope = at(Request::SLOW);
+    hold_by_neighbour(section, Request::TURBO);
+    until(machine, 4000);
+    drop(scope);
+    until(machine, 4000);
+    assert_eq!(in_force(), Some(Request::TURBO));
+    let scope = at(Request::BASE);
+    assert_eq!(machine.limits(0), [3000, 3000]);
+    release(section);
+    assert_eq!(machine.limits(0), [3000, 3000]);
+    hold_by_neighbour(Holder::Between(1), Request::SLOW);
+    drop(scope);
+    until(machine, 800);
     withdraw();
     assert_eq!((machine.limits(0), in_force()), (BEFORE, None));
 }

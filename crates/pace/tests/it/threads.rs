@@ -5,8 +5,8 @@ use std::thread;
 use std::time::Duration;
 
 use dimmer_pace::{
-    Answer, Decision, Request, Wish, ask, at, back_end, in_force, prepare_under, request, trouble,
-    withdraw,
+    Answer, Decision, Holder, Request, Wish, ask, at, back_end, begin, finish, hold, in_force,
+    prepare_under, release, request, trouble, withdraw,
 };
 use dimmer_processor::units::KiloHertz;
 
@@ -58,6 +58,72 @@ fn a_scope_that_a_panic_leaves_ends() {
         std::panic::resume_unwind(Box::new(()));
     });
     assert!(panicked.join().is_err());
+    assert_eq!(machine.limits(0), BEFORE);
+}
+
+#[test]
+fn scopes_that_end_out_of_order_leave_nothing() {
+    let (_turn, machine) = machine();
+    let outer = at(Request::TURBO);
+    let inner = at(percent(50));
+    drop(outer);
+    assert_eq!((machine.limits(0), in_force()), ([2000, 2000], Some(percent(50))));
+    let last = at(Request::SLOW);
+    drop(inner);
+    assert_eq!(machine.limits(0), [800, 800]);
+    drop(last);
+    assert_eq!((machine.limits(0), in_force()), (BEFORE, None));
+}
+
+/// Scopes that are kept in one value end in the order of its fields, also when a panic drops it.
+#[test]
+fn a_panic_that_ends_scopes_out_of_order_leaves_nothing() {
+    let (_turn, machine) = machine();
+    let panicked = thread::spawn(|| {
+        let _both = (at(Request::TURBO), at(percent(50)));
+        std::panic::resume_unwind(Box::new(()));
+    });
+    assert!(panicked.join().is_err());
+    assert_eq!(machine.limits(0), BEFORE);
+}
+
+/// What a scope has asked for ends with the thread, also if its own end never comes.
+#[test]
+fn requests_of_all_holders_end_with_the_thread() {
+    let (_turn, machine) = machine();
+    let ended = thread::spawn(|| {
+        request(Request::SLOW);
+        std::mem::forget(at(Request::TURBO));
+        hold(Holder::Between(1), Request::BASE);
+        hold(Holder::Section(1), percent(50));
+        assert_eq!(machine.limits(0), [2000, 2000]);
+        release(Holder::Section(1));
+        assert_eq!(machine.limits(0), [4000, 4000]);
+    });
+    ended.join().expect("a thread");
+    assert_eq!(machine.limits(0), BEFORE);
+}
+
+#[test]
+fn a_scope_of_another_thread_is_not_ended() {
+    let (_turn, machine) = machine();
+    let scope = begin(Some(Request::TURBO)).expect("a scope");
+    thread::spawn(move || finish(scope)).join().expect("a thread");
+    assert_eq!(machine.limits(0), [4000, 4000]);
+    finish(scope);
+    finish(scope);
+    assert_eq!((machine.limits(0), in_force()), (BEFORE, None));
+}
+
+/// The request of a scope that is in force already is one of its own.
+#[test]
+fn the_same_request_twice_ends_twice() {
+    let (_turn, machine) = machine();
+    hold(Holder::Section(1), Request::TURBO);
+    assert_eq!(request(Request::TURBO), Decision::Requested);
+    release(Holder::Section(1));
+    assert_eq!((machine.limits(0), in_force()), ([4000, 4000], Some(Request::TURBO)));
+    withdraw();
     assert_eq!(machine.limits(0), BEFORE);
 }
 
