@@ -2,7 +2,9 @@
 //! compete for one.
 //!
 //! Each lock has its turn in each round, and is compared with `parking_lot`'s mutex round by round.
-//! What an act does is left out: the decorated lock's acts do nothing here.
+//! What requests do is left out: the acts of `ownr` do nothing here. Those of `mgrt` and `dlgt` are
+//! the machine's: without a back end for requests, the owner's way to another CPU and back, and
+//! what a request costs that nothing takes.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -12,8 +14,10 @@ use dimmer_host::affinity::{self, AffinityError};
 use dimmer_host::root::Root;
 use dimmer_locks::pthread::RawPthread;
 use dimmer_locks::{
-    Combining, Decorated, Delegated, McsMutex, Mutex, RawMutex, Strategy, Unchanged, lock_api,
+    Combining, Decorated, Delegated, McsMutex, Mutex, Paced, RawMutex, Strategy, Unchanged,
+    lock_api,
 };
+use dimmer_pace::{FastCoreError, FastCores, dedicate_fast};
 use dimmer_probe::stats::Samples;
 use dimmer_processor::units::CpuId;
 use dimmer_runtime::Cores;
@@ -25,6 +29,8 @@ const TURN: Duration = Duration::from_millis(20);
 
 /// Sections of a batch in which one thread has the lock for itself.
 const SECTIONS: u32 = 500;
+/// The same of a lock with acts of the machine, which take microseconds.
+const SECTIONS_WITH_ACTS: u32 = 5;
 /// Batches of a turn. The median of a turn leaves out those that an interrupt or another program
 /// hit.
 const BATCHES: u32 = 101;
@@ -47,6 +53,9 @@ pub enum LockError {
     /// The kernel does not allow threads to be pinned.
     #[error(transparent)]
     Affinity(#[from] AffinityError),
+    /// No CPU can be dedicated to the owner of a lock with `mgrt`.
+    #[error(transparent)]
+    FastCore(#[from] FastCoreError),
 }
 
 /// The locks.
@@ -62,6 +71,11 @@ pub enum Lock {
     Word,
     /// The same with the strategy `ownr`, whose acts do nothing here.
     Decorated,
+    /// The same with `mgrt`: the owner goes to [`Locks::fast`] and back.
+    Migrated,
+    /// The same with `dlgt`: another thread makes the requests, where the machine takes some for
+    /// cores.
+    Neighbour,
     /// [`McsMutex`].
     Mcs,
     /// [`Delegated`], with a worker if there are two CPUs.
@@ -72,12 +86,14 @@ pub enum Lock {
 
 impl Lock {
     /// All locks.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Pthread,
         Self::Std,
         Self::ParkingLot,
         Self::Word,
         Self::Decorated,
+        Self::Migrated,
+        Self::Neighbour,
         Self::Mcs,
         Self::Delegated,
         Self::Combining,
@@ -91,6 +107,11 @@ pub struct Locks {
     pub cpus: Vec<CpuId>,
     /// The CPU of the worker that executes delegated sections. Without one, callers do.
     pub worker: Option<CpuId>,
+    /// The CPU that owners go to with `mgrt`, whose threads run on the others. With one CPU there
+    /// is none, and they stay.
+    pub fast: Option<CpuId>,
+    /// How threads request clocks; `None` if there is no way, so that requests change nothing.
+    pub asks_by: Option<&'static str>,
     /// One entry for each of [`Lock::ALL`].
     pub locks: Vec<OfLock>,
 }
@@ -150,7 +171,7 @@ fn counts(asked: Option<u32>, cpus: u32) -> Result<Vec<u32>, LockError> {
 /// each round.
 ///
 /// # Errors
-/// [`LockError::Affinity`].
+/// [`LockError::Affinity`], [`LockError::FastCore`].
 pub fn measure(
     root: &Root,
     threads: &[u32],
@@ -159,6 +180,9 @@ pub fn measure(
 ) -> Result<Locks, LockError> {
     let cpus = affinity::allowed()?;
     let worker = cpus.last().copied();
+    let fast = worker.filter(|_| cpus.len() > 1);
+    // Without a back end, requests do nothing.
+    let _ = dimmer_pace::prepare_under(root);
     let cores = worker.and_then(|cpu| Cores::start(root, &[cpu]).ok());
     let contended = |threads: &u32| Contended { threads: *threads, turns: Vec::new() };
     let mut locks = Lock::ALL.map(|lock| OfLock {
@@ -169,9 +193,14 @@ pub fn measure(
     for round in 0..rounds {
         for turn in 0..locks.len() {
             let own = &mut locks[(turn + round) % Lock::ALL.len()];
-            let away = worker.filter(|_| own.lock == Lock::Delegated && cores.is_some());
+            let away = match own.lock {
+                Lock::Delegated => worker.filter(|_| cores.is_some()),
+                Lock::Migrated => fast,
+                _ => None,
+            };
             let free: Vec<CpuId> = cpus.iter().copied().filter(|cpu| Some(*cpu) != away).collect();
             let place = Place { root, cpus: &free };
+            let _fast = fast_core(own.lock, fast)?;
             own.alone_ns.push(alone(own.lock, cores.as_ref(), place)?);
             for contended in &mut own.contended {
                 contended.turns.push(compete(own.lock, cores.as_ref(), place, contended.threads)?);
@@ -182,7 +211,14 @@ pub fn measure(
         done();
     }
     let worker = worker.filter(|_| cores.is_some());
-    Ok(Locks { cpus, worker, locks: locks.to_vec() })
+    let asks_by = crate::region::asks_by();
+    Ok(Locks { cpus, worker, fast, asks_by, locks: locks.to_vec() })
+}
+
+/// Dedicates the CPU that owners go to, for as long as a lock with `mgrt` has its turn.
+fn fast_core(lock: Lock, cpu: Option<CpuId>) -> Result<Option<FastCores>, FastCoreError> {
+    let cpu = cpu.filter(|_| lock == Lock::Migrated);
+    cpu.map(|cpu| dedicate_fast(&[cpu])).transpose()
 }
 
 /// Where threads run.
@@ -263,6 +299,15 @@ fn with<M: Measure>(lock: Lock, cores: Option<&Cores>, measure: M) -> M::Result 
             let data = lock_api::Mutex::from_raw(raw, Data::default());
             measure.measure(|work| work.run(&mut data.lock()))
         }
+        Lock::Migrated | Lock::Neighbour => {
+            let is_migrated = lock == Lock::Migrated;
+            let strategy = if is_migrated { Strategy::Migrate } else { Strategy::Delegate };
+            let raw = Decorated::<RawMutex, _>::new(strategy, Paced);
+            let data = lock_api::Mutex::from_raw(raw, Data::default());
+            let result = measure.measure(|work| work.run(&mut data.lock()));
+            dimmer_pace::withdraw();
+            result
+        }
         Lock::Mcs => {
             let data = McsMutex::new(Data::default());
             measure.measure(|work| work.run(&mut data.lock()))
@@ -279,15 +324,18 @@ fn with<M: Measure>(lock: Lock, cores: Option<&Cores>, measure: M) -> M::Result 
 }
 
 /// One thread.
-struct Alone;
+struct Alone {
+    /// The sections of a batch.
+    sections: u32,
+}
 
 impl Measure for Alone {
     type Result = f64;
     fn measure(self, section: impl Fn(Work) + Sync) -> f64 {
         let batch = |_| {
             let begin = Instant::now();
-            (0..SECTIONS).for_each(|_| section(Work::Nothing));
-            begin.elapsed().as_nanos() as f64 / f64::from(SECTIONS)
+            (0..self.sections).for_each(|_| section(Work::Nothing));
+            begin.elapsed().as_nanos() as f64 / f64::from(self.sections)
         };
         (0..BATCHES).map(batch).collect::<Samples>().quantile(0.5).unwrap_or(f64::NAN)
     }
@@ -295,7 +343,9 @@ impl Measure for Alone {
 
 fn alone(lock: Lock, cores: Option<&Cores>, place: Place<'_>) -> Result<f64, AffinityError> {
     let _pinned = affinity::pin(place.root, place.cpus[0])?;
-    Ok(with(lock, cores, Alone))
+    let has_acts = matches!(lock, Lock::Migrated | Lock::Neighbour);
+    let sections = if has_acts { SECTIONS_WITH_ACTS } else { SECTIONS };
+    Ok(with(lock, cores, Alone { sections }))
 }
 
 /// Several threads.

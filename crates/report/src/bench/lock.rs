@@ -17,6 +17,8 @@ pub struct Report {
     schema: &'static str,
     cpus: String,
     worker_cpu: Option<u32>,
+    fast_cpu: Option<u32>,
+    asks_by: Option<&'static str>,
     rounds: u32,
     locks: Vec<LockJson>,
 }
@@ -48,6 +50,8 @@ const fn name(lock: Lock) -> &'static str {
         Lock::ParkingLot => "parking_lot",
         Lock::Word => "mutex",
         Lock::Decorated => "decorated",
+        Lock::Migrated => "mgrt",
+        Lock::Neighbour => "dlgt",
         Lock::Mcs => "mcs",
         Lock::Delegated => "delegated",
         Lock::Combining => "combining",
@@ -62,6 +66,8 @@ const fn description(lock: Lock) -> &'static str {
         Lock::ParkingLot => "parking_lot::Mutex",
         Lock::Word => "dimmer_locks::Mutex, without decoration",
         Lock::Decorated => "the same with the strategy ownr, whose acts do nothing here",
+        Lock::Migrated => "the same with the strategy mgrt: the owner goes to another CPU and back",
+        Lock::Neighbour => "the same with the strategy dlgt: another thread makes the requests",
         Lock::Mcs => "dimmer_locks::McsMutex, a fair queue",
         Lock::Delegated => "dimmer_locks::Delegated: a worker executes the sections",
         Lock::Combining => "dimmer_locks::Combining: one thread executes those of all that wait",
@@ -80,6 +86,8 @@ impl Report {
             schema: "dimmer/bench-lock/1",
             cpus: format_cpu_list(&locks.cpus),
             worker_cpu: locks.worker.map(|cpu| cpu.index()),
+            fast_cpu: locks.fast.map(|cpu| cpu.index()),
+            asks_by: locks.asks_by,
             rounds,
             locks: locks.locks.iter().map(|own| LockJson::new(own, rival)).collect(),
         }
@@ -96,6 +104,20 @@ impl Report {
                 "The worker of delegated sections runs on CPU {cpu}, their callers on the others.\n"
             ),
             None => "No worker runs here, so delegated sections run where they are.\n".to_owned(),
+        };
+        text += &match self.fast_cpu {
+            Some(cpu) => format!(
+                "With mgrt, threads run on the other CPUs, and the owner goes to CPU {cpu} and back.\n"
+            ),
+            None => "There is one CPU, so with mgrt the owner stays.\n".to_owned(),
+        };
+        text += &match self.asks_by {
+            Some(by) => format!("With dlgt and mgrt, clocks are requested by {by}.\n"),
+            None => {
+                "No clock can be requested here: mgrt is the way there and back alone, and dlgt \
+                     what a request costs that nothing takes.\n"
+                    .to_owned()
+            }
         };
         text += "\nA thread without others; the section is empty:\n\n";
         text += &self.alone(screen);
@@ -226,6 +248,8 @@ mod tests {
         Locks {
             cpus: vec![CpuId::new(0), CpuId::new(1)],
             worker: worker.map(CpuId::new),
+            fast: worker.map(CpuId::new),
+            asks_by: worker.map(|_| "cpufreq"),
             locks: vec![own(Lock::ParkingLot, 10.0, 40e6, 0.5), own(Lock::Mcs, 20.0, 10e6, 1.0)],
         }
     }
@@ -243,6 +267,8 @@ mod tests {
             &expect![[r#"
             Threads on CPUs 0-1, 3 rounds; [..] holds the true median with 95 %.
             The worker of delegated sections runs on CPU 1, their callers on the others.
+            With mgrt, threads run on the other CPUs, and the owner goes to CPU 1 and back.
+            With dlgt and mgrt, clocks are requested by cpufreq.
 
             A thread without others; the section is empty:
 
@@ -267,6 +293,8 @@ mod tests {
             parking_lot  parking_lot::Mutex
             mutex        dimmer_locks::Mutex, without decoration
             decorated    the same with the strategy ownr, whose acts do nothing here
+            mgrt         the same with the strategy mgrt: the owner goes to another CPU and back
+            dlgt         the same with the strategy dlgt: another thread makes the requests
             mcs          dimmer_locks::McsMutex, a fair queue
             delegated    dimmer_locks::Delegated: a worker executes the sections
             combining    dimmer_locks::Combining: one thread executes those of all that wait
@@ -278,6 +306,8 @@ mod tests {
     fn without_a_worker_the_text_has_it() {
         let text = Report::new(&locks(None), 3).text(Screen::file(100));
         assert!(text.contains("No worker runs here"), "{text}");
+        assert!(text.contains("with mgrt the owner stays"), "{text}");
+        assert!(text.contains("No clock can be requested here"), "{text}");
     }
 
     #[test]
@@ -291,5 +321,6 @@ mod tests {
         assert_eq!((&two["threads"], &two["least_ratio"]["median"]), (&2.into(), &1.0.into()));
         assert_eq!(two["sections_ratio"]["median"], 5.1e6 / 20.1e6);
         assert_eq!((&json["worker_cpu"], &json["cpus"]), (&1.into(), &"0-1".into()));
+        assert_eq!((&json["fast_cpu"], &json["asks_by"]), (&1.into(), &"cpufreq".into()));
     }
 }
