@@ -13,7 +13,8 @@
 //! ```
 //!
 //! One line per change, but no second one for a value that was written to the same place before;
-//! `sum` is the CRC-32 of the preceding part of the line. A control group is undone by moving its
+//! `sum` is the CRC-32 of the preceding part of the line. A register is one place by whichever
+//! module it was written (`msr`, `msr-safe`). A control group is undone by moving its
 //! members to the group above and removing it. Writes to files within it therefore need no line of
 //! their own. A file that another program writes, which the journal's process has started, gets its
 //! value at rest whatever it holds, because only that program knows what it writes; so do limits

@@ -38,10 +38,21 @@ pub fn path(root: &Root, cpu: CpuId) -> String {
     if is_safe { safe } else { msr }
 }
 
-/// A register of a device file as journals name it ([`crate::journal::Pending::paths`]).
+/// What the name of a file of `msr-safe` has more than that of `msr`.
+const SAFE: &str = "_safe";
+
+/// A register of a device file as journals name it ([`crate::journal::Pending::paths`]): by the
+/// file of `msr`, whichever module it is reached by, since it is one register.
 #[must_use]
 pub fn place(path: &str, register: u32) -> String {
-    format!("{path} {register:#x}")
+    format!("{} {register:#x}", path.strip_suffix(SAFE).unwrap_or(path))
+}
+
+/// The files by which the register of a device file may be reached: that one, and then the other
+/// module's.
+pub(crate) fn ways(path: &str) -> [String; 2] {
+    let other = path.strip_suffix(SAFE).map_or_else(|| format!("{path}{SAFE}"), str::to_owned);
+    [path.to_owned(), other]
 }
 
 /// The value of a register.
@@ -101,7 +112,7 @@ pub fn check_writable(root: &Root, cpu: CpuId) -> Result<(), Unavailable> {
         return Err(Unavailable::new(WHAT, why, "run as root, with CAP_SYS_RAWIO"));
     }
     // The rest is about the kernel's own module.
-    if path.ends_with("_safe") {
+    if path.ends_with(SAFE) {
         return Ok(());
     }
     match root.text(LOCKDOWN) {

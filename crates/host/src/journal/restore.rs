@@ -261,18 +261,34 @@ fn undo_register(
     records: &[&Record],
     report: &mut Report,
 ) -> Result<(), RootError> {
-    let found = msr::read(root, &first.path, register)?;
+    let (path, found) = reach(root, &first.path, register)?;
     let is_ours = |record: &&Record| matches!(record.change, Change::Register { written, .. } if written == found);
     let place = first.place();
     if found != before && !records.iter().any(is_ours) {
         let (before, found) = (format!("{before:#x}"), format!("{found:#x}"));
         report.left.push(Left { path: place, before, found });
     } else if found != before {
-        msr::write(root, &first.path, register, before)?;
+        msr::write(root, &path, register, before)?;
         let (from, to) = (format!("{found:#x}"), format!("{before:#x}"));
         report.restored.push(Restored { path: place, from, to });
     }
     Ok(())
+}
+
+/// The file by which a register can be read and written now, and what it holds: the module that it
+/// was changed by may be gone, or be closed to this process.
+///
+/// # Errors
+/// That of the file by which it was changed.
+fn reach(root: &Root, path: &str, register: u32) -> Result<(String, u64), RootError> {
+    let [path, other] = msr::ways(path);
+    if !(root.is_readable(&path) && root.is_writable(&path))
+        && root.is_writable(&other)
+        && let Ok(found) = msr::read(root, &other, register)
+    {
+        return Ok((other, found));
+    }
+    msr::read(root, &path, register).map(|found| (path, found))
 }
 
 /// Reports a file that holds neither what was written nor what it held before.

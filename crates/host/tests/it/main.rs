@@ -10,6 +10,7 @@ mod journal;
 mod live;
 mod operating_points;
 mod pstate;
+mod registers;
 mod specialisation;
 mod survey;
 mod topology;
