@@ -12,8 +12,9 @@ use dimmer_host::cpuid::Cpuid;
 use dimmer_host::interrupt::Interrupt;
 use dimmer_host::journal::Journal;
 use dimmer_host::pstate::{self, Plan, Pstates, Wanted};
+use dimmer_host::relay::Relay;
 use dimmer_host::root::Root;
-use dimmer_host::{program, relay, topology, tune};
+use dimmer_host::{program, topology, tune};
 
 use crate::args::{Pstate, PstateSet, PstateTune};
 use crate::output::Output;
@@ -65,14 +66,14 @@ fn set(root: &Root, arguments: &PstateSet) -> anyhow::Result<ExitCode> {
         journal.keep().context("cannot keep the P-states, which are undone")?;
         return Ok(ExitCode::SUCCESS);
     }
-    last(&interrupt);
+    last(|| interrupt.is_set());
     restore::after(Ok(()), journal, NOT_SET_BACK)?;
     eprintln!("P-states are set back.");
     Ok(ExitCode::SUCCESS)
 }
 
-fn last(interrupt: &Interrupt) {
-    while !interrupt.is_set() {
+fn last(is_over: impl Fn() -> bool) {
+    while !is_over() {
         std::thread::sleep(LOOK);
     }
 }
@@ -85,10 +86,11 @@ fn tune(root: &Root, arguments: &PstateTune, to: Option<Output>) -> anyhow::Resu
         output::print(&dimmer_report::pstate::tuning(&tune::Plan::new(root)))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let interrupt = Interrupt::install().context("cannot handle signals")?;
+    // No signal ends this process from here until all is undone.
+    let relay = Relay::begin().context("cannot handle signals")?;
     let (mut journal, leftovers) = Journal::open(root).context("cannot open the journal")?;
     eprint!("{}", dimmer_report::restore::text(&leftovers));
-    let ended = tuned(&mut journal, &arguments.command, program, &interrupt, to);
+    let ended = tuned(&mut journal, &arguments.command, program, &relay, to);
     restore::after(ended, journal, "cannot undo the set-up")
 }
 
@@ -97,7 +99,7 @@ fn tuned(
     journal: &mut Journal,
     command: &[OsString],
     program: Option<PathBuf>,
-    interrupt: &Interrupt,
+    relay: &Relay,
     to: Option<Output>,
 ) -> anyhow::Result<ExitCode> {
     let plan = tune::Plan::new(journal.root());
@@ -113,17 +115,15 @@ fn tuned(
     Ok(match program {
         None => {
             eprintln!("This lasts until a signal ends it (Ctrl-C).");
-            last(interrupt);
+            last(|| relay.exit_status().is_some());
             ExitCode::SUCCESS
         }
-        Some(file) => match interrupt.exit_status() {
+        Some(file) => {
+            let mut run = Command::new(&file);
+            run.arg0(&command[0]).args(&command[1..]);
+            let ended = relay.run(run).with_context(|| file.display().to_string())?;
             // A signal that came during the set-up has reached no program.
-            Some(status) => ExitCode::from(status),
-            None => {
-                let mut run = Command::new(&file);
-                run.arg0(&command[0]).args(&command[1..]);
-                exit::of_program(relay::run(run).with_context(|| file.display().to_string())?)
-            }
-        },
+            ended.map_or_else(ExitCode::from, exit::of_program)
+        }
     })
 }

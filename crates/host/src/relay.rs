@@ -9,7 +9,9 @@
 //!   this process's id. A signal from the kernel (Ctrl-C, a terminal that hangs up) is not: the
 //!   program has already received it, because both are in the terminal's foreground.
 //!
-//! None of these signals ends this process while the [`Relay`] exists. What this process does about
+//! None of these signals ends this process while the [`Relay`] exists, so one that is there before
+//! the machine is changed, and until that is undone, leaves no moment at which a signal would leave
+//! the machine changed. What this process does about
 //! signals itself is in [`crate::interrupt`].
 
 use std::io;
@@ -251,21 +253,44 @@ impl Relay {
 /// How often a program is looked at: seldom, as it may be one that is measured.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Runs a program to its end, with all signals relayed.
-///
-/// # Errors
-/// The system's: it cannot be started.
-pub fn run(mut command: Command) -> io::Result<ExitStatus> {
-    let relay = Relay::begin()?;
-    relay.prepare(&mut command);
-    let mut program = command.spawn()?;
-    relay.started(program.id());
-    loop {
-        relay.pass_on();
-        if let Some(status) = program.try_wait()? {
-            return Ok(status);
+/// Signals of [`PASSED`] that end a process which does nothing about them, and are sent to end it.
+const ENDING: [Signal; 4] = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM];
+
+impl Relay {
+    /// Runs a program to its end, with all signals relayed, also those that have come before. If
+    /// one of these would have ended this process, the program is not started: `Err` with the exit
+    /// status for that.
+    ///
+    /// # Errors
+    /// The system's: it cannot be started.
+    pub fn run(&self, mut command: Command) -> io::Result<Result<ExitStatus, u8>> {
+        if let Some(status) = self.exit_status() {
+            return Ok(Err(status));
         }
-        std::thread::sleep(LOOK);
+        self.prepare(&mut command);
+        let mut program = command.spawn()?;
+        self.started(program.id());
+        loop {
+            self.pass_on();
+            if let Some(status) = program.try_wait()? {
+                return Ok(Ok(status));
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// The exit status for a signal that has come, was not passed on, and would have ended this
+    /// process: 128 plus its number. `None` if none has.
+    #[must_use]
+    pub fn exit_status(&self) -> Option<u8> {
+        let is_heeded = |signal: &Signal| self.inherited.ignored >> (signal.as_raw() - 1) & 1 == 0;
+        // Relaxed: a flag alone is shared.
+        let has_come = |signal: &Signal| {
+            let at = PASSED.iter().position(|one| one == signal);
+            at.is_some_and(|at| CAME[at].load(Ordering::Relaxed))
+        };
+        let ended_by = ENDING.into_iter().find(|signal| is_heeded(signal) && has_come(signal))?;
+        u8::try_from(128 + ended_by.as_raw()).ok()
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Child, Output, Stdio};
 use std::thread;
@@ -210,6 +211,61 @@ fn a_signal_during_the_set_up_keeps_the_program_from_running() {
     assert_eq!(child.wait().unwrap().code(), Some(143));
     assert!(!root.path().join("ran").exists());
     assert_eq!(files(root.path()), before);
+}
+
+/// The program has ended, and the journal waits for its lock; then signals come, as from a sender
+/// that loses patience.
+#[test]
+fn signals_while_all_is_undone_leave_nothing_changed() {
+    let root = made_up_machine();
+    let before = files(root.path());
+    let script = "echo $$ > pid.new; mv pid.new pid; exec sleep 600";
+    let place = root.path().to_str().unwrap();
+    let arguments = ["--root", place, "pstate", "tune", "--", "sh", "-c", script];
+    let mut child = heeding("--default-signal=TERM", root.path(), &arguments).spawn().unwrap();
+    let pid = || fs::read_to_string(root.path().join("pid")).ok();
+    while pid().is_none() {
+        assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
+        thread::sleep(Duration::from_millis(1));
+    }
+    let program = format!("/proc/{}", pid().unwrap().trim());
+    let lock = fs::File::open(root.path().join("run/dimmer/lock")).unwrap();
+    lock.lock().unwrap();
+    let end = || kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    end();
+    while Path::new(&program).exists() {
+        thread::sleep(Duration::from_millis(1));
+    }
+    for _ in 0..20 {
+        end();
+        thread::sleep(Duration::from_millis(2));
+    }
+    assert!(child.try_wait().unwrap().is_none(), "it has not waited for the lock");
+    lock.unlock().unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(143));
+    fs::remove_file(root.path().join("pid")).unwrap();
+    assert_eq!(files(root.path()), before);
+}
+
+/// Signals come twice at any moment, from the start on. Either the program is not started, or it
+/// gets one.
+#[test]
+fn signals_at_any_moment_leave_nothing_changed_and_end_the_program() {
+    let root = made_up_machine();
+    let before = files(root.path());
+    let place = root.path().to_str().unwrap();
+    let arguments = ["--root", place, "pstate", "tune", "--", "sleep", "600"];
+    for round in 0..40 {
+        let mut child = heeding("--default-signal=TERM", root.path(), &arguments).spawn().unwrap();
+        thread::sleep(Duration::from_micros(500 * round));
+        for _ in 0..2 {
+            kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+        }
+        let status = child.wait().unwrap();
+        let by_default = status.signal() == Some(Signal::TERM.as_raw());
+        assert!(status.code() == Some(143) || by_default, "round {round}: {status}");
+        assert_eq!(files(root.path()), before, "round {round}: {status}");
+    }
 }
 
 #[test]
