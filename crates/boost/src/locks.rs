@@ -11,8 +11,8 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use dimmer_contention::ledger::Kind;
+use dimmer_contention::stop::{has_stopped, ticks};
 use dimmer_contention::{held, own};
-use dimmer_protocol::ticks;
 
 use crate::arch::with_caller;
 use crate::next::{self, Deadline, Object};
@@ -59,7 +59,7 @@ unsafe fn take(
         waited = was_busy.then(|| ticks().saturating_sub(since));
         waiting.iter().filter(|_| !is_taken(result)).for_each(|site| held::has_given_up(site));
     }
-    if let Some(site) = site.filter(|_| is_taken(result)) {
+    if let Some(site) = site.filter(|_| is_taken(result) && !has_stopped()) {
         site.acquired(waited);
         // glibc leaves a mutex that had to be waited for marked as if others waited, too.
         held::begin(lock.addr(), site, ticks(), is_first);

@@ -1,6 +1,6 @@
 //! The C library's functions for which this library has functions of the same name.
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, c_int, c_ulong, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// An object of the C library: a mutex, a rwlock, a condition variable or a barrier.
@@ -122,4 +122,7 @@ next! {
         condition: Object, mutex: Object, clock: c_int, until: Deadline
     );
     barrier_wait c"pthread_barrier_wait" (barrier: Object);
+    prctl c"prctl" (
+        option: c_int, second: c_ulong, third: c_ulong, fourth: c_ulong, fifth: c_ulong
+    );
 }

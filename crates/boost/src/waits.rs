@@ -3,8 +3,8 @@
 use std::ffi::c_int;
 
 use dimmer_contention::ledger::Kind;
+use dimmer_contention::stop::{has_stopped, ticks};
 use dimmer_contention::{held, own};
-use dimmer_protocol::ticks;
 
 use crate::arch::with_caller;
 use crate::next::{self, Deadline, Object};
@@ -24,7 +24,7 @@ fn wait_with(mutex: Object, caller: usize, wait: impl FnOnce() -> c_int) -> c_in
     let suspended = held::suspend(mutex.addr(), since, site);
     let result = wait();
     let now = ticks();
-    match (result, site) {
+    match (result, site.filter(|_| !has_stopped())) {
         (0 | libc::ETIMEDOUT | libc::EOWNERDEAD, Some(site)) => {
             site.acquired(Some(now.saturating_sub(since)));
             held::resume(mutex.addr(), site, now);
@@ -78,7 +78,7 @@ unsafe extern "C-unwind" fn barrier_wait(barrier: Object, caller: usize) -> c_in
     let result = unsafe { next::barrier_wait(barrier) };
     site.iter().for_each(|site| held::has_given_up(site));
     let has_passed = matches!(result, 0 | libc::PTHREAD_BARRIER_SERIAL_THREAD);
-    if let Some(site) = site.filter(|_| has_passed) {
+    if let Some(site) = site.filter(|_| has_passed && !has_stopped()) {
         site.acquired(Some(ticks().saturating_sub(since)));
     }
     result

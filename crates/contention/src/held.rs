@@ -11,7 +11,7 @@ use dimmer_policy::boost::Point;
 use dimmer_policy::boost::site::{AtSite, requested};
 
 use crate::ledger::Site;
-use crate::{own, requests};
+use crate::{own, requests, stop};
 
 /// Maximum number of locks that are observed at once in a thread. The oldest one beyond that is
 /// given up: it may have been released by another thread.
@@ -94,6 +94,9 @@ pub fn begin(lock: usize, site: &'static Site, now: u64, shows_waits: bool) {
 /// The calling thread has released `lock`, at `now`, for which another thread waited, as the lock
 /// itself shows it, if it `was_wanted`. Does nothing if it is not known to hold it.
 pub fn end(lock: usize, now: u64, was_wanted: bool) {
+    if stop::has_stopped() {
+        requests::end_own();
+    }
     let _busy = Busy::begin();
     let held = of_thread();
     if let Some(index) = held.find(lock) {
@@ -270,7 +273,7 @@ impl Place {
     /// Counts the hold that ends now; `None` if the lock is not held.
     fn count(&self, now: u64, was_wanted: bool) -> Option<Ended> {
         let since = self.since.load(Ordering::Relaxed);
-        let site = self.site_if_held()?;
+        let site = self.site_if_held().filter(|_| !stop::has_stopped())?;
         let held = now.saturating_sub(since);
         site.released(held, was_wanted && self.shows_waits.load(Ordering::Relaxed));
         let is_boosted = site.strategy() != AtSite::Nothing;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 pub const MAGIC: [u8; 8] = *b"dimlocks";
 
 /// Changes with each change of the layout. Both sides come from the same build.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Maximum number of sites of a process. A guess: the browsers and databases looked at have some
 /// hundreds.
@@ -68,7 +68,9 @@ pub struct Head {
     pub(crate) unplaced: AtomicU64,
     /// Holds whose end was not seen, because the thread held too many locks.
     pub(crate) unended: AtomicU64,
-    pub(crate) reserved: [u64; 4],
+    /// Whether the process has stopped before its end ([`crate::stop`]).
+    pub(crate) stopped: AtomicU64,
+    pub(crate) reserved: [u64; 3],
 }
 
 /// A site. All zero if it is free.

@@ -10,6 +10,7 @@
 //! | [`reader`] | the observer's side |
 //! | [`board`] | where threads write which clocks they request, and the observer's side of it |
 //! | [`requests`] | the process's side of that |
+//! | [`stop`] | the end of it all in a process that gives up time stamps or system calls |
 //!
 //! The process's side allocates nothing and takes no lock. It makes system calls only in the first
 //! call of a site, and to wake an observer that sleeps while a thread requests a clock.
@@ -22,6 +23,7 @@ pub mod own;
 pub mod reader;
 pub mod requests;
 pub mod sections;
+pub mod stop;
 
 pub use dimmer_runtime::off;
 

@@ -13,7 +13,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::process::{Resource, getpid, getrlimit};
 
 use crate::ledger::{BYTES, Head, Kind, MAGIC, SITES, Site, VERSION};
-use crate::{held, origin, requests, sections};
+use crate::{held, origin, requests, sections, stop};
 
 /// Maximum length of the name of a ledger (bytes): it lies on the stack of whatever thread first
 /// takes a lock. The names of directories in memory have some 40.
@@ -179,7 +179,25 @@ impl Site {
     }
 }
 
+/// Makes the ledger, if there is none yet, so that [`note_stop`] finds one.
+pub(crate) fn prepare_to_stop() {
+    let _ = ledger();
+}
+
+/// Notes that the process has stopped.
+pub(crate) fn note_stop() {
+    let found = LEDGER.load(Ordering::Acquire);
+    if !found.is_null() && found != NONE {
+        // SAFETY: as in `ledger`.
+        unsafe { &*found }.head.stopped.store(1, Ordering::Relaxed);
+    }
+}
+
 fn ledger() -> Option<&'static Ledger> {
+    if stop::has_stopped() {
+        requests::end_own();
+        return None;
+    }
     // Acquire: pairs with the Release of the thread that made it.
     let mut found = LEDGER.load(Ordering::Acquire);
     if found.is_null() {

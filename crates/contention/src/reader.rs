@@ -20,6 +20,8 @@ pub struct Found {
     pub unplaced: u64,
     /// Holds whose end was not seen.
     pub unended: u64,
+    /// Whether the process has stopped before its end ([`crate::stop`]).
+    pub has_stopped: bool,
 }
 
 /// A site.
@@ -150,6 +152,7 @@ pub fn read(bytes: &[u8]) -> Result<Found, NoLedger> {
         process: half(head, 12),
         unplaced: word(head, 16),
         unended: word(head, 24),
+        has_stopped: word(head, 32) != 0,
         sites: sites.chunks_exact(size_of::<Site>()).enumerate().filter_map(site).collect(),
     })
 }

@@ -21,6 +21,7 @@ use rustix::thread::{gettid, sched_getcpu};
 use crate::board::{self, BYTES, Board, MAGIC, Slot, VERSION};
 use crate::ledger::Site;
 use crate::own::OwnFile;
+use crate::stop;
 
 /// The board; null if threads request nothing.
 static BOARD: AtomicPtr<Board> = AtomicPtr::new(std::ptr::null_mut());
@@ -182,6 +183,10 @@ pub(crate) fn fast_since() -> Option<Option<u64>> {
 
 /// Writes a request into the thread's slot; returns whether it has one.
 fn write(board: &Board, wanted: Option<Speed>) -> bool {
+    if stop::has_stopped() {
+        end_own();
+        return false;
+    }
     let own = of_thread();
     let Some(slot) = own_slot(board).or_else(|| take(board)) else {
         board.head.unplaced.fetch_add(1, Ordering::Relaxed);
@@ -267,6 +272,11 @@ fn take(board: &Board) -> Option<&Slot> {
 
 /// Ends the request of a thread that ends.
 unsafe extern "C" fn thread_ends(_: *mut libc::c_void) {
+    end_own();
+}
+
+/// Ends the request of the calling thread, if it has a slot, and frees that. Reads no time stamp.
+pub(crate) fn end_own() {
     if let Some(board) = board()
         && let Some(slot) = own_slot(board)
     {

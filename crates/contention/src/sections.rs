@@ -20,11 +20,10 @@
 use std::ffi::OsStr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use dimmer_protocol::ticks;
-
 use crate::ledger::{Kind, Site};
 use crate::requests::KEYS_WITHOUT_ALLOCATION;
-use crate::{held, own};
+use crate::stop::{self, ticks};
+use crate::{held, own, requests};
 
 /// Maximum number of sections of a run. A guess: users name some few.
 pub const MOST: usize = 16;
@@ -153,17 +152,30 @@ pub fn begin(text: &OsStr) {
 /// The calling thread calls a function. Returns whether the end of the call is wanted.
 #[must_use]
 pub fn called(function: u32, stack: usize, end: End) -> bool {
-    called_at(ticks(), function, stack, end, of_run(), own::site)
+    !has_stopped() && called_at(ticks(), function, stack, end, of_run(), own::site)
 }
 
 /// A call that the calling thread has made returns.
 pub fn returned(stack: usize) {
-    returned_at(ticks(), stack, of_run(), own::site);
+    if !has_stopped() {
+        returned_at(ticks(), stack, of_run(), own::site);
+    }
 }
 
 /// Such a call is left, for an exception or the end of the thread.
 pub fn left(stack: usize) {
-    left_at(ticks(), stack, of_run(), own::site);
+    if !has_stopped() {
+        left_at(ticks(), stack, of_run(), own::site);
+    }
+}
+
+/// Whether the process has stopped. If so, the calling thread requests nothing from now on.
+fn has_stopped() -> bool {
+    let has = stop::has_stopped();
+    if has {
+        requests::end_own();
+    }
+    has
 }
 
 /// The calling thread ends. Calls that are under way then have no other end: no unwinder leaves the
@@ -172,8 +184,7 @@ unsafe extern "C" fn thread_ends(_: *mut libc::c_void) {
     let _busy = held::Busy::begin();
     for (call, threads) in of_thread().calls.iter().zip(&THREADS) {
         let stack = call.stack.load(Ordering::Relaxed);
-        // No time stamp is read without need: the process may have given them up.
-        if stack != 0 {
+        if stack != 0 && !has_stopped() {
             left_at(ticks(), stack, of_run(), own::site);
         }
         clear_own(&threads.inside);

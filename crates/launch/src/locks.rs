@@ -40,6 +40,8 @@ pub struct Locks {
     pub unplaced: u64,
     /// Holds whose end was not seen.
     pub unended: u64,
+    /// The processes that were observed only until they gave up time stamps or system calls.
+    pub stopped: usize,
     /// By what the verdicts come about; `None` if the user has named no processor model, and this
     /// machine has no break-even that is known.
     pub advice: Option<Advice>,
@@ -167,6 +169,7 @@ impl Locks {
         self.processes += 1;
         self.unplaced = self.unplaced.saturating_add(found.unplaced);
         self.unended = self.unended.saturating_add(found.unended);
+        self.stopped += usize::from(found.has_stopped);
         // Elsewhere all calls have failed, as those of `pthread_mutex_trylock` may.
         let is_used = |SiteFound { sums, .. }: &SiteFound| {
             sums.acquisitions > 0 || sums.holds > 0 || sums.requests != [0; 3]

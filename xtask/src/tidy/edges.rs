@@ -27,7 +27,7 @@ const EDGES: [(&str, &[&str]); 34] = [
             "dimmer-runtime",
         ],
     ),
-    ("dimmer-boost", &["dimmer-contention", "dimmer-protocol"]),
+    ("dimmer-boost", &["dimmer-contention"]),
     ("dimmer-c", &["dimmer-locks", "dimmer-marks", "dimmer-pace", "dimmer-runtime"]),
     (
         "dimmer-cli",

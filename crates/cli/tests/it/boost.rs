@@ -284,6 +284,37 @@ fn a_program_that_is_killed_in_a_section_leaves_no_request() {
     machine.check(["1000000", "3600000"]);
 }
 
+/// Time stamps fault then, and system calls end the process: neither is used any more.
+#[test]
+fn a_program_that_gives_up_time_stamps_or_system_calls_goes_on() {
+    let Some(victims) = Victims::compile(&["gives_up"]) else { return };
+    let (program, machine) = (victims.path("gives_up"), Machine::new());
+    let file = machine.file("scaling_min_freq");
+    for (how, stopped, seen) in [
+        ("time", 1, false),
+        ("others", 1, false),
+        ("calls", 1, false),
+        ("refused", 0, true),
+        ("executes", 1, false),
+    ] {
+        let program = [program.as_str(), how, &file, "4000000", "1000000"];
+        let (output, document) = machine.run("one", &program);
+        assert_eq!(output.status.code(), Some(7), "{how}: {}", stderr(&output));
+        assert_eq!(document["stopped"], stopped, "{how}: {document:#}");
+        assert_eq!(sum(&document, "take_before", "mutex", "acquisitions"), 1, "{how}");
+        let after = sum(&document, "take_after", "mutex", "acquisitions");
+        assert_eq!(after, if seen { 10 } else { 0 }, "{how}");
+        assert_eq!(stdout(&output), "", "{how}");
+        machine.check(["1000000", "3600000"]);
+        if how != "time" && how != "others" {
+            let (output, _) = observed(victims.directory.path(), &[], &program);
+            assert_eq!(output.status.code(), Some(7), "{how}: {}", stderr(&output));
+            let told = stderr(&output).contains("gave up time stamps or system calls");
+            assert_eq!(told, stopped == 1, "{how}: {}", stderr(&output));
+        }
+    }
+}
+
 /// The program lives on, and looks itself whether the clock is that of before.
 #[test]
 fn what_part_of_a_program_leaves_behind_ends_while_the_rest_goes_on() {

@@ -24,6 +24,7 @@ pub fn document(locks: &Locks) -> impl Serialize {
         processes: locks.processes,
         unplaced: locks.unplaced,
         unended: locks.unended,
+        stopped: locks.stopped,
         model: locks.advice.as_ref().and_then(|advice| advice.model.as_deref()),
         boosts: boosts(locks).map(BoostEntry::new).collect(),
         requests: locks.carried.as_ref().map(RequestsEntry::new),
@@ -39,6 +40,7 @@ struct Document<'a> {
     processes: usize,
     unplaced: u64,
     unended: u64,
+    stopped: usize,
     model: Option<&'a str>,
     boosts: Vec<BoostEntry>,
     requests: Option<RequestsEntry>,
@@ -201,6 +203,12 @@ pub fn text(locks: &Locks, screen: Screen) -> String {
         if number > 0 {
             text += &screen.fill(&format!("Not in it: {} {what}.", grouped(number as f64, 0)));
         }
+    }
+    if locks.stopped > 0 {
+        let number = grouped(locks.stopped as f64, 0);
+        text += &screen.fill(&format!(
+            "Observed only until they gave up time stamps or system calls: processes: {number}."
+        ));
     }
     for problem in &locks.problems {
         // Writing to a string cannot fail.

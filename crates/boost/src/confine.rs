@@ -1,0 +1,42 @@
+//! A program that gives up time stamps or system calls, which this library uses.
+
+use std::ffi::{c_int, c_ulong};
+
+use dimmer_contention::stop;
+
+use crate::next;
+
+/// Whether the calling thread has given up time stamps, as before it executed this program.
+pub(crate) fn has_no_time_stamps() -> bool {
+    let mut mode: c_int = 0;
+    // SAFETY: writes a number that lives until the call returns.
+    let asked = unsafe {
+        next::prctl(libc::PR_GET_TSC, (&raw mut mode).expose_provenance() as c_ulong, 0, 0, 0)
+    };
+    asked == 0 && mode == libc::PR_TSC_SIGSEGV
+}
+
+/// prctl(2). The C library's takes a variable number of arguments, all of them in registers.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn prctl(
+    option: c_int,
+    second: c_ulong,
+    third: c_ulong,
+    fourth: c_ulong,
+    fifth: c_ulong,
+) -> c_int {
+    let takes_time =
+        option == libc::PR_SET_TSC && c_int::try_from(second) == Ok(libc::PR_TSC_SIGSEGV);
+    let gives_up = takes_time || option == libc::PR_SET_SECCOMP;
+    if gives_up {
+        stop::stop();
+    }
+    // SAFETY: the caller's arguments.
+    let result = unsafe { next::prctl(option, second, third, fourth, fifth) };
+    match result {
+        0 if gives_up => stop::stopped(),
+        _ if gives_up => stop::go_on(),
+        _ => {}
+    }
+    result
+}
