@@ -89,7 +89,9 @@ impl<R, C: Clocks> Decorated<R, C> {
         let acts = self.acts(strategy, Point::Releases);
         unlock(&self.raw);
         acts.execute(&self.clocks);
-        acts.end_section(strategy, &self.clocks);
+        if !requests(acts.acts) {
+            acts.end_section(strategy, &self.clocks);
+        }
     }
 }
 
@@ -119,11 +121,10 @@ impl Acts {
         Waiting::of(self.acts)
     }
 
-    /// Ends a section with a request, if no act does.
+    /// Ends a section with a request, which no act has ended.
     #[inline]
     fn end_section(self, strategy: Strategy, clocks: &impl Clocks) {
-        let is_over = requests(strategy.acts(Point::Releases));
-        if requests(strategy.acts(Point::Acquires)) && !is_over {
+        if requests(strategy.acts(Point::Acquires)) {
             clocks.end_section(self.place.lock);
         }
     }

@@ -53,6 +53,7 @@ struct Held(RefCell<Holders>);
 
 impl Drop for Held {
     fn drop(&mut self) {
+        IN_FORCE.set(0);
         if KEPT.get().number != 0 {
             outside(|| put(Wanted::default()));
         }
@@ -101,8 +102,13 @@ const fn by_neighbour(request: Request) -> Wanted {
 /// thread, but not in a signal handler: a request allocates memory.
 #[inline]
 pub fn request(request: Request) -> Decision {
-    let make = || decided(change(|holders| holders.own(by_thread(Some(request)))));
-    in_force_everywhere(request).unwrap_or_else(make)
+    in_force_everywhere(request).unwrap_or_else(|| own(by_thread(Some(request))))
+}
+
+/// Makes the thread's own request. Apart from the fast way, which is part of the caller.
+#[inline(never)]
+fn own(wanted: Wanted) -> Decision {
+    decided(change(|holders| holders.own(wanted)))
 }
 
 /// The decision about a request that is in force wherever the thread runs.
@@ -255,8 +261,7 @@ fn this_cpu() -> u32 {
 /// call if the other thread sleeps.
 #[inline]
 pub fn request_by_neighbour(request: Request) -> Decision {
-    let make = || decided(change(|holders| holders.own(by_neighbour(request))));
-    in_force_everywhere(request).unwrap_or_else(make)
+    in_force_everywhere(request).unwrap_or_else(|| own(by_neighbour(request)))
 }
 
 /// Asks the machine for this, unless it has it already.

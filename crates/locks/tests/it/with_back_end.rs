@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use dimmer_locks::lock_api::Mutex;
-use dimmer_locks::{Decorated, Paced, RawMutex, Strategy};
+use dimmer_locks::{Barrier, Decorated, Paced, RawMutex, Strategy};
 use dimmer_pace::{Decision, Request, at, back_end, dedicate_fast, in_force, prepare_under};
 use dimmer_processor::units::CpuId;
 use dimmer_runtime::Root;
@@ -234,6 +234,31 @@ fn a_section_ends_its_own_way_to_the_fast_core_alone() {
         drop(went);
         assert_eq!(allowed(), home);
         drop(cores);
+    });
+}
+
+/// A barrier has no owner: what its threads request once they have passed counts on, outside of
+/// scopes.
+#[test]
+fn a_barrier_leaves_no_section_open() {
+    check("a_barrier_leaves_no_section_open", 1, |machine| {
+        for (strategy, after) in [(Strategy::Wait, TURBO), (Strategy::Owner, TURBO)] {
+            let barrier = Decorated::around(Barrier::new(2), strategy, Paced);
+            in_threads(2, |_| {
+                for _ in 0..3 {
+                    // The last one to arrive does not wait, and requests nothing.
+                    if !barrier.wait_for_all() {
+                        machine.until(0, after);
+                        let scope = at(Request::BASE);
+                        assert_eq!(in_force(), Some(Request::BASE));
+                        drop(scope);
+                        dimmer_pace::withdraw();
+                        assert_eq!(in_force(), None);
+                    }
+                }
+            });
+            assert_eq!(machine.limits(0), Some(BEFORE));
+        }
     });
 }
 
