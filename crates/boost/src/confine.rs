@@ -6,16 +6,6 @@ use dimmer_contention::stop;
 
 use crate::next;
 
-/// Whether the calling thread has given up time stamps, as before it executed this program.
-pub(crate) fn has_no_time_stamps() -> bool {
-    let mut mode: c_int = 0;
-    // SAFETY: writes a number that lives until the call returns.
-    let asked = unsafe {
-        next::prctl(libc::PR_GET_TSC, (&raw mut mode).expose_provenance() as c_ulong, 0, 0, 0)
-    };
-    asked == 0 && mode == libc::PR_TSC_SIGSEGV
-}
-
 /// prctl(2). The C library's takes a variable number of arguments, all of them in registers.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn prctl(

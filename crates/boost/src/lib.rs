@@ -49,7 +49,7 @@ fn begin_once(environment: *const *const c_char) {
     next::find();
     // SAFETY: the loader's environment.
     let variable = |name: &str| unsafe { variable(environment, name.as_bytes()) };
-    let is_off = variable(off::OFF).is_some_and(off::means_off) || confine::has_no_time_stamps();
+    let is_off = variable(off::OFF).is_some_and(off::means_off);
     if let Some(directory) = variable(dimmer_contention::DIRECTORY).filter(|_| !is_off) {
         dimmer_contention::own::begin(directory);
         variable(dimmer_contention::REQUESTS).map(dimmer_contention::requests::begin);

@@ -5,7 +5,6 @@
 //   others: another thread holds the lock, and takes one more afterwards
 //   calls: the strict mode of seccomp; the first lock at a place comes then
 //   refused: the kernel refuses it
-//   executes: and executes itself
 #define _GNU_SOURCE
 #include <linux/seccomp.h>
 #include <pthread.h>
@@ -112,10 +111,6 @@ int main(int count, char **arguments) {
         if (!prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, NULL) || !prctl(PR_SET_TSC, 77))
             return 9;
         take_after();
-    } else if (!strcmp(how, "executes")) {
-        give_up_time();
-        execl(words[0], words[0], "after", (char *)NULL);
-        return 9;
     } else {
         take_after();
     }
