@@ -113,11 +113,9 @@ impl Report {
         };
         text += &match self.asks_by {
             Some(by) => format!("With dlgt and mgrt, clocks are requested by {by}.\n"),
-            None => {
-                "No clock can be requested here: mgrt is the way there and back alone, and dlgt \
-                     what a request costs that nothing takes.\n"
-                    .to_owned()
-            }
+            None => "No clock can be requested here: mgrt is the way there and back alone,\n\
+                 and dlgt what a request costs that nothing takes.\n"
+                .to_owned(),
         };
         text += "\nA thread without others; the section is empty:\n\n";
         text += &self.alone(screen);
@@ -155,7 +153,7 @@ impl Report {
                 part.map_or_else(|| "-".to_owned(), |part| grouped(part.median, 2))
             };
             let cells = [
-                interval(own.sections_per_s, 1e-6, 2),
+                interval(own.sections_per_s, 1e-6, decimals(own.sections_per_s, 0.1e6)),
                 ratio(own.sections_ratio),
                 of_mean(own.least_ratio),
                 of_mean(own.most_ratio),
@@ -217,8 +215,12 @@ fn interval(measured: Option<Measured>, scale: f64, decimals: usize) -> String {
 }
 
 fn ratio(measured: Option<Measured>) -> String {
-    let is_small = measured.is_some_and(|ratio| ratio.median < 0.1);
-    interval(measured, 1.0, if is_small { 4 } else { 2 })
+    interval(measured, 1.0, decimals(measured, 0.1))
+}
+
+/// More decimals for what is smaller than this.
+fn decimals(measured: Option<Measured>, small: f64) -> usize {
+    if measured.is_some_and(|measured| measured.median < small) { 4 } else { 2 }
 }
 
 #[cfg(test)]
