@@ -46,8 +46,8 @@ thread() {
     echo "SKIPPED: tsan: instructions_are_what_they_are_called: the decoder's tables are set by the standard library's Once, which is not instrumented"
     echo "SKIPPED: tsan: tests that fork: what a child of several threads may do in it hangs now and then"
     cargo test $package --lib --test moves -- --skip "$handler" --skip instructions_are --skip child --skip other_threads_keep_off
-    echo "SKIPPED: tsan: clocks: pace has its back end in a OnceLock"
-    cargo test --locked --quiet --target $target --package dimmer-locks --lib --test it -- --skip clocks::
+    echo "SKIPPED: tsan: clocks, with_back_end: pace has its back end in a OnceLock"
+    cargo test --locked --quiet --target $target --package dimmer-locks --lib --test it -- --skip clocks:: --skip with_back_end::
 }
 
 miri() {

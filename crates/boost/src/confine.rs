@@ -15,8 +15,10 @@ unsafe extern "C" fn prctl(
     fourth: c_ulong,
     fifth: c_ulong,
 ) -> c_int {
+    // The kernel takes the lower half, and the caller may have left anything in the upper one.
+    let mode = second & c_ulong::from(u32::MAX);
     let takes_time =
-        option == libc::PR_SET_TSC && c_int::try_from(second) == Ok(libc::PR_TSC_SIGSEGV);
+        option == libc::PR_SET_TSC && c_int::try_from(mode) == Ok(libc::PR_TSC_SIGSEGV);
     let gives_up = takes_time || option == libc::PR_SET_SECCOMP;
     if gives_up {
         stop::stop();
