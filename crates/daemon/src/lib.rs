@@ -22,6 +22,7 @@ pub mod counters;
 pub mod log;
 pub mod machine;
 pub mod metrics;
+mod moderation;
 pub mod names;
 pub mod recent;
 pub mod server;

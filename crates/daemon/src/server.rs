@@ -2,6 +2,7 @@
 //! asks the policy, and writes the policy's decisions.
 
 mod admission;
+mod clocks;
 mod counting;
 mod idle;
 mod lease;
@@ -35,6 +36,7 @@ use tracing::{info, warn};
 use crate::clients::{Client, Wide};
 use crate::counters::Counters;
 use crate::machine::Found;
+use crate::moderation::Moderation;
 use crate::names::Names;
 use admission::Pause;
 use dimmer_watch::record::Line;
@@ -110,6 +112,8 @@ enum Wants {
     Unknown,
     /// Decisions.
     Decisions(Box<Client>),
+    /// Clocks. The name of the program.
+    Clocks(String),
     /// To watch. `asks` is the order of its request, if it waits for the answer.
     Watch {
         /// Order number of the request.
@@ -181,6 +185,8 @@ pub struct Server {
     names: Names,
     users: Users,
     teller: Teller,
+    /// Moderates clocks, or why it does not; `None`: the settings do not say that it should.
+    moderation: Option<Result<Moderation, String>>,
     /// Watchers' requests for the state.
     requests: Requests,
     /// The state being assembled, and when assembling may continue.
@@ -231,6 +237,7 @@ impl Server {
         let lease_page = Owned::<LeasePage>::new()?;
         let cores: Vec<u32> = found.spare.cpus.iter().map(|cpu| cpu.index()).collect();
         lease_page.write(&cores);
+        let moderation = clocks::moderation(&options).map_err(thread)?;
         let now = Instant::now();
         let policy = new_policy(&options.settings, &found, 0);
         Ok(Self {
@@ -249,6 +256,7 @@ impl Server {
             names: Names::default(),
             users: Users::default(),
             teller,
+            moderation,
             requests: Requests::default(),
             publication: None,
             may_tell: now,
@@ -342,6 +350,10 @@ impl Server {
     /// Handles a packet from a peer.
     fn hear(&mut self, number: u64) {
         let Some(peer) = self.peers.get_mut(&number) else { return };
+        if matches!(peer.wants, Wants::Clocks(_)) {
+            // Its bells are the moderator's.
+            return self.part(number, "has gone");
+        }
         let mut bytes = [0; Hello::BYTES];
         let hello = match dimmer_protocol::hear(&peer.socket, &mut bytes) {
             Ok(None) => return,
@@ -356,6 +368,7 @@ impl Server {
         let answered = match hello {
             Ok(Hello::Serve { name }) if !is_known => self.serve(number, name, false),
             Ok(Hello::Ask { name }) if !is_known => self.serve(number, name, true),
+            Ok(Hello::Clocks { name }) if !is_known => return self.moderate(number, name),
             Ok(Hello::Watch) if matches!(peer.wants, Wants::Unknown | Wants::Watch { .. }) => {
                 let user = peer.user;
                 let watches = if is_known { Ok(()) } else { self.users.watches(user, number) };
@@ -423,6 +436,11 @@ impl Server {
                 }
             }
             Wants::Record => self.users.watcher_leaves(peer.user),
+            Wants::Clocks(_) => {
+                // The moderator has the socket, too, and ends the requests then.
+                let _ = rustix::net::shutdown(&peer.socket, rustix::net::Shutdown::Both);
+                self.users.clocks_leave(peer.user);
+            }
             Wants::Decisions(client) => {
                 let files = client.counters.as_ref().map_or(0, Counters::files);
                 self.users.client_leaves(peer.user, client.sites.len(), files);
@@ -482,6 +500,9 @@ impl Server {
         if settings.listen() != self.options.settings.listen() {
             warn!("where metrics are told changes when the server is started anew");
         }
+        if !settings.has_clocks_of(&self.options.settings) {
+            warn!("`clocks` in the configuration takes effect when dimmerd is restarted");
+        }
         self.options.settings = settings;
         if self.has_clients() {
             // Examining the machine takes longer than the lease.
@@ -516,6 +537,7 @@ impl Server {
 
     /// Tells clients that the server ends, and ends the lease.
     fn end(&mut self) {
+        self.moderation = None;
         self.lease.page.renew(0);
         self.clients().for_each(|client| client.table.leave());
         info!("ended");

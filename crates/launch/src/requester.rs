@@ -16,7 +16,7 @@ use dimmer_contention::requests;
 use dimmer_host::affinity;
 use dimmer_host::journal::{JournalError, Report};
 use dimmer_host::root::Root;
-use dimmer_pace::{Decision, Request, prepare_under, request_for};
+use dimmer_pace::{Decision, Request, prepare_direct, request_for};
 use dimmer_policy::boost::Speed;
 use dimmer_policy::boost::site::AtSite;
 use dimmer_processor::units::{CpuId, Nanos, nearest};
@@ -76,7 +76,7 @@ impl Requester {
     /// # Errors
     /// Why the machine takes no requests.
     pub(crate) fn start(root: &Root, strategy: AtSite) -> Result<Self, String> {
-        prepare_under(root).map_err(|missing| missing.why)?;
+        prepare_direct(root).map_err(|missing| missing.why)?;
         let requests = Requests::new(strategy).map_err(|error| format!("memory: {error}"))?;
         let requests = Arc::new(requests);
         let must_end = Arc::new(AtomicBool::new(false));

@@ -5,6 +5,7 @@ pub(crate) mod cpufreq;
 pub(crate) mod driver;
 pub(crate) mod levels;
 pub(crate) mod pstates;
+pub(crate) mod server;
 pub(crate) mod uclamp;
 
 use std::fmt::Debug;
@@ -52,11 +53,32 @@ pub(crate) trait BackEnd: Debug + Send + Sync {
         self.request(thread, request)
     }
 
+    /// As [`Self::request_for`], for a clock that is at least as fast: the machine may choose a
+    /// faster one, as it may without a request. So nothing becomes slower.
+    ///
+    /// # Errors
+    /// As [`Self::request`]; a back end that does not know what the CPU does without a request, or
+    /// whose requests follow threads, refuses.
+    fn at_least_for(&self, _thread: Thread, _request: Request) -> Result<(), Refused> {
+        Err(Refused::Unknown)
+    }
+
     /// The clocks of this CPU.
     fn clocks(&self, cpu: CpuId) -> Option<Clocks>;
 
     /// The clock that the kernel reports of this CPU now.
     fn clock(&self, cpu: CpuId) -> Option<KiloHertz>;
+
+    /// The CPUs that have their clock in common with this one.
+    fn domain_of(&self, cpu: CpuId) -> Vec<CpuId> {
+        vec![cpu]
+    }
+
+    /// Which of the ways in use has the requests that are made now: those that another one has must
+    /// be made again. `None`: it must be found out, by a request.
+    fn way(&self) -> Option<u8> {
+        Some(0)
+    }
 
     /// Undoes all requests. Those that come later are refused. The second time, it has nothing to
     /// undo.
@@ -76,42 +98,78 @@ pub(crate) enum Refused {
     Lost(Unavailable),
 }
 
-/// The machine's back end: the first that works. That of the kernel's scheduler comes first: it
-/// takes no rights, follows threads, and leaves no file changed. Registers come last: they are
-/// for machines on which the kernel does not set the clock.
+/// The machine's back end: the server, if one moderates, or else the first direct one that works.
 ///
 /// # Errors
 /// [`Unavailable`], with the reason of each.
 pub(crate) fn choose(root: &Root) -> Result<Box<dyn BackEnd>, Unavailable> {
+    refuse_if_off()?;
+    match server::open(root) {
+        Some(back_end) => Ok(Box::new(back_end)),
+        None => direct(root),
+    }
+}
+
+fn refuse_if_off() -> Result<(), Unavailable> {
     if off::is_off() {
         let what = "clocks that threads ask for";
         return Err(Unavailable::new(what, format!("{} is set", off::OFF), "unset it"));
     }
-    let uclamp = match uclamp::Uclamp::open(root) {
-        Ok(back_end) => return Ok(Box::new(back_end)),
-        Err(missing) => missing,
-    };
-    let cpufreq = match cpufreq::open(root) {
-        Ok(back_end) => return Ok(Box::new(back_end)),
-        Err(missing) => missing,
-    };
-    let driver = match driver::open(root) {
-        Ok(back_end) => return Ok(Box::new(back_end)),
-        Err(missing) => missing,
-    };
-    let pstates = match pstates::open(root) {
-        Ok(back_end) => return Ok(Box::new(back_end)),
-        Err(missing) => missing,
-    };
-    let levels = match levels::open(root) {
-        Ok(back_end) => return Ok(Box::new(back_end)),
-        Err(missing) => missing,
-    };
-    let [uclamp, cpufreq, driver, pstates, levels] =
-        [uclamp, cpufreq, driver, pstates, levels].map(|missing| missing.why);
-    let why = format!(
-        "uclamp: {uclamp}; cpufreq: {cpufreq}; dimmer_pstate: {driver}; P-states: {pstates}; \
-         performance levels: {levels}"
-    );
-    Err(Unavailable::new("clocks that threads ask for", why, "see `dimmer doctor --all`"))
+    Ok(())
+}
+
+/// Opens a back end of the machine's own.
+type Open = fn(&Root) -> Result<Box<dyn BackEnd>, Unavailable>;
+
+/// The machine's own back ends with their names, in the order in which they are tried. That of the
+/// kernel's scheduler comes first: it takes no rights, follows threads, and leaves no file changed.
+/// Registers come last: they are for machines on which the kernel does not set the clock.
+const OWN: [(&str, Open); 5] = [
+    ("uclamp", |root| Ok(Box::new(uclamp::Uclamp::open(root)?))),
+    ("cpufreq", |root| Ok(Box::new(cpufreq::open(root)?))),
+    ("dimmer_pstate", |root| Ok(Box::new(driver::open(root)?))),
+    ("P-states", |root| Ok(Box::new(pstates::open(root)?))),
+    ("performance levels", |root| Ok(Box::new(levels::open(root)?))),
+];
+
+/// The machine's own back end: the first that works.
+///
+/// # Errors
+/// [`Unavailable`], with the reason of each.
+pub(crate) fn direct(root: &Root) -> Result<Box<dyn BackEnd>, Unavailable> {
+    first(root, |_| None)
+}
+
+/// The back end by which a server makes the requests of all programs: the first whose requests are
+/// for CPUs, and that can ask for a clock that is at least as fast.
+///
+/// # Errors
+/// [`Unavailable`], with the reason of each.
+pub(crate) fn for_server(root: &Root) -> Result<Box<dyn BackEnd>, Unavailable> {
+    first(root, |name| match name {
+        "uclamp" => Some("its requests follow threads, so shares and limits by CPU do not hold"),
+        "dimmer_pstate" => Some("it does not report what a CPU requests without it"),
+        _ => None,
+    })
+}
+
+/// The first that works of those that are not left out, which `left_out` has the reason for.
+fn first(
+    root: &Root,
+    left_out: impl Fn(&str) -> Option<&'static str>,
+) -> Result<Box<dyn BackEnd>, Unavailable> {
+    refuse_if_off()?;
+    let mut whys = Vec::new();
+    for (name, open) in OWN {
+        let why = match left_out(name) {
+            Some(why) => why.to_owned(),
+            None => match open(root) {
+                Ok(back_end) => return Ok(back_end),
+                Err(missing) => missing.why,
+            },
+        };
+        whys.push(format!("{name}: {why}"));
+    }
+    let remedy = "see `dimmer doctor --all`";
+    Err(Unavailable::new("clocks that threads ask for", whys.join("; "), remedy))
 }

@@ -109,15 +109,21 @@ impl Drop for FastCores {
     }
 }
 
-/// The request is for the CPU, not for a thread, so it has a number that no thread has: the kernel
-/// gives threads numbers below 2^22 (`PID_MAX_LIMIT`).
+/// The number of the request for a dedicated CPU: the request is for the CPU, not for a thread, so
+/// it has a number that no thread has. The kernel gives threads numbers below 2^22
+/// (`PID_MAX_LIMIT`).
+#[must_use]
+pub const fn dedicated_thread(cpu: CpuId) -> u32 {
+    u32::MAX - cpu.index()
+}
+
 fn request_for_all(cores: &[Core], request: Option<Request>) -> Decision {
     let Ok(back_end) = machine::get() else { return Decision::Unavailable };
     if back_end.follows_threads() {
         // Threads ask while they are there.
         return Decision::Requested;
     }
-    let ask = |core: &Core| request_for(u32::MAX - core.cpu.index(), core.cpu, request);
+    let ask = |core: &Core| request_for(dedicated_thread(core.cpu), core.cpu, request);
     let answers: Vec<Decision> = cores.iter().map(ask).collect();
     let all = answers.iter().all(|answer| *answer == Decision::Requested);
     if all { Decision::Requested } else { Decision::Unavailable }

@@ -21,7 +21,7 @@
 //! | requests that another thread makes | `neighbour` |
 //! | cores that are always fast, cores that stay awake | `fast_core`, `awake` |
 //! | this machine's back end | `machine` |
-//! | back ends | `back_end`: `uclamp`; others, which share `cores` |
+//! | back ends | `back_end`: `server`, `uclamp`; others, which share `cores` |
 //!
 //! A program never fails because of its requests. Without a back end they do nothing. What changes
 //! a machine's files goes through the journal of [`dimmer_host`], which undoes it.
@@ -38,13 +38,15 @@ mod thread;
 
 pub use awake::{Awake, awake, awake_under};
 pub use fast_core::{
-    FastCoreError, FastCores, OnFastCore, dedicate_fast, fastest_cpus, go_home, go_to_fast_core,
-    on_fast_core,
+    FastCoreError, FastCores, OnFastCore, dedicate_fast, dedicated_thread, fastest_cpus, go_home,
+    go_to_fast_core, on_fast_core,
 };
 pub use holders::Holder;
-pub use machine::{back_end, end, prepare, prepare_under, trouble};
+pub use machine::{
+    back_end, domain, end, prepare, prepare_direct, prepare_for_server, prepare_under, trouble,
+};
 pub use request::{Answer, Decision, Request, Wish};
 pub use thread::{
-    Scope, ask, at, begin, finish, hold, hold_by_neighbour, in_force, release, request,
-    request_by_neighbour, request_for, stay, withdraw,
+    Scope, ask, at, at_least_for, begin, finish, hold, hold_by_neighbour, in_force, release,
+    request, request_by_neighbour, request_for, stay, withdraw,
 };

@@ -4,9 +4,12 @@ use std::io::{self, Write as _};
 use std::sync::OnceLock;
 
 use dimmer_host::at_exit;
+use dimmer_host::cpufreq::clocks::Clocks;
 use dimmer_host::journal::{JournalError, Report};
 use dimmer_host::root::Root;
 use dimmer_host::unavailable::Unavailable;
+
+use dimmer_processor::units::CpuId;
 
 use crate::back_end::{self, BackEnd};
 use crate::thread;
@@ -16,12 +19,15 @@ static TROUBLE: OnceLock<Unavailable> = OnceLock::new();
 
 /// The process's back end.
 pub(crate) fn get() -> Result<&'static dyn BackEnd, &'static Unavailable> {
-    get_under(&Root::live())
+    get_under(&Root::live(), back_end::choose)
 }
 
-fn get_under(root: &Root) -> Result<&'static dyn BackEnd, &'static Unavailable> {
+/// Chooses a back end.
+type Choose = fn(&Root) -> Result<Box<dyn BackEnd>, Unavailable>;
+
+fn get_under(root: &Root, choose: Choose) -> Result<&'static dyn BackEnd, &'static Unavailable> {
     let chosen = BACK_END.get_or_init(|| {
-        let chosen = back_end::choose(root);
+        let chosen = choose(root);
         if chosen.is_ok() {
             // If the C library has no room for it, the next start undoes what is left.
             at_exit::call(at_end);
@@ -29,6 +35,11 @@ fn get_under(root: &Root) -> Result<&'static dyn BackEnd, &'static Unavailable> 
         chosen
     });
     chosen.as_ref().map(|chosen| &**chosen)
+}
+
+/// [`BackEnd::way`] of the process's back end.
+pub(crate) fn way() -> Option<u8> {
+    BACK_END.get()?.as_ref().ok()?.way()
 }
 
 extern "C" fn at_end() {
@@ -61,10 +72,35 @@ pub fn prepare() -> Result<(), Unavailable> {
 /// # Errors
 /// As [`prepare`].
 pub fn prepare_under(root: &Root) -> Result<(), Unavailable> {
-    get_under(root).map(|_| ()).map_err(Clone::clone)
+    get_under(root, back_end::choose).map(|_| ()).map_err(Clone::clone)
 }
 
-/// The name of the back end by which this process asks for clocks: `uclamp`, `cpufreq`,
+/// The same for a server that makes the requests of all programs: by a back end whose requests are
+/// for CPUs, and that has [`crate::at_least_for`].
+///
+/// # Errors
+/// As [`prepare`].
+pub fn prepare_for_server(root: &Root) -> Result<(), Unavailable> {
+    get_under(root, back_end::for_server).map(|_| ()).map_err(Clone::clone)
+}
+
+/// The same without a server: for requests for threads of other programs, which a server refuses.
+///
+/// # Errors
+/// As [`prepare`].
+pub fn prepare_direct(root: &Root) -> Result<(), Unavailable> {
+    get_under(root, back_end::direct).map(|_| ()).map_err(Clone::clone)
+}
+
+/// The clocks of this CPU, and the CPUs that have them in common with it; `None` without a back
+/// end, or if it does not know the CPU.
+#[must_use]
+pub fn domain(cpu: CpuId) -> Option<(Clocks, Vec<CpuId>)> {
+    let back_end = get().ok()?;
+    Some((back_end.clocks(cpu)?, back_end.domain_of(cpu)))
+}
+
+/// The name of the back end by which this process asks for clocks: `dimmerd`, `uclamp`, `cpufreq`,
 /// `dimmer_pstate`, `P-states`, `performance levels`.
 ///
 /// # Errors

@@ -44,7 +44,8 @@ impl Request {
     }
 
     /// The clock that this means among a core's clocks; `None` for a base clock that is not known.
-    pub(crate) fn clock(self, clocks: &Clocks) -> Option<KiloHertz> {
+    #[must_use]
+    pub fn clock(self, clocks: &Clocks) -> Option<KiloHertz> {
         let Clocks { slowest, base, fastest } = *clocks;
         match self {
             Self::SLOW => Some(slowest),

@@ -31,12 +31,24 @@ struct Kept {
     cpu: u32,
     /// Whether the agent is to make it, and may not have made it yet.
     is_handed_over: bool,
+    /// What has it ([`machine::way`]), if it is for a CPU.
+    way: Option<u8>,
+}
+
+impl Kept {
+    /// Whether it counts for the CPU that executes the thread, and what has it is still in use.
+    fn is_here(self) -> bool {
+        let is_everywhere = self.number == 0 || self.cpu == ANYWHERE;
+        let has_way = || machine::way().is_some_and(|way| self.way == Some(way));
+        is_everywhere || self.cpu == this_cpu() && has_way()
+    }
 }
 
 /// A bit above all numbers.
 const UNTAKEN: u8 = 1 << 7;
 
-const NONE: Kept = Kept { number: 0, is_taken: false, cpu: ANYWHERE, is_handed_over: false };
+const NONE: Kept =
+    Kept { number: 0, is_taken: false, cpu: ANYWHERE, is_handed_over: false, way: None };
 
 thread_local! {
     static KEPT: Cell<Kept> = const { Cell::new(NONE) };
@@ -97,9 +109,10 @@ const fn by_neighbour(request: Request) -> Wanted {
 /// for the clock.
 ///
 /// Cost: a request that is in force already, a load and a comparison; where requests are for cores
-/// (`cpufreq`), also asking which core this is. Another one takes two system calls (`uclamp`), or
-/// reads and writes some files. The process's first one chooses a back end. May be called from any
-/// thread, but not in a signal handler: a request allocates memory.
+/// (`cpufreq`), also asking which core this is, and with `dimmerd` reading the time-stamp counter.
+/// Another one takes one system call (`dimmerd`) or two (`uclamp`), or reads and writes some files.
+/// The process's first one chooses a back end. May be called from any thread, but not in a signal
+/// handler: a request allocates memory.
 #[inline]
 pub fn request(request: Request) -> Decision {
     in_force_everywhere(request).unwrap_or_else(|| own(by_thread(Some(request))))
@@ -267,13 +280,12 @@ pub fn request_by_neighbour(request: Request) -> Decision {
 /// Asks the machine for this, unless it has it already.
 fn put(wanted: Wanted) -> Decision {
     let (kept, number) = (KEPT.get(), wanted.request.map_or(0, Request::number));
-    let is_here = number == 0 || kept.cpu == ANYWHERE || kept.cpu == this_cpu();
-    if kept.number == number && is_here && (wanted.by_neighbour || !kept.is_handed_over) {
+    if kept.number == number && kept.is_here() && (wanted.by_neighbour || !kept.is_handed_over) {
         return decision(kept.is_taken);
     }
     let handed = wanted.request.filter(|_| wanted.by_neighbour).and_then(hand_over);
     if let Some(cpu) = handed {
-        KEPT.set(Kept { number, is_taken: true, cpu, is_handed_over: true });
+        KEPT.set(Kept { number, is_taken: true, cpu, is_handed_over: true, way: machine::way() });
         return Decision::Requested;
     }
     neighbour::settle();
@@ -307,7 +319,7 @@ fn request_here(request: Option<Request>) -> Decision {
         machine::report(trouble);
     }
     let cpu = if is_for_core { thread.cpu.index() } else { ANYWHERE };
-    KEPT.set(Kept { number, is_taken, cpu, is_handed_over: false });
+    KEPT.set(Kept { number, is_taken, cpu, is_handed_over: false, way: machine::way() });
     decision(is_taken)
 }
 
@@ -318,10 +330,25 @@ pub fn request_for(thread: u32, cpu: CpuId, request: Option<Request>) -> Decisio
     outside(|| request_for_within(thread, cpu, request)).unwrap_or(Decision::Unavailable)
 }
 
+/// As [`request_for`], for a clock that is at least as fast: the machine may choose a faster one,
+/// as it may without a request, so nothing becomes slower. Back ends other than `cpufreq`,
+/// `P-states` and `performance levels` refuse.
+pub fn at_least_for(thread: u32, cpu: CpuId, request: Request) -> Decision {
+    let ask = || {
+        let back_end = machine::get().ok()?;
+        Some(outcome(back_end.at_least_for(Thread { id: thread, cpu }, request)))
+    };
+    outside(ask).flatten().unwrap_or(Decision::Unavailable)
+}
+
 /// The same within such work as [`outside`] does.
 pub(crate) fn request_for_within(thread: u32, cpu: CpuId, request: Option<Request>) -> Decision {
     let Ok(back_end) = machine::get() else { return Decision::Unavailable };
-    match back_end.request_for(Thread { id: thread, cpu }, request) {
+    outcome(back_end.request_for(Thread { id: thread, cpu }, request))
+}
+
+fn outcome(result: Result<(), Refused>) -> Decision {
+    match result {
         Ok(()) => Decision::Requested,
         Err(Refused::Lost(trouble)) => {
             machine::report(trouble);

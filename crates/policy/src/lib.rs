@@ -11,6 +11,7 @@ pub mod break_even;
 pub mod cost;
 pub mod dedicated;
 pub mod license;
+pub mod moderation;
 pub mod moving;
 pub mod narrowing;
 pub mod phases;

@@ -28,6 +28,7 @@
 
 mod client;
 mod clock;
+mod clocks;
 mod closing;
 mod memory;
 mod packet;
@@ -36,6 +37,7 @@ mod table;
 
 pub use client::{AnswerError, Client, Memory, MemoryFiles};
 pub use clock::{ticks, ticks_per_ns};
+pub use clocks::{BELL, CLOCKS, Clocks, OnBoard, clocks_mark};
 pub use closing::{Closer, Socket, refuse_files};
 pub use memory::{Mapped, MemoryError, Owned, Reservation};
 pub use packet::{Hello, PacketError, Welcome};

@@ -24,7 +24,9 @@ pub enum PacketError {
     #[error("speaks version {0}, this is version {VERSION}")]
     Version(u32),
     /// Its purpose is unknown.
-    #[error("asks for {0}; known are 0 (decisions), 1 (to watch), 2 (to record) and 3 (cores)")]
+    #[error(
+        "asks for {0}; known are 0 (decisions), 1 (to watch), 2 (to record), 3 (cores) and 4 (clocks)"
+    )]
     Purpose(u32),
 }
 
@@ -41,6 +43,12 @@ pub enum Hello {
     /// accord, for phases of many calls (`dimmer run --specialise`): asks for cores while it needs
     /// some.
     Ask {
+        /// The program's name, for people to read. A received name has no control characters.
+        name: String,
+    },
+    /// Has the server moderate the clocks that the program's threads request. Answered by a
+    /// [`Welcome`] with one file, the board ([`crate::Clocks`]).
+    Clocks {
         /// The program's name, for people to read. A received name has no control characters.
         name: String,
     },
@@ -64,6 +72,7 @@ impl Hello {
             Self::Watch => (1, ""),
             Self::Record => (2, ""),
             Self::Ask { name } => (3, name.as_str()),
+            Self::Clocks { name } => (4, name.as_str()),
         };
         let mut bytes = [0; Self::BYTES];
         bytes[..8].copy_from_slice(&HELLO.to_le_bytes());
@@ -86,6 +95,7 @@ impl Hello {
             1 => Ok(Self::Watch),
             2 => Ok(Self::Record),
             3 => Ok(Self::Ask { name: name(bytes) }),
+            4 => Ok(Self::Clocks { name: name(bytes) }),
             other => Err(PacketError::Purpose(other)),
         }
     }
@@ -147,7 +157,11 @@ mod tests {
     #[test]
     fn what_is_sent_is_what_comes() {
         let name = || "nginx".to_owned();
-        let named = [Hello::Serve { name: name() }, Hello::Ask { name: name() }];
+        let named = [
+            Hello::Serve { name: name() },
+            Hello::Ask { name: name() },
+            Hello::Clocks { name: name() },
+        ];
         for hello in named.into_iter().chain([Hello::Watch, Hello::Record]) {
             assert_eq!(Hello::parse(&hello.to_bytes()), Ok(hello));
         }

@@ -39,6 +39,7 @@ pub fn render(
         ("prices", Some(words::prices(&state.policy))),
         ("thresholds", words::thresholds(&state.policy)),
         ("specialise", words::specialise(state, before)),
+        ("requests", words::requests(state)),
         ("note", words::strangers(state)),
     ];
     let indent = " ".repeat(words::NAME);

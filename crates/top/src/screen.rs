@@ -155,6 +155,9 @@ fn head(view: &View) -> Vec<Line<'static>> {
     if let Some(told) = view.specialise.clone() {
         line("specialise", told);
     }
+    if let Some(told) = words::requests(state) {
+        line("requests", told);
+    }
     if let Some(told) = words::strangers(state) {
         line("note", told);
     }

@@ -3,7 +3,9 @@
 use dimmer_processor::units::{CpuId, KiloHertz};
 use dimmer_report::Screen;
 use dimmer_report::number::SPACE;
-use dimmer_watch::state::{Client, Cores, Policy, Site, Specialise, State};
+use dimmer_watch::state::{
+    Client, ClockClient, ClockRequests, Cores, Policy, Site, Specialise, State,
+};
 use expect_test::{Expect, expect};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -72,6 +74,8 @@ fn state(looks: u64) -> State {
             thresholds: Some(vec![0.02, 0.02, 0.02, 0.02]),
         },
         cores: Cores { may: vec![3, 2], dedicated: 1, no_core: None },
+        clocks: Vec::new(),
+        no_clocks: None,
         clients: vec![
             client(501, "server", Some(1_234_567.0), vec![parse, encrypt]),
             client(77, "idle", None, vec![]),
@@ -511,4 +515,28 @@ fn core_specialisation_has_a_line_if_its_module_is_loaded() {
     let told = words::specialise(&new, Some(&at(11))).unwrap();
     assert_eq!(told, "no cpu is narrow; wide code met one 0 times, moved 0 times, stayed 0 times");
     assert_eq!(words::specialise(&state(1), None), None);
+}
+
+#[test]
+fn requests_of_clocks_are_shown_by_program() {
+    let own = |pid| ClockClient {
+        pid,
+        uid: 1000,
+        name: "pa\u{1b}ce".to_owned(),
+        requests: ClockRequests { requested: 9, granted: 4, waiting: 3, held_back: 2, refused: 0 },
+    };
+    let one = State { clocks: vec![own(7)], ..state(1) };
+    let told = words::requests(&one).unwrap();
+    let of = "7 of user 1000: 4 of 9 granted, 3 wait, 2 held back, 0 refused";
+    assert!(told.ends_with(of) && !told.contains('\u{1b}'), "{told}");
+    let mut view = View::new("socket".to_owned(), 1.0, one.clone());
+    assert!(text(&mut view, 200, 30).contains(of));
+    let plain = plain::render(&one, None, "socket", &[], &[], columns(200));
+    assert!(plain.replace(SPACE, " ").contains(of), "{plain}");
+    let many = State { clocks: (0..20).map(own).collect(), ..state(1) };
+    assert!(words::requests(&many).unwrap().ends_with("; 12 other programs"));
+    let none = State { no_clocks: Some("no\u{1b}ne".to_owned()), ..state(1) };
+    let told = words::requests(&none).unwrap();
+    assert!(told.starts_with("of clocks are not moderated: no"), "{told}");
+    assert_eq!(words::requests(&state(1)), None);
 }

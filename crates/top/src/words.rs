@@ -2,7 +2,7 @@
 
 use dimmer_host::root::format_cpu_list;
 use dimmer_processor::units::{CpuId, KiloHertz};
-use dimmer_watch::state::{Cores, Policy, State};
+use dimmer_watch::state::{ClockClient, ClockRequests, Cores, Policy, State};
 
 use super::rows::{Region, Row, clean, is_same_server};
 use dimmer_report::number::{SPACE, counted, grouped, percent, time};
@@ -228,4 +228,30 @@ pub(super) fn span(seconds: f64) -> String {
         3600..86_400 => format!("{hours} h {} min", minutes % 60),
         _ => format!("{days} d {} h", hours % 24),
     }
+}
+
+/// Maximum number of programs that [`requests`] names.
+const NAMED: usize = 8;
+
+/// What became of the clocks that programs request, by program, or why the server does not moderate
+/// them.
+pub(super) fn requests(state: &State) -> Option<String> {
+    if let Some(why) = &state.no_clocks {
+        return Some(format!("of clocks are not moderated: {}", clean(why)));
+    }
+    let program = |own: &ClockClient| {
+        let ClockRequests { requested, granted, waiting, held_back, refused } = own.requests;
+        let name = clean(&own.name);
+        format!(
+            "{name} {} of user {}: {granted} of {requested} granted, {waiting} wait, {held_back} \
+             held back, {refused} refused",
+            own.pid, own.uid
+        )
+    };
+    let mut all: Vec<String> = state.clocks.iter().take(NAMED).map(program).collect();
+    let others = state.clocks.len().saturating_sub(NAMED);
+    if others > 0 {
+        all.push(format!("{others} other programs"));
+    }
+    (!all.is_empty()).then(|| all.join("; "))
 }

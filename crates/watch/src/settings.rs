@@ -3,11 +3,13 @@
 
 mod document;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use dimmer_host::bounded_file::{self, BoundedFileError};
 use dimmer_host::root::parse_cpu_list;
+use dimmer_policy::moderation::{Limits, Share};
 use dimmer_policy::server::performance::{Metric, Mixing};
 use dimmer_policy::server::settings::{Prices, Unit};
 use dimmer_policy::server::{cores, loops, settings};
@@ -43,6 +45,7 @@ pub struct Settings {
     loops: LoopTables,
     server: Server,
     metrics: Metrics,
+    clocks: Clocks,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -105,6 +108,32 @@ struct Server {
 struct Metrics {
     #[serde(skip_serializing_if = "Option::is_none")]
     listen: Option<String>,
+}
+
+/// What the server does about clocks that programs request.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Clocks {
+    moderate: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    most_boosted: Option<usize>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    users: BTreeMap<String, ClockShare>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct ClockShare {
+    weight: f64,
+    most_percent: u8,
+    may_slow: bool,
+}
+
+impl Default for ClockShare {
+    fn default() -> Self {
+        let Share { weight, most_percent, may_slow } = Share::default();
+        Self { weight, most_percent, may_slow }
+    }
 }
 
 impl Default for Policy {
@@ -188,6 +217,7 @@ impl Settings {
         }
         self.listed_cores()?;
         self.listen()?;
+        self.limits()?;
         Ok(())
     }
 
@@ -213,6 +243,42 @@ impl Settings {
             })
         };
         self.metrics.listen.as_ref().map(parse).transpose()
+    }
+
+    /// Whether the server moderates clocks.
+    #[must_use]
+    pub const fn moderates(&self) -> bool {
+        self.clocks.moderate
+    }
+
+    /// Whether both say the same about clocks.
+    #[must_use]
+    pub fn has_clocks_of(&self, other: &Self) -> bool {
+        self.clocks == other.clocks
+    }
+
+    /// What users may have of clocks.
+    ///
+    /// # Errors
+    /// If a value is not accepted.
+    pub fn limits(&self) -> Result<Limits, String> {
+        let share = |(name, share): (&String, &ClockShare)| {
+            let ClockShare { weight, most_percent, may_slow } = *share;
+            let user: u32 = name.parse().map_err(|_| {
+                format!("`clocks.users.{name}`: `{name}` is no user id, as in `clocks.users.1000`")
+            })?;
+            let key = format!("clocks.users.{name}");
+            if !(0.001..=1000.0).contains(&weight) {
+                return Err(format!("`{key}.weight` is {weight}, accepted are 0.001 to 1000"));
+            }
+            if most_percent > 100 {
+                let what = format!("`{key}.most_percent` is {most_percent}");
+                return Err(format!("{what}, accepted are 0 (no request is granted) to 100"));
+            }
+            Ok((user, Share { weight, most_percent, may_slow }))
+        };
+        let users = self.clocks.users.iter().map(share).collect::<Result<_, _>>()?;
+        Ok(Limits { most_boosted: self.clocks.most_boosted, users })
     }
 
     /// The hardware threads that may be dedicated, if the configuration names them.
@@ -357,8 +423,39 @@ mod tests {
         refused("[cores]\nlist = \"many\"\n", "as in \"2-3,8\"");
         refused("[cores]\nspare = 0.95\n", "`cores.spare` is 0.95, accepted are 0 to 0.9");
         refused("[metrics]\nlisten = \"here\"\n", "127.0.0.1:9466");
+        refused("[clocks]\nmoderate = 1\n", "line 2: invalid type");
+        refused("[clocks]\nmost = 1\n", "line 2: unknown field `most`, expected one of `moderate`");
+        refused("[clocks]\nmost_boosted = -1\n", "line 2: invalid value");
+        refused("[clocks.users.bob]\n", "`bob` is no user id, as in `clocks.users.1000`");
+        refused("[clocks.users.4294967296]\n", "is no user id");
+        let user = |key: &str| format!("[clocks.users.7]\n{key}\n");
+        for weight in ["0", "-1", "1000.5", "nan", "inf"] {
+            let said = "accepted are 0.001 to 1000";
+            refused(&user(&format!("weight = {weight}")), said);
+        }
+        refused(&user("most_percent = 101"), "`clocks.users.7.most_percent` is 101, accepted");
+        refused(&user("most_percent = 256"), "line 2: invalid value");
+        refused(&user("may_slow = 1"), "line 2: invalid type");
+        refused(&user("least = 1"), "line 2: unknown field `least`");
         refused("[server\n", "line 1: ");
         assert!(Settings::read(Path::new("/no/such")).is_err());
+    }
+
+    #[test]
+    fn users_have_the_shares_of_clocks_that_the_file_says() {
+        let text = "[clocks]\nmost_boosted = 2\nusers.7 = { weight = 2, most_percent = 90 }\n\
+                    [clocks.users.8]\n[clocks.users.9]\nmay_slow = true\n";
+        let settings = Settings::parse(text).unwrap();
+        let limits = settings.limits().unwrap();
+        assert!(!settings.moderates() && limits.most_boosted == Some(2));
+        let share = Share { weight: 2.0, most_percent: 90, may_slow: false };
+        let slows = Share { may_slow: true, ..Share::default() };
+        assert_eq!(
+            limits.users.into_iter().collect::<Vec<_>>(),
+            [(7, share), (8, Share::default()), (9, slows)]
+        );
+        assert!(!settings.has_clocks_of(&Settings::default()));
+        assert!(settings.has_clocks_of(&Settings::parse(text).unwrap()));
     }
 
     #[test]
@@ -370,6 +467,7 @@ mod tests {
             cores: Cores { list: Some(String::new()), ..Cores::default() },
             server: Server { model: Some(PathBuf::new()), ..Server::default() },
             metrics: Metrics { listen: Some(String::new()) },
+            clocks: Clocks { most_boosted: Some(1), ..Clocks::default() },
             ..Settings::default()
         });
         let text = include_str!("../../daemon/package/dimmerd.toml").replace("# ", "");

@@ -29,8 +29,44 @@ pub struct State {
     pub clients: Vec<Client>,
     /// The number of other clients.
     pub hidden: usize,
+    /// Programs whose clocks the server moderates, of the users that the asking user may see.
+    #[serde(default)]
+    pub clocks: Vec<ClockClient>,
+    /// Why the server does not moderate clocks, if its settings say that it should.
+    #[serde(default)]
+    pub no_clocks: Option<String>,
     /// Core specialisation in the kernel, if its module is loaded and can be read.
     pub specialise: Option<Specialise>,
+}
+
+/// A program whose clocks the server moderates.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ClockClient {
+    /// Id of its process.
+    pub pid: i32,
+    /// Id of its user.
+    pub uid: u32,
+    /// The name that it reports.
+    pub name: String,
+    /// Its requests.
+    #[serde(flatten)]
+    pub requests: ClockRequests,
+}
+
+/// How many of a program's threads request clocks, and what became of that.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ClockRequests {
+    /// All requests.
+    pub requested: u64,
+    /// Those in force.
+    pub granted: u64,
+    /// Those whose user waits for its turn.
+    pub waiting: u64,
+    /// Those for slow clocks that would slow threads that the user may not slow.
+    pub held_back: u64,
+    /// Those that the user may not have, those for other programs' threads or for CPUs that the
+    /// thread may not use, and those that the machine did not take.
+    pub refused: u64,
 }
 
 /// Core specialisation in the kernel. What is counted is counted since its module was loaded.

@@ -58,6 +58,7 @@ const EDGES: [(&str, &[&str]); 34] = [
         "dimmer-daemon",
         &[
             "dimmer-host",
+            "dimmer-pace",
             "dimmer-policy",
             "dimmer-probe",
             "dimmer-processor",
@@ -92,7 +93,7 @@ const EDGES: [(&str, &[&str]); 34] = [
     ),
     ("dimmer-narrow", &[]),
     ("dimmer-observe", &["dimmer-hook", "dimmer-host", "dimmer-processor"]),
-    ("dimmer-pace", &["dimmer-host", "dimmer-policy", "dimmer-processor"]),
+    ("dimmer-pace", &["dimmer-host", "dimmer-policy", "dimmer-processor", "dimmer-protocol"]),
     ("dimmer-policy", &["dimmer-processor"]),
     (
         "dimmer-preload",

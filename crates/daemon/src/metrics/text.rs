@@ -98,12 +98,27 @@ impl Family {
     }
 }
 
-static FAMILIES: [Family; 27] = [
+static FAMILIES: [Family; 30] = [
     Family::gauge("up_seconds", "For how long the server runs", Of::Server(|state| state.up_s)),
     Family::gauge(
         "clients",
         "Programs that are connected",
         Of::Server(|state| (state.clients.len() + state.hidden) as f64),
+    ),
+    Family::gauge(
+        "clock_requests",
+        "Threads that request a clock",
+        Of::Server(|state| state.clocks.iter().map(|own| own.requests.requested as f64).sum()),
+    ),
+    Family::gauge(
+        "clock_requests_granted",
+        "Threads whose requested clock is in force",
+        Of::Server(|state| state.clocks.iter().map(|own| own.requests.granted as f64).sum()),
+    ),
+    Family::gauge(
+        "clock_requests_waiting",
+        "Threads whose user waits for its turn to have a clock",
+        Of::Server(|state| state.clocks.iter().map(|own| own.requests.waiting as f64).sum()),
     ),
     Family::gauge(
         "dedicated_threads",

@@ -11,7 +11,7 @@ use super::teller::{Hearer, Job};
 use super::{Peer, Server, Wants, nanoseconds};
 use crate::clients::{Client, Site};
 use dimmer_watch::record::{self, Line};
-use dimmer_watch::state::{self, State};
+use dimmer_watch::state::{self, ClockRequests, State};
 
 /// Publishing takes at most one part in this number of the time, on the thread that decides.
 const OF_ALL: u32 = 5;
@@ -33,14 +33,15 @@ pub(super) struct Publication {
     next: u64,
     is_whole: bool,
     pub(super) clients: Vec<state::Client>,
+    clocks: Vec<state::ClockClient>,
     hidden: usize,
     took: Duration,
 }
 
 impl Publication {
     fn new(user: u32, to: Vec<Hearer>) -> Self {
-        let (clients, took) = (Vec::new(), Duration::ZERO);
-        Self { user, to, next: 0, is_whole: false, clients, hidden: 0, took }
+        let (clients, clocks, took) = (Vec::new(), Vec::new(), Duration::ZERO);
+        Self { user, to, next: 0, is_whole: false, clients, clocks, hidden: 0, took }
     }
 }
 
@@ -74,7 +75,9 @@ impl Server {
         self.may_tell = now + took * OF_ALL;
         if publication.is_whole {
             let Publication { user, to, took, .. } = publication;
-            let state = Box::new(self.head(publication.clients, publication.hidden));
+            let mut state = self.head(publication.clients, publication.hidden);
+            state.clocks = publication.clocks;
+            let state = Box::new(state);
             match self.teller.tell(Job::State { user, state, to }) {
                 // The time that writing it takes is added later.
                 Ok(()) => self.requests.is_written(user, took),
@@ -85,6 +88,7 @@ impl Server {
                         next: u64::MAX,
                         is_whole: true,
                         clients: state.clients,
+                        clocks: state.clocks,
                         hidden: state.hidden,
                         took,
                     });
@@ -137,6 +141,19 @@ impl Server {
                 publication.next = *number;
                 return;
             }
+            if let Wants::Clocks(name) = &peer.wants
+                && (sees_all || peer.user == publication.user)
+            {
+                publication.clocks.push(state::ClockClient {
+                    pid: peer.process,
+                    uid: peer.user,
+                    name: name.clone(),
+                    requests: match &self.moderation {
+                        Some(Ok(moderation)) => moderation.counts(*number),
+                        Some(Err(_)) | None => ClockRequests::default(),
+                    },
+                });
+            }
             let Wants::Decisions(client) = &peer.wants else { continue };
             if sees_all || client.user == publication.user {
                 sites += client.sites.len();
@@ -178,6 +195,8 @@ impl Server {
             },
             clients,
             hidden,
+            clocks: Vec::new(),
+            no_clocks: self.moderation.as_ref().and_then(|own| own.as_ref().err().cloned()),
             // The teller reads it: that takes files.
             specialise: None,
         }

@@ -575,3 +575,27 @@ fn counters_are_opened_a_little_at_a_time() {
     let files = |user| fixture.server.users.numbers(user).unwrap()[2];
     assert_eq!((files(1000), files(1001)), (9, 9));
 }
+
+/// The machine has no back end but those that follow threads, or not even that.
+#[test]
+fn what_keeps_the_server_from_moderating_is_in_its_state() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("socket");
+    let file = directory.path().join("dimmerd.toml");
+    std::fs::write(&file, "[clocks]\nmoderate = true\n").unwrap();
+    let settings = Settings::read(&file).unwrap();
+    let root = Root::new(directory.path());
+    let options = Options { root, socket: socket.clone(), inherited: None, file: None, settings };
+    let wake = Arc::new(UnixStream::pair().unwrap().0);
+    let signals = Signals { end: Arc::default(), reload: Arc::default(), wake };
+    let server = Server::new(options, signals).unwrap();
+    let mut fixture = Fixture { server, directory };
+    let why = fixture.server.state(0).no_clocks.unwrap();
+    assert!(why.contains("uclamp: its requests follow threads"), "{why}");
+    assert!(why.contains("cpufreq: no policy under /sys"), "{why}");
+    assert!(!dimmer_protocol::clocks_mark(&socket).exists());
+    let (number, client) = fixture.say(1000, &Hello::Clocks { name: "test".to_owned() });
+    assert!(!fixture.server.peers.contains_key(&number) && !fixture.server.has_clients());
+    assert!(fixture.server.fresh_since_ns.is_some());
+    drop(client);
+}

@@ -18,6 +18,11 @@ const WATCHERS: usize = 64;
 /// Maximum number of connections that watch or record in all. A guess: some users' worth.
 const ALL_WATCHERS: usize = 512;
 
+/// Maximum number of a user's programs whose clocks are moderated, and of all users' programs: all
+/// of their boards are read at each decision. Guesses.
+const CLOCKS: usize = 64;
+const ALL_CLOCKS: usize = 1024;
+
 /// One user's share of a common resource: half of what the others leave, so that something is left
 /// for each new user.
 const fn share(all: usize, of_others: usize) -> usize {
@@ -47,6 +52,8 @@ struct User {
     silent: BTreeSet<u64>,
     /// Number of connections that watch or record.
     watchers: usize,
+    /// Number of programs whose clocks are moderated.
+    clocks: usize,
     /// The clock that the clocks of its clients are compared with.
     reference: Reference,
 }
@@ -130,6 +137,28 @@ impl Users {
         Ok(())
     }
 
+    /// A silent connection is one of a program whose clocks are moderated from now on.
+    ///
+    /// # Errors
+    /// If there are too many such programs.
+    pub(super) fn asks_for_clocks(&mut self, user: u32, connection: u64) -> Result<(), String> {
+        let most = CLOCKS.min(self.share(user, ALL_CLOCKS, |user| user.clocks));
+        let user = self.of(user);
+        if user.clocks >= most {
+            return Err(format!("this user has {most} programs that ask for clocks already"));
+        }
+        user.silent.remove(&connection);
+        user.clocks += 1;
+        Ok(())
+    }
+
+    /// A program whose clocks were moderated has gone.
+    pub(super) fn clocks_leave(&mut self, user: u32) {
+        let known = self.of(user);
+        known.clocks = known.clocks.saturating_sub(1);
+        self.forget_if_gone(user);
+    }
+
     /// A silent connection has gone.
     pub(super) fn silent_leaves(&mut self, user: u32, connection: u64) {
         self.of(user).silent.remove(&connection);
@@ -154,8 +183,10 @@ impl Users {
     }
 
     fn forget_if_gone(&mut self, user: u32) {
-        let is_gone =
-            |user: &User| user.clients == 0 && user.silent.is_empty() && user.watchers == 0;
+        let is_gone = |user: &User| {
+            let connections = user.clients + user.silent.len() + user.watchers + user.clocks;
+            connections == 0
+        };
         if self.known.get(&user).is_some_and(is_gone) {
             self.known.remove(&user);
         }
@@ -309,6 +340,22 @@ mod tests {
         users.add_files(7, 50);
         assert_eq!(users.may_open(8, 25, 100), Ok(()));
         assert!(users.may_open(8, 26, 100).is_err());
+    }
+
+    #[test]
+    fn programs_that_ask_for_clocks_are_limited_and_no_clients() {
+        let mut users = Users::default();
+        let ask = |users: &mut Users, user: u32| {
+            let all = (0..).take_while(|number| users.asks_for_clocks(user, *number).is_ok());
+            all.count()
+        };
+        assert_eq!(ask(&mut users, 7), CLOCKS);
+        assert!(!users.has_clients());
+        let all: Vec<usize> = (100..130).map(|user| ask(&mut users, user)).collect();
+        assert_eq!(all[..3], [CLOCKS; 3]);
+        assert!(all.iter().sum::<usize>() < ALL_CLOCKS, "{all:?}");
+        (0..CLOCKS).for_each(|_| users.clocks_leave(7));
+        assert_eq!(users.numbers(7), None);
     }
 
     #[test]

@@ -88,6 +88,14 @@ const CPPC_REQUESTS: Subject = Subject {
     area: Area::Clock,
     enables: Some("libdimmer: clocks that threads ask for, the fifth choice"),
 };
+const CLOCK_MODERATION: Subject = Subject {
+    id: "clock-moderation",
+    title: "clocks that dimmerd moderates",
+    area: Area::Clock,
+    enables: Some("libdimmer: clocks that threads ask for, without rights; before all choices"),
+};
+/// The mark beside the socket of root's server (`dimmer_protocol::clocks_mark`).
+const MODERATES: &str = "/run/dimmer/socket.clocks";
 const TURBO: Subject = Subject {
     id: "turbo",
     title: "turbo switch",
@@ -129,6 +137,7 @@ pub(super) fn survey(context: &Context) -> Vec<Capability> {
         hwp(context),
         levels(context, &HWP_REQUESTS, Interface::Hwp),
         levels(context, &CPPC_REQUESTS, Interface::Cppc),
+        clock_moderation(context),
         turbo(context),
         preference(context),
         percent(context),
@@ -245,6 +254,14 @@ fn clock_requests(context: &Context) -> Capability {
         }
         Err(missing) => CLOCK_REQUESTS.unavailable(missing.why, missing.remedy),
     }
+}
+
+fn clock_moderation(context: &Context) -> Capability {
+    if context.root.exists(MODERATES) {
+        return CLOCK_MODERATION.available("dimmerd moderates them: `dimmer top` shows requests");
+    }
+    let remedy = "have the administrator run dimmerd as root with clocks.moderate = true";
+    CLOCK_MODERATION.unavailable(format!("no {MODERATES}"), remedy)
 }
 
 fn describe(policy: &Policy) -> String {

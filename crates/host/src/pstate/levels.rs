@@ -132,6 +132,32 @@ impl Levels {
         self.put(journal, value)
     }
 
+    /// Has the CPU request this level or any faster one that the value `before` of its register
+    /// allows, until `journal` is undone or something else is requested.
+    ///
+    /// # Errors
+    /// As [`Self::request`].
+    pub fn request_at_least(
+        &self,
+        journal: &mut Journal,
+        level: u8,
+        before: u64,
+    ) -> Result<(), SetError> {
+        let value = self.at_least(level, before);
+        self.put(journal, value)
+    }
+
+    /// `before` with no level below this one. A desired level of 0 is the processor's choice.
+    fn at_least(&self, level: u8, before: u64) -> u64 {
+        let level = u64::from(level.clamp(self.lowest, self.highest));
+        let raised = |shift: u32| {
+            let found = before >> shift & 0xFF;
+            let is_choice = shift == 16 && found == 0;
+            if is_choice { 0 } else { found.max(level) << shift }
+        };
+        before & !LEVELS | raised(0) | raised(8) | raised(16)
+    }
+
     /// Has the register for requests hold this value, which it has held before.
     ///
     /// # Errors

@@ -80,6 +80,8 @@ fn finds_everything_on_a_skylake_server_as_root() {
             - hwp-requests: the driver intel_pstate requests levels itself
                 -> request clocks by its files (cpufreq)
             . cppc-requests: the processor shows no CPPC
+            - clock-moderation: no /run/dimmer/socket.clocks
+                -> have the administrator run dimmerd as root with clocks.moderate = true
             + turbo: /sys/devices/system/cpu/intel_pstate/no_turbo, turbo is on
             + energy-preference: /sys/devices/system/cpu/cpufreq/policy0/energy_performance_preference: balance_performance
             - intel-pstate-limits: no /sys/devices/system/cpu/intel_pstate/min_perf_pct
@@ -151,6 +153,8 @@ fn says_why_a_cloud_machine_has_nothing() {
             . hwp: the processor, as the hypervisor shows it, has none
             . hwp-requests: the processor shows no HWP
             . cppc-requests: the processor shows no CPPC
+            - clock-moderation: no /run/dimmer/socket.clocks
+                -> have the administrator run dimmerd as root with clocks.moderate = true
             - turbo: neither /sys/devices/system/cpu/intel_pstate/no_turbo nor /sys/devices/system/cpu/cpufreq/boost nor a policy's boost is there
                 -> switch turbo off in the firmware; in a virtual machine only its host can
             - energy-preference: no policy has energy_performance_preference
@@ -237,6 +241,8 @@ fn finds_the_old_cpusets_on_a_zen_5_guest() {
             . hwp: the processor, as the hypervisor shows it, has none
             . hwp-requests: the processor shows no HWP
             . cppc-requests: the processor shows no CPPC
+            - clock-moderation: no /run/dimmer/socket.clocks
+                -> have the administrator run dimmerd as root with clocks.moderate = true
             - turbo: neither /sys/devices/system/cpu/intel_pstate/no_turbo nor /sys/devices/system/cpu/cpufreq/boost nor a policy's boost is there
                 -> switch turbo off in the firmware; in a virtual machine only its host can
             - energy-preference: no policy has energy_performance_preference
@@ -314,6 +320,8 @@ fn names_the_missing_permissions_on_a_desktop() {
             - hwp-requests: the driver intel_pstate requests levels itself
                 -> request clocks by its files (cpufreq)
             . cppc-requests: the processor shows no CPPC
+            - clock-moderation: no /run/dimmer/socket.clocks
+                -> have the administrator run dimmerd as root with clocks.moderate = true
             - turbo: no permission to write /sys/devices/system/cpu/intel_pstate/no_turbo
                 -> run as root
             + energy-preference: /sys/devices/system/cpu/cpufreq/policy0/energy_performance_preference: balance_performance

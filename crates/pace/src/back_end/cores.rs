@@ -56,6 +56,14 @@ pub(crate) struct Domain {
     pub(crate) clocks: Clocks,
 }
 
+/// What is asked of a domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    pub(crate) clock: KiloHertz,
+    /// Whether the machine may choose a faster clock, as it may without a request.
+    pub(crate) is_least: bool,
+}
+
 /// Reads a clock.
 pub(crate) type ReadClock = Box<dyn FnOnce() -> Option<KiloHertz>>;
 
@@ -68,7 +76,7 @@ pub(crate) trait Setting: Debug + Send {
     ///
     /// # Errors
     /// [`Unavailable`]: something else has changed the domain. It was left as it is.
-    fn set(&mut self, domain: usize, clock: Option<KiloHertz>) -> Result<(), Unavailable>;
+    fn set(&mut self, domain: usize, wanted: Option<Wanted>) -> Result<(), Unavailable>;
 
     /// Makes all as it was, as dropping this value does.
     ///
@@ -99,9 +107,9 @@ pub(crate) struct Cores<S> {
 struct State<S> {
     setting: S,
     /// What each thread asks for, and of which domain.
-    threads: BTreeMap<u32, (usize, KiloHertz)>,
+    threads: BTreeMap<u32, (usize, Wanted)>,
     /// What is in force in each domain.
-    in_force: Vec<Option<KiloHertz>>,
+    in_force: Vec<Option<Wanted>>,
     /// Why a domain is left alone.
     lost: Vec<Option<Unavailable>>,
 }
@@ -127,6 +135,35 @@ impl<S: Setting> Cores<S> {
         let is_own = self.process == std::process::id();
         is_own.then(|| self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
+
+    /// Makes this the request of the thread.
+    fn put(&self, thread: Thread, request: Option<Request>, is_least: bool) -> Result<(), Refused> {
+        let mut guard = self.lock().ok_or(Refused::Unknown)?;
+        let state = guard.as_mut().ok_or(Refused::Unknown)?;
+        let wanted = request.and_then(|request| {
+            let (domain, found) = self.domain(thread.cpu)?;
+            Some((domain, Wanted { clock: request.clock(&found.clocks)?, is_least }))
+        });
+        let before = match wanted {
+            Some(wanted) => state.threads.insert(thread.id, wanted),
+            None => state.threads.remove(&thread.id),
+        };
+        let left = before.filter(|(domain, _)| wanted.is_none_or(|(now, _)| now != *domain));
+        let of_left = left.map_or(Ok(()), |(domain, _)| state.update(domain));
+        match wanted {
+            Some((domain, _)) => {
+                let result = state.update(domain).and(of_left);
+                if result.is_err() {
+                    state.threads.remove(&thread.id);
+                    // What is wrong is in the result.
+                    let _ = state.update(domain);
+                }
+                result
+            }
+            None if request.is_some() => of_left.and(Err(Refused::Unknown)),
+            None => of_left,
+        }
+    }
 }
 
 impl<S: Setting> State<S> {
@@ -136,7 +173,10 @@ impl<S: Setting> State<S> {
             return Err(Refused::Lost(lost.clone()));
         }
         let asked = self.threads.values().filter(|(of, _)| *of == domain);
-        let fastest = asked.map(|(_, clock)| *clock).max();
+        let fastest = asked.map(|(_, wanted)| *wanted).reduce(|one, other| Wanted {
+            clock: one.clock.max(other.clock),
+            is_least: one.is_least || other.is_least,
+        });
         let Some(in_force) = self.in_force.get_mut(domain) else { return Err(Refused::Unknown) };
         if *in_force == fastest {
             return Ok(());
@@ -161,31 +201,15 @@ impl<S: Setting> BackEnd for Cores<S> {
     }
 
     fn request(&self, thread: Thread, request: Option<Request>) -> Result<(), Refused> {
-        let mut guard = self.lock().ok_or(Refused::Unknown)?;
-        let state = guard.as_mut().ok_or(Refused::Unknown)?;
-        let wanted = request.and_then(|request| {
-            let (domain, found) = self.domain(thread.cpu)?;
-            Some((domain, request.clock(&found.clocks)?))
-        });
-        let before = match wanted {
-            Some(wanted) => state.threads.insert(thread.id, wanted),
-            None => state.threads.remove(&thread.id),
-        };
-        let left = before.filter(|(domain, _)| wanted.is_none_or(|(now, _)| now != *domain));
-        let of_left = left.map_or(Ok(()), |(domain, _)| state.update(domain));
-        match wanted {
-            Some((domain, _)) => {
-                let result = state.update(domain).and(of_left);
-                if result.is_err() {
-                    state.threads.remove(&thread.id);
-                    // What is wrong is in the result.
-                    let _ = state.update(domain);
-                }
-                result
-            }
-            None if request.is_some() => of_left.and(Err(Refused::Unknown)),
-            None => of_left,
-        }
+        self.put(thread, request, false)
+    }
+
+    fn at_least_for(&self, thread: Thread, request: Request) -> Result<(), Refused> {
+        self.put(thread, Some(request), true)
+    }
+
+    fn domain_of(&self, cpu: CpuId) -> Vec<CpuId> {
+        self.domain(cpu).map_or_else(|| vec![cpu], |(_, domain)| domain.cpus.clone())
     }
 
     fn clocks(&self, cpu: CpuId) -> Option<Clocks> {
@@ -216,11 +240,11 @@ mod tests {
     impl Setting for Noted {
         const NAME: &str = "noted";
 
-        fn set(&mut self, domain: usize, clock: Option<KiloHertz>) -> Result<(), Unavailable> {
-            if domain == 0 && clock.is_none() {
+        fn set(&mut self, domain: usize, wanted: Option<Wanted>) -> Result<(), Unavailable> {
+            if domain == 0 && wanted.is_none() {
                 return Err(Unavailable::new("clocks", "changed", "none"));
             }
-            self.0[domain] = clock;
+            self.0[domain] = wanted.map(|wanted| wanted.clock);
             Ok(())
         }
 

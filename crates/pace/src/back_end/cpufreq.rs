@@ -11,7 +11,7 @@ use dimmer_host::root::{Root, RootError};
 use dimmer_host::unavailable::Unavailable;
 use dimmer_processor::units::KiloHertz;
 
-use super::cores::{Cores, Domain, LEFT_ALONE, ReadClock, Setting, explain};
+use super::cores::{Cores, Domain, LEFT_ALONE, ReadClock, Setting, Wanted, explain};
 
 /// The governor that sets the clock that it gets from users.
 const USERSPACE: &str = "userspace";
@@ -89,6 +89,11 @@ impl OwnFile {
         Err(left_alone(why))
     }
 
+    /// What it held at first, as a clock (kHz).
+    fn khz(&self) -> Option<u64> {
+        self.before.parse().ok()
+    }
+
     fn write(&self, journal: &mut Journal, clock: Option<KiloHertz>) -> Result<(), Unavailable> {
         let wanted = clock.map_or_else(|| self.before.clone(), |clock| clock.khz().to_string());
         match journal.change(&self.path, &wanted) {
@@ -125,33 +130,49 @@ impl OwnPolicy {
         self.table.iter().copied().find(|own| *own >= clock).unwrap_or(clock)
     }
 
-    fn set(&mut self, journal: &mut Journal, clock: Option<KiloHertz>) -> Result<(), Unavailable> {
+    /// What is wanted of a file: at least what it held at first, if the clock is wanted at least.
+    fn of_file(&self, file: &OwnFile, wanted: Option<Wanted>) -> Option<KiloHertz> {
+        let Wanted { clock, is_least } = wanted?;
+        let clock = self.of_driver(clock);
+        let before = file.khz().filter(|_| is_least).map(KiloHertz::from_khz);
+        Some(before.map_or(clock, |before| clock.max(before)))
+    }
+
+    fn set(&mut self, journal: &mut Journal, wanted: Option<Wanted>) -> Result<(), Unavailable> {
         self.governor.check(journal.root())?;
         self.files.iter().try_for_each(|file| file.check(journal.root()))?;
-        let clock = clock.map(|clock| self.of_driver(clock));
-        if self.is_raised(clock) {
-            self.files.iter().rev().try_for_each(|file| file.write(journal, clock))?;
+        if wanted.is_some_and(|wanted| wanted.is_least)
+            && let Some(file) = self.files.iter().find(|file| file.khz().is_none())
+        {
+            return Err(left_alone(format!(
+                "{} held `{}`, which is no clock",
+                file.path, file.before
+            )));
+        }
+        let mut write = |file: &OwnFile| file.write(journal, self.of_file(file, wanted));
+        if self.is_raised(wanted) {
+            self.files.iter().rev().try_for_each(&mut write)?;
         } else {
-            self.files.iter().try_for_each(|file| file.write(journal, clock))?;
+            self.files.iter().try_for_each(&mut write)?;
         }
         // Only now, because the kernel may round the one when the other changes.
         self.files.iter_mut().try_for_each(|file| file.note(journal.root()))
     }
 
     /// Whether the upper limit rises: then it goes first, so that the lower one never passes it.
-    fn is_raised(&self, clock: Option<KiloHertz>) -> bool {
-        let khz = |text: &str| text.parse::<u64>().ok();
+    fn is_raised(&self, wanted: Option<Wanted>) -> bool {
         let Some(upper) = self.files.last() else { return false };
-        clock.map(KiloHertz::khz).or_else(|| khz(&upper.before)) > khz(&upper.left)
+        let clock = self.of_file(upper, wanted).map(KiloHertz::khz);
+        clock.or_else(|| upper.khz()) > upper.left.parse().ok()
     }
 }
 
 impl Setting for Files {
     const NAME: &str = "cpufreq";
 
-    fn set(&mut self, domain: usize, clock: Option<KiloHertz>) -> Result<(), Unavailable> {
+    fn set(&mut self, domain: usize, wanted: Option<Wanted>) -> Result<(), Unavailable> {
         let Self { journal, policies, .. } = self;
-        policies.get_mut(domain).map_or(Ok(()), |policy| policy.set(journal, clock))
+        policies.get_mut(domain).map_or(Ok(()), |policy| policy.set(journal, wanted))
     }
 
     fn give_back(self) -> Result<Report, JournalError> {

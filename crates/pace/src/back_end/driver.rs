@@ -10,10 +10,10 @@ use dimmer_host::pstate::driver::Driver;
 use dimmer_host::root::Root;
 use dimmer_host::topology;
 use dimmer_host::unavailable::Unavailable;
-use dimmer_processor::units::{CpuId, KiloHertz};
+use dimmer_processor::units::CpuId;
 use rustix::io::Errno;
 
-use super::cores::{Cores, Domain, LEFT_ALONE, ReadClock, Setting};
+use super::cores::{Cores, Domain, LEFT_ALONE, ReadClock, Setting, Wanted};
 
 /// The back end of this machine.
 ///
@@ -65,10 +65,12 @@ impl Drop for Module {
 impl Setting for Module {
     const NAME: &str = "dimmer_pstate";
 
-    fn set(&mut self, domain: usize, clock: Option<KiloHertz>) -> Result<(), Unavailable> {
+    /// What the CPU requests without this back end is not known here, so what is wanted at least is
+    /// wanted exactly: [`super::for_server`] leaves this back end out.
+    fn set(&mut self, domain: usize, wanted: Option<Wanted>) -> Result<(), Unavailable> {
         let Some(own) = self.cpus.get_mut(domain) else { return Ok(()) };
         let cpu = own.cpu;
-        let state = clock.and_then(|clock| {
+        let state = wanted.and_then(|Wanted { clock, .. }| {
             let states = self.driver.states();
             states.iter().find(|(own, _)| *own >= clock).or(states.last()).map(|(_, state)| *state)
         });

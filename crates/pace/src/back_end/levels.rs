@@ -11,9 +11,8 @@ use dimmer_host::pstate::levels::{Interface, Levels, check};
 use dimmer_host::pstate::{Part, Pstates};
 use dimmer_host::root::Root;
 use dimmer_host::unavailable::Unavailable;
-use dimmer_processor::units::KiloHertz;
 
-use super::cores::{Cores, Domain, LEFT_ALONE, ReadClock, Setting, explain};
+use super::cores::{Cores, Domain, LEFT_ALONE, ReadClock, Setting, Wanted, explain};
 
 /// The back end of this machine. First undoes what a process has left that was killed.
 ///
@@ -68,7 +67,7 @@ struct Own {
 impl Setting for Registers {
     const NAME: &str = "performance levels";
 
-    fn set(&mut self, domain: usize, clock: Option<KiloHertz>) -> Result<(), Unavailable> {
+    fn set(&mut self, domain: usize, wanted: Option<Wanted>) -> Result<(), Unavailable> {
         let Some(own) = self.cpus.get_mut(domain) else { return Ok(()) };
         let Own { levels, before, left } = *own;
         let found = levels.requested(&self.root)?;
@@ -76,8 +75,13 @@ impl Setting for Registers {
             let why = format!("CPU {} requested {left:#x} and now requests {found:#x}", levels.cpu);
             return Err(unavailable(why, LEFT_ALONE));
         }
-        let put = match clock {
-            Some(clock) => levels.request(&mut self.journal, levels.level(clock)),
+        let put = match wanted {
+            Some(Wanted { clock, is_least: false }) => {
+                levels.request(&mut self.journal, levels.level(clock))
+            }
+            Some(Wanted { clock, is_least: true }) => {
+                levels.request_at_least(&mut self.journal, levels.level(clock), before)
+            }
             None => levels.put(&mut self.journal, before),
         };
         put.map_err(|error| unavailable(explain(&error), LEFT_ALONE))?;

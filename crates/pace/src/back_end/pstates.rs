@@ -13,7 +13,7 @@ use dimmer_host::root::Root;
 use dimmer_host::unavailable::Unavailable;
 use dimmer_processor::units::{CpuId, KiloHertz};
 
-use super::cores::{Cores, Domain, LEFT_ALONE, ReadClock, Setting, explain};
+use super::cores::{Cores, Domain, LEFT_ALONE, ReadClock, Setting, Wanted, explain};
 
 /// The back end of this machine. First undoes what a process has left that was killed.
 ///
@@ -77,7 +77,7 @@ fn number(part: &Part, clock: KiloHertz) -> u8 {
 impl Setting for Registers {
     const NAME: &str = "P-states";
 
-    fn set(&mut self, domain: usize, clock: Option<KiloHertz>) -> Result<(), Unavailable> {
+    fn set(&mut self, domain: usize, wanted: Option<Wanted>) -> Result<(), Unavailable> {
         let Some(own) = self.cpus.get_mut(domain) else { return Ok(()) };
         let Own { cpu, before, left } = *own;
         let found = self.part.requested(&self.root, cpu)?;
@@ -85,7 +85,12 @@ impl Setting for Registers {
             let why = format!("CPU {cpu} requested P{left} and now requests P{found}");
             return Err(unavailable(why, LEFT_ALONE));
         }
-        let wanted = clock.map_or(before, |clock| number(&self.part, clock));
+        let wanted = wanted.map_or(before, |Wanted { clock, is_least }| {
+            // A P-state that is not in use has no clock: it is left.
+            let without = self.part.clock(before);
+            let is_as_fast = without.is_none_or(|without| without >= clock);
+            if is_least && is_as_fast { before } else { number(&self.part, clock) }
+        });
         match pstate::request(&mut self.journal, &self.part, cpu, wanted) {
             Ok(()) | Err(SetError::Journal(JournalError::NotTaken { .. })) => {}
             Err(error) => return Err(unavailable(explain(&error), LEFT_ALONE)),

@@ -119,6 +119,7 @@ const POLICY: &str = "policy";
 const CORES: &str = "cores";
 const SERVER: &str = "server";
 const METRICS: &str = "metrics";
+const CLOCKS: &str = "clocks";
 
 impl Serialize for Settings {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -129,7 +130,7 @@ impl Serialize for Settings {
                 serializer.collect_map(self.0.values())
             }
         }
-        let Self { policy, cores, loops, server, metrics } = self;
+        let Self { policy, cores, loops, server, metrics, clocks } = self;
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry(POLICY, policy)?;
         map.serialize_entry(CORES, cores)?;
@@ -138,6 +139,7 @@ impl Serialize for Settings {
         }
         map.serialize_entry(SERVER, server)?;
         map.serialize_entry(METRICS, metrics)?;
+        map.serialize_entry(CLOCKS, clocks)?;
         map.end()
     }
 }
@@ -161,7 +163,7 @@ impl<'de> Visitor<'de> for Tables {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Settings, A::Error> {
         let loops = LOOPS.map(|definition| definition.name);
         let names: Vec<&'static str> =
-            [POLICY, CORES, SERVER, METRICS].into_iter().chain(loops).collect();
+            [POLICY, CORES, SERVER, METRICS, CLOCKS].into_iter().chain(loops).collect();
         let mut settings = Settings::default();
         while let Some(name) = map.next_key_seed(OneOf { what: "field", names: &names })? {
             match name {
@@ -169,6 +171,7 @@ impl<'de> Visitor<'de> for Tables {
                 CORES => settings.cores = map.next_value()?,
                 SERVER => settings.server = map.next_value()?,
                 METRICS => settings.metrics = map.next_value()?,
+                CLOCKS => settings.clocks = map.next_value()?,
                 of_a_loop => {
                     if let Some(chosen) = settings.loops.table(of_a_loop) {
                         map.next_value_seed(Constants(chosen))?;

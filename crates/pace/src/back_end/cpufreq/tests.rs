@@ -306,3 +306,56 @@ fn a_governor_that_another_process_sets_matters_for_speeds_alone() {
         assert_eq!(result.is_err(), is_lost, "{meanwhile}: {result:?}");
     }
 }
+
+/// What a request at least leaves of both limits.
+#[test]
+fn a_clock_that_is_wanted_at_least_lowers_no_limit() {
+    #[track_caller]
+    fn check(before: [u64; 2], asked: u8, limits: [u64; 2]) {
+        let machine = Machine::new("schedutil");
+        for (name, mhz) in ["scaling_min_freq", "scaling_max_freq"].iter().zip(before) {
+            machine.put(0, name, &format!("{mhz}000"));
+        }
+        let cores = machine.open();
+        let request = Request::of_number(asked).expect("a request");
+        assert_eq!(cores.at_least_for(on(7, 0), request), Ok(()));
+        assert_eq!(machine.limits(0), limits);
+        assert_eq!(cores.request_for(on(7, 0), None), Ok(()));
+        assert_eq!(machine.limits(0), before);
+    }
+    let clocks = Machine::new("schedutil").open().clocks(CpuId::new(0)).expect("clocks");
+    assert_eq!([clocks.slowest, clocks.fastest].map(KiloHertz::khz), [800_000, 4_000_000]);
+    let turbo = Request::TURBO.number();
+    check([800, 4000], turbo, [4000, 4000]);
+    check([800, 4000], 50, [2000, 4000]);
+    check([800, 2000], turbo, [4000, 4000]);
+    check([800, 1000], 50, [2000, 2000]);
+    check([2000, 4000], Request::SLOW.number(), [2000, 4000]);
+    check([4000, 4000], 50, [4000, 4000]);
+}
+
+#[test]
+fn a_speed_that_is_wanted_at_least_is_not_less_than_before() {
+    let machine = Machine::new("userspace");
+    machine.put(0, "scaling_setspeed", "2000000");
+    let before = machine.get(0, "scaling_setspeed");
+    let cores = machine.open();
+    let unknown = lost(cores.at_least_for(on(9, 2), Request::TURBO));
+    assert!(unknown.contains("held `<unsupported>`, which is no clock"), "{unknown}");
+    assert_eq!(machine.get(2, "scaling_setspeed"), "<unsupported>");
+    assert_eq!(cores.at_least_for(on(7, 0), Request::SLOW), Ok(()));
+    assert_eq!(machine.get(0, "scaling_setspeed"), before);
+    assert_eq!(cores.at_least_for(on(7, 0), Request::TURBO), Ok(()));
+    assert_ne!(machine.get(0, "scaling_setspeed"), before);
+}
+
+/// The one may have its clock exactly, the other must not be slowed.
+#[test]
+fn one_request_at_least_lifts_the_upper_limit_for_all() {
+    let machine = Machine::new("schedutil");
+    let cores = machine.open();
+    assert_eq!(cores.request_for(on(7, 0), percent(50)), Ok(()));
+    assert_eq!(machine.limits(0), [2000; 2]);
+    assert_eq!(cores.at_least_for(on(8, 0), Request::SLOW), Ok(()));
+    assert_eq!(machine.limits(0), [2000, 3600]);
+}

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 
 use dimmer_host::pstate::SetError;
-use dimmer_processor::units::CpuId;
+use dimmer_processor::units::{CpuId, KiloHertz};
 use tempfile::TempDir;
 
 use super::*;
@@ -221,4 +221,25 @@ fn says_what_is_missing_or_in_the_way() {
     let off = Machine::new(AMD, OF_AMD, "msr");
     off.set(0, 0xC001_02B1, 0);
     check_missing(&off, "CPU 0 has CPPC switched off");
+}
+
+/// Levels 8 to 42; the register's lowest byte is the minimum, the next one the maximum, the third
+/// the desired level.
+#[test]
+fn a_clock_that_is_wanted_at_least_lowers_no_level() {
+    #[track_caller]
+    fn check(before: u64, request: Request, after: u64) {
+        let machine = Machine::new(INTEL, OF_INTEL, "msr");
+        machine.set(1, HWP_REQUEST, before);
+        let cores = open(&machine.root).expect("a back end");
+        assert_eq!(cores.at_least_for(on(1), request), Ok(()));
+        assert_eq!(machine.get(1, HWP_REQUEST), after, "{after:#x}");
+        assert_eq!(cores.request_for(on(1), None), Ok(()));
+        assert_eq!(machine.get(1, HWP_REQUEST), before);
+    }
+    check(0x8000_2A08, Request::TURBO, 0x8000_2A2A);
+    check(0x8000_2A08, Request::BASE, 0x8000_2A22);
+    check(0x8000_1408, Request::BASE, 0x8000_2222);
+    check(0x8000_2A28, Request::SLOW, 0x8000_2A28);
+    check(0x8014_2A08, Request::BASE, 0x8022_2A22);
 }

@@ -143,3 +143,16 @@ fn leaves_alone_whose_request_is_on_record_and_no_other() {
     back_end.request(Thread { id: 8, ..on(1) }, Some(Request::SLOW)).unwrap();
     assert_eq!(machine.control(1), 1 << 32 | 8 << 8);
 }
+
+#[test]
+fn a_clock_that_is_wanted_at_least_is_no_slower_state() {
+    let machine = Machine::new();
+    let cores = open(&machine.root).expect("a back end");
+    let before = machine.control(1);
+    assert_eq!(cores.at_least_for(on(1), Request::SLOW), Ok(()));
+    assert_eq!(machine.control(1), before);
+    assert_eq!(cores.request_for(on(1), Some(Request::SLOW)), Ok(()));
+    assert_ne!(machine.control(1), before);
+    assert_eq!(cores.at_least_for(on(1), Request::SLOW), Ok(()));
+    assert_eq!(machine.control(1), before);
+}

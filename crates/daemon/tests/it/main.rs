@@ -3,6 +3,8 @@
 
 #![expect(clippy::print_stdout, reason = "a test that cannot run says so")]
 
+mod moderation;
+
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -380,9 +382,10 @@ fn settings_are_read_anew_and_wrong_ones_change_nothing() {
     server.wait_for_log("stays as it was");
     assert_eq!(server.state().policy.decides, "thresholds");
     // The log reports settings that cannot change, and why a file cannot be read.
-    hang_up("[metrics]\nlisten = \"127.0.0.1:1\"\n");
+    hang_up("[metrics]\nlisten = \"127.0.0.1:1\"\n[clocks]\nmoderate = true\n");
     server.wait(|state| state.policy.decides == "trials");
     server.wait_for_log("where metrics are told changes when");
+    server.wait_for_log("`clocks` in the configuration takes effect when dimmerd is restarted");
     std::fs::remove_file(&file).unwrap();
     let pid = rustix::process::Pid::from_child(&server.child);
     rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
@@ -436,7 +439,7 @@ fn metrics_are_told_over_http() {
     let text = get("/metrics");
     assert!(text.starts_with("HTTP/1.1 200 ") && text.contains("text/plain; version=0.0.4"));
     // The line of the site in the example.
-    let source = include_str!("../../runtime/examples/client.rs");
+    let source = include_str!("../../../runtime/examples/client.rs");
     let line = 1 + source.lines().position(|line| line.starts_with("static WORK")).unwrap();
     let site = format!("program=\"client\",site=\"work\",line=\"{line}\",place=\"0\"}} ");
     assert!(text.contains(&site) && text.contains("dimmer_clients 1\n"), "{text}");
@@ -569,4 +572,27 @@ fn a_configuration_is_right_when_its_model_is() {
     let (_, text) = dimmer_processor::model::BUILTIN[0];
     std::fs::write(&model, text).unwrap();
     assert_eq!(check(), (Some(0), String::new()));
+}
+
+/// Programs ask for clocks all the time; most servers do not moderate them.
+#[test]
+fn a_program_that_asks_for_clocks_in_vain_fills_no_log() {
+    let server = Server::start("");
+    for _ in 0..3 {
+        let client = dimmer_protocol::Client::connect(&server.socket()).unwrap();
+        client.send(&Hello::Clocks { name: "asks".to_owned() }.to_bytes()).unwrap();
+        let begin = Instant::now();
+        let answer = loop {
+            match client.text() {
+                Ok(None) => {
+                    assert!(begin.elapsed() < PATIENCE);
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                other => break other,
+            }
+        };
+        assert!(matches!(answer, Err(dimmer_protocol::AnswerError::Closed)), "{answer:?}");
+    }
+    assert!(server.state().clocks.is_empty() && server.state().no_clocks.is_none());
+    assert!(!server.log().contains("WARN") && !server.log().contains("clocks"), "{}", server.log());
 }
