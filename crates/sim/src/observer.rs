@@ -37,8 +37,8 @@ pub struct Served {
 
 /// Sees what changes in a machine.
 pub trait Observer {
-    /// Whether it looks at single segments (`runs`, `stops`, `clock`), and not at what the policy
-    /// server decides alone. Without such an observer, machines are faster.
+    /// Whether it sees cores, threads or segments, more than the policy server's decisions. If not,
+    /// several segments may share an event, which is faster.
     fn sees_segments(&self) -> bool {
         true
     }

@@ -80,8 +80,8 @@ fn folder(policy: u32) -> String {
     format!("sys/devices/system/cpu/cpufreq/policy{policy}")
 }
 
-/// Runs `work` in a process of its own, by the test of this name, on a machine with so many
-/// policies; afterwards all is as before.
+/// Runs `work` in a process of its own, by the test of this name, on a machine with this
+/// number of policies; afterwards all is as before.
 #[track_caller]
 fn check(test: &str, policies: u32, work: impl FnOnce(&Machine<'_>)) {
     if let Some(directory) = std::env::var_os(CHILD_ROOT) {
