@@ -84,7 +84,7 @@ expect() {
 list() {
 	(cd "$root" && find . -xdev \( -path ./proc -o -path ./dev -o -path ./packages -o -path ./var/lib/dpkg \
 		-o -path ./var/lib/rpm -o -path ./var/log -o -path ./var/cache/man -o -path ./var/cache/ldconfig \
-		-o -path ./var/cache/apt -o -path ./var/lib/apt -o -path ./root \) -prune -o -printf '%p %y %m\n') |
+		-o -path ./var/cache/apt -o -path ./var/lib/apt -o -path ./root -o -path ./run/systemd \) -prune -o -printf '%p %y %m\n') |
 		LC_ALL=C sort
 }
 unchanged() {
