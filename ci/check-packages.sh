@@ -11,6 +11,8 @@ set -eu
 cd "$(dirname "$0")/.."
 
 RELEASE=bookworm
+# Its kernel is one that the modules build for.
+KERNEL_RELEASE=trixie
 out=$(cd "${1:-out/packages}" && pwd)
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 roots=${CARGO_TARGET_DIR:-target}/packages/roots
@@ -30,17 +32,17 @@ if [ -z "${DIMMER_CHECK_PACKAGES:-}" ]; then
 	DIMMER_CHECK_PACKAGES=own exec unshare --mount --propagation private "$PWD/ci/check-packages.sh" "$out"
 fi
 
-# A Debian with these packages, made once.
+# A Debian of this release with these packages, made once.
 base() {
 	name=$1
 	if [ ! -e "$roots/$name.complete" ]; then
 		rm -rf --one-file-system "${roots:?}/$name"
-		debootstrap --variant=minbase --include="$2" "$RELEASE" "$roots/$name" http://deb.debian.org/debian \
+		debootstrap --variant=minbase --include="$3" "$2" "$roots/$name" http://deb.debian.org/debian \
 			>"$roots/$name.log" 2>&1 || return 1
 		touch "$roots/$name.complete"
 	fi
 }
-base plain man-db,bash-completion,systemd || {
+base plain "$RELEASE" man-db,bash-completion,systemd || {
 	skip "debootstrap cannot make a Debian $RELEASE: $(tail -n 1 "$roots/plain.log")"
 	exit 0
 }
@@ -151,8 +153,8 @@ fi
 
 if [ "${KERNEL_MODULES:-0}" = 1 ]; then
 	say "dimmer-dkms"
-	if base dkms dkms,linux-headers-amd64; then
-		fresh dkms
+	if base modules "$KERNEL_RELEASE" dkms,linux-headers-amd64; then
+		fresh modules
 		list >"$lists/before"
 		inside dpkg --install "/packages/dimmer-dkms_${version}_all.deb"
 		name=$(sed -n 's/^PACKAGE_NAME="\(.*\)"/\1/p' kernel/dkms.conf)
@@ -162,7 +164,7 @@ if [ "${KERNEL_MODULES:-0}" = 1 ]; then
 		inside dpkg --purge dimmer-dkms
 		unchanged "dpkg --purge dimmer-dkms"
 	else
-		skip "debootstrap cannot make a Debian $RELEASE with DKMS: $(tail -n 1 "$roots/dkms.log")"
+		skip "debootstrap cannot make a Debian $KERNEL_RELEASE with DKMS: $(tail -n 1 "$roots/modules.log")"
 	fi
 fi
 say "all passed"
