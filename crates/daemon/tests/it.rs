@@ -197,6 +197,27 @@ fn regions_move_while_a_server_says_so_and_find_the_next_one() {
 }
 
 #[test]
+fn a_server_that_only_observes_moves_nothing_until_it_acts() {
+    let server = Server::start(&format!("{MOVES}acting_pct = 0\n"));
+    if !server.can_move() {
+        return;
+    }
+    let mut client = server.client(60_000);
+    let sites = |state: &State| state.clients.iter().flat_map(|client| client.sites.clone()).next();
+    let is_held = |state: &State| {
+        sites(state).is_some_and(|site| site.reason.starts_with("only observed") && site.calls > 0)
+    };
+    let state = server.wait(is_held);
+    let site = sites(&state).unwrap();
+    assert_eq!((site.moved, &*site.action, state.cores.dedicated), (0, "stay", 0));
+    std::fs::write(server.directory.path().join("dimmerd.toml"), MOVES).unwrap();
+    let pid = rustix::process::Pid::from_child(&server.child);
+    rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
+    server.wait(|state| sites(state).is_some_and(|site| site.moved > 0));
+    client.kill().and_then(|()| client.wait()).unwrap();
+}
+
+#[test]
 fn one_that_lies_floods_or_dies_costs_the_others_nothing() {
     // For a longer run with other nonsense: `DIMMER_FUZZ_SECONDS=300 cargo test -p dimmer-daemon
     // one_that_lies -- --nocapture`.
@@ -277,6 +298,8 @@ fn what_cannot_be_is_refused_with_the_reason() {
     };
     with_settings("[policy]\nlop = 3\n", "line 2: unknown field `lop`");
     with_settings("[trials]\nwindow_ms = -1\n", "accepted are 1 to");
+    with_settings("[policy]\nacting_pct = -1\n", "accepted are 0 to 100");
+    with_settings("[server]\nsocket_mode = \"0999\"\n", "in octal, as in \"0660\"");
     let at = |socket: &Path, said: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_dimmerd"));
         refused(command.arg("--socket").arg(socket), 1, said);
