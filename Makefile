@@ -35,7 +35,7 @@ MARK_HEADERS := swp.h ultmigration.h
 FILLED = sed -e 's|@PREFIX@|$(abspath $(PREFIX))|' -e 's|@SYSCONFDIR@|$(SYSCONFDIR)|' -e 's|@VERSION@|$(VERSION)|'
 TO = $(DESTDIR)$(abspath $(PREFIX))
 
-.PHONY: help demo test test-kernel torture build dist install install-dimmer install-daemon install-library uninstall
+.PHONY: help demo test test-kernel torture build dist packages install install-dimmer install-daemon install-library uninstall
 help:
 	@echo "make demo     what can this machine do, and what does wide SIMD code cost on it?"
 	@echo "make test     every check of the project (cargo xtask ci)"
@@ -44,6 +44,7 @@ help:
 	@echo "make build    $(DIMMER)"
 	@echo "make install  installs dimmer, dimmerd, and libdimmer for C and C++, below PREFIX=$(PREFIX)"
 	@echo "make dist     archives of a release, for glibc 2.17 and later, in out/dist"
+	@echo "make packages .deb and .rpm of that, in out/packages (needs Go)"
 	@echo "make uninstall  removes what that has installed"
 
 # Builds only what it runs: neither the daemon nor the library for C.
@@ -75,6 +76,11 @@ dist:
 	@./ci/prerequisites.sh
 	./ci/dist.sh
 
+# Packages of a release in out/packages: .deb and .rpm.
+packages:
+	@./ci/prerequisites.sh
+	./ci/packages.sh
+
 install: build
 	@$(MAKE) --no-print-directory install-dimmer install-library install-daemon
 
@@ -92,7 +98,8 @@ install-dimmer:
 install-daemon:
 	install -D --mode=755 $(DAEMON) $(TO)/bin/dimmerd
 	install -D --mode=644 docs/dimmerd.md $(TO)/share/doc/dimmer/dimmerd.md
-	install -d $(TO)/lib/systemd/system
+	install -d $(TO)/lib/systemd/system $(TO)/share/man/man8
+	umask 022; $(DAEMON) --manual > $(TO)/share/man/man8/dimmerd.8
 	umask 022; $(FILLED) crates/daemon/package/dimmerd.service.in > $(TO)/lib/systemd/system/dimmerd.service
 	umask 022; $(FILLED) crates/daemon/package/dimmer-probe.service.in > $(TO)/lib/systemd/system/dimmer-probe.service
 	install --mode=644 crates/daemon/package/dimmerd.socket $(TO)/lib/systemd/system/dimmerd.socket
@@ -124,7 +131,7 @@ uninstall:
 	rm -f $(TO)/lib/cmake/dimmer/dimmer-config.cmake $(TO)/lib/cmake/dimmer/dimmer-config-version.cmake
 	rm -f $(MARK_HEADERS:%=$(TO)/include/%) $(MARK_FILES:%=$(TO)/lib/%)
 	rm -f $(TO)/lib/dimmer/swp-migrate/libswp.so $(TO)/lib/dimmer/swp-dummy/libswp.so
-	rm -f $(TO)/lib/systemd/system/dimmerd.service $(TO)/lib/systemd/system/dimmerd.socket $(TO)/lib/systemd/system/dimmer-probe.service $(TO)/share/doc/dimmer/dimmerd.md
+	rm -f $(TO)/lib/systemd/system/dimmerd.service $(TO)/lib/systemd/system/dimmerd.socket $(TO)/lib/systemd/system/dimmer-probe.service $(TO)/share/doc/dimmer/dimmerd.md $(TO)/share/man/man8/dimmerd.8
 	! cmp -s crates/daemon/package/dimmerd.toml $(DESTDIR)$(SYSCONFDIR)/dimmer/dimmerd.toml || \
 		rm -f $(DESTDIR)$(SYSCONFDIR)/dimmer/dimmerd.toml
 	rmdir $(TO)/lib/dimmer/swp-migrate $(TO)/lib/dimmer/swp-dummy $(TO)/lib/dimmer $(TO)/lib/cmake/dimmer $(TO)/share/doc/dimmer $(DESTDIR)$(SYSCONFDIR)/dimmer 2>/dev/null || true

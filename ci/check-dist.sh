@@ -20,8 +20,12 @@ fail() { printf 'check-dist: %s\n' "$*" >&2; exit 1; }
 (cd "$out" && sha256sum --check --quiet SHA256SUMS) || fail "the archives are not those of SHA256SUMS"
 [ "$(id -u)" = 0 ] || skip "making a root directory needs root"
 command -v debootstrap >/dev/null || skip "debootstrap is missing: apt-get install debootstrap"
+# Mounts, debootstrap's too, are this process's own: nothing is left mounted, however it ends.
+if [ -z "${DIMMER_CHECK_DIST:-}" ]; then
+	DIMMER_CHECK_DIST=own exec unshare --mount --propagation private "$PWD/ci/check-dist.sh" "$out"
+fi
 if [ ! -e "$base/complete" ]; then
-	rm -rf "$base"
+	rm -rf --one-file-system "$base"
 	mkdir -p "$base"
 	debootstrap --variant=minbase "$OLD" "$base" http://deb.debian.org/debian >"$base.log" 2>&1 ||
 		skip "debootstrap cannot make a Debian $OLD: $(tail -n 1 "$base.log")"
@@ -29,10 +33,6 @@ if [ ! -e "$base/complete" ]; then
 fi
 printf 'check-dist: %s\n' "$(chroot "$base" ldd --version | head -n 1)"
 
-# Mounts are this process's own: nothing is left mounted, however it ends.
-if [ -z "${DIMMER_CHECK_DIST:-}" ]; then
-	DIMMER_CHECK_DIST=own exec unshare --mount --propagation private "$PWD/ci/check-dist.sh" "$out"
-fi
 root=$(mktemp -d)
 end() {
 	for mount in "$root/bare/proc" "$root/proc" "$root/dev"; do

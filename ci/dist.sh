@@ -110,6 +110,8 @@ ready() {
 	mkdir -p "$ready/$2"
 	cp "$1" "$to"
 	objcopy --only-keep-debug "$1" "$ready/debug/$(basename "$1").debug"
+	readelf --section-headers --wide "$ready/debug/$(basename "$1").debug" | grep -q '\.debug_line' ||
+		fail "$1 was built without debug symbols"
 	strip --strip-unneeded "$to"
 	(cd "$ready/debug" && objcopy --add-gnu-debuglink="$(basename "$1").debug" "$to")
 }

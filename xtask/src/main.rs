@@ -26,6 +26,7 @@ usage: cargo xtask COMMAND
   tidy          the rules of ARCHITECTURE.md and CONTRIBUTING.md that a program can check
   dependencies  licenses, sources, duplicates and advisories of what Cargo.lock names
   header        writes the C header of libdimmer anew
+  promises      notes the keys of JSON that a release promises, in xtask/promises.txt
   torture       a hundred real programs, and hostile surroundings, with and without Dimmer; takes an hour or two,
                 and goes on where it was interrupted. NAME...: only those; --binaries DIR: of another build
 ";
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::run(root),
         ["dependencies"] => dependencies::run(root),
         ["header"] => header::run(root),
+        ["promises"] => tidy::promises::run(root),
         ["torture", ..] => torture::run(root, &arguments[1..]),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");

@@ -2,9 +2,9 @@
 //!
 //! [`sources`] checks the Rust files, [`cycles`] their imports, [`orderings`] their atomic
 //! operations, [`edges`] the dependencies, [`documents`] the documentation, [`keys`] what it says
-//! of JSON, and [`words`] the words that all of them use. What the compiler or clippy can check is
-//! left to them. Each rule has a test that shows it failing on a made-up tree: a checker that never
-//! fails checks nothing.
+//! of JSON, [`promises`] that keys of releases stay, and [`words`] the words that all of them use.
+//! What the compiler or clippy can check is left to them. Each rule has a test that shows it
+//! failing on a made-up tree: a checker that never fails checks nothing.
 
 mod cycles;
 mod documents;
@@ -12,6 +12,7 @@ mod edges;
 mod keys;
 mod orderings;
 mod product;
+pub(crate) mod promises;
 mod sources;
 mod words;
 
@@ -40,8 +41,10 @@ fn problems(root: &Path) -> Result<Vec<Problem>> {
     problems.extend(documents::check(root, &metadata)?);
     problems.extend(header::check(root, &metadata)?);
     let mut files = sources;
-    problems.extend(keys::check(&files, &tree::documents(root)?));
-    files.extend(tree::documents(root)?);
+    let documents = tree::documents(root)?;
+    problems.extend(keys::check(&files, &documents));
+    problems.extend(promises::problems(root, &files, &documents)?);
+    files.extend(documents);
     for extension in ["toml", "sh", "c", "cpp", "h", "hpp", "in"] {
         let directories = ["ci", "crates", "models", "scenarios"];
         files.extend(tree::files_below(root, &directories, extension)?);

@@ -17,7 +17,7 @@ use clap::{Args, Parser, Subcommand};
 
 pub(crate) use bench::{
     Bench, BenchDaemon, BenchDev, BenchHook, BenchHookedMoves, BenchLock, BenchMoves, BenchNginx,
-    BenchProgram, BenchServer, Moves, Neighbour, Tls,
+    BenchOf, BenchProgram, BenchServer, Moves, Neighbour, Tls,
 };
 pub(crate) use daemon::{Daemon, Record, Replay, Top};
 pub(crate) use find::{Doctor, Merge, Observe, PreThrottle, Probe, Ps, Scan, Use, Via};
@@ -87,7 +87,6 @@ pub(crate) enum Command {
     /// Shows a program's control-flow graph between its marks, their profile, and an assessment.
     Phases(PhaseGraph),
     /// Measures what observing and running under Dimmer costs and gains.
-    #[command(subcommand)]
     Bench(Bench),
     /// Shows live what the policy daemon does (`dimmer daemon top`).
     Top(Top),

@@ -18,23 +18,24 @@ use dimmer_bench::moves::Way;
 use dimmer_host::interrupt::Interrupt;
 use dimmer_host::root::Root;
 
-use crate::args::{Bench, BenchDev};
+use crate::args::{Bench, BenchDev, BenchOf};
 
 pub(crate) fn run(root: &Root, arguments: &Bench) -> anyhow::Result<ExitCode> {
-    match arguments {
-        Bench::Program(arguments) => program::run(arguments),
-        Bench::Nginx(arguments) => nginx::run(root, arguments),
-        Bench::Server(arguments) => server::run(root, arguments),
-        Bench::Primesieve(arguments) => primesieve::run(root, arguments),
-        Bench::Phases(arguments) => phases::run(root, arguments),
-        Bench::Dev(BenchDev::Hook(arguments)) => hook::run(arguments),
-        Bench::Dev(BenchDev::Delegate(arguments)) => moves::run(root, arguments, Way::Delegate),
-        Bench::Dev(BenchDev::MigrateCall(arguments)) => moves::run(root, arguments, Way::Migrate),
-        Bench::Dev(BenchDev::Migrate(arguments)) => moves::run(root, arguments, Way::Migration),
-        Bench::Dev(BenchDev::HookedMoves(arguments)) => hooked_moves::run(root, arguments),
-        Bench::Dev(BenchDev::Region(arguments)) => moves::region(arguments),
-        Bench::Dev(BenchDev::Lock(arguments)) => lock::run(root, arguments),
-        Bench::Dev(BenchDev::Daemon(arguments)) => daemon::run(root, arguments),
+    arguments.load.check(root)?;
+    match &arguments.of {
+        BenchOf::Program(arguments) => program::run(arguments),
+        BenchOf::Nginx(arguments) => nginx::run(root, arguments),
+        BenchOf::Server(arguments) => server::run(root, arguments),
+        BenchOf::Primesieve(arguments) => primesieve::run(root, arguments),
+        BenchOf::Phases(arguments) => phases::run(root, arguments),
+        BenchOf::Dev(BenchDev::Hook(arguments)) => hook::run(arguments),
+        BenchOf::Dev(BenchDev::Delegate(arguments)) => moves::run(root, arguments, Way::Delegate),
+        BenchOf::Dev(BenchDev::MigrateCall(arguments)) => moves::run(root, arguments, Way::Migrate),
+        BenchOf::Dev(BenchDev::Migrate(arguments)) => moves::run(root, arguments, Way::Migration),
+        BenchOf::Dev(BenchDev::HookedMoves(arguments)) => hooked_moves::run(root, arguments),
+        BenchOf::Dev(BenchDev::Region(arguments)) => moves::region(arguments),
+        BenchOf::Dev(BenchDev::Lock(arguments)) => lock::run(root, arguments),
+        BenchOf::Dev(BenchDev::Daemon(arguments)) => daemon::run(root, arguments),
     }
 }
 

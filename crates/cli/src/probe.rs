@@ -47,6 +47,7 @@ pub(crate) fn run(root: &Root, arguments: &Probe) -> anyhow::Result<ExitCode> {
         output::print(&format!("known: {}\n", model.display()))?;
         return Ok(ExitCode::SUCCESS);
     }
+    arguments.load.check(root)?;
     if arguments.names_two_outputs() {
         return Err(bad_input("`-` and --json=FILE name two places for the JSON: give one"));
     }

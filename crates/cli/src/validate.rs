@@ -43,6 +43,7 @@ impl Follower for Followed<'_> {
 
 pub(crate) fn run(arguments: &args::Validate) -> anyhow::Result<ExitCode> {
     if arguments.here {
+        arguments.load.check(&Root::live())?;
         return here::run(arguments);
     }
     let begin = SystemTime::now();

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::{Parser, ValueEnum};
+use clap::{CommandFactory as _, Parser, ValueEnum};
+use clap_mangen::Man;
 use dimmer_daemon::metrics::http::Listener;
 use dimmer_daemon::server::{Options, Place, Server, Signals};
 use dimmer_daemon::{log, machine, metrics};
@@ -41,6 +42,9 @@ struct Arguments {
     /// Also logs each decision.
     #[arg(long, short)]
     verbose: bool,
+    /// Writes the manual page to standard output, and exits.
+    #[arg(long, hide = true)]
+    manual: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -62,6 +66,10 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    if arguments.manual {
+        let page = Man::new(Arguments::command()).manual("Dimmer").section("8");
+        return page.render(&mut std::io::stdout()).context("cannot write the manual page");
+    }
     let settings = match &arguments.config {
         Some(path) => Settings::read(path)?,
         None => Settings::default(),
@@ -166,6 +174,15 @@ fn tell(server: &Server, socket: &std::path::Path) {
         info!(
             "programs of this user alone are served; as root, or started by systemd, it serves all"
         );
+    }
+    if server.is_inherited() && server.settings().socket_access() != (None, None) {
+        info!("server.socket_group and server.socket_mode do not apply: the socket is systemd's");
+    }
+    let acting_pct = server.settings().acting_pct();
+    if acting_pct <= 0.0 {
+        info!("observes only, and moves nothing: policy.acting_pct is 0");
+    } else if acting_pct < 100.0 {
+        info!(acting_pct, "acts on this share of programs, and only observes the others");
     }
     match &found.no_core {
         Some(why) => info!(why, "no core can be dedicated: all work stays where it is"),

@@ -65,6 +65,11 @@ pub enum ServerError {
         /// The error of the system.
         source: io::Error,
     },
+    /// The group that the socket should have does not exist.
+    #[error(
+        "there is no group `{0}` (`server.socket_group`): expected a name of /etc/group or a number"
+    )]
+    NoGroup(String),
     /// The system refuses something that the server needs.
     #[error("cannot {what}")]
     System {
@@ -215,7 +220,11 @@ impl Server {
         };
         let (listener, place) = match options.inherited.take() {
             Some(socket) => (socket, None),
-            None => (listener::listen(&options.socket)?, Some(Place::new(&options.socket))),
+            None => {
+                let access = options.settings.socket_access();
+                let socket = listener::listen(&options.root, &options.socket, access)?;
+                (socket, Some(Place::new(&options.socket)))
+            }
         };
         let most_peers = listener::allow_many_files();
         let thread = |source| ServerError::System { what: "start a thread", source };
@@ -275,6 +284,12 @@ impl Server {
     #[must_use]
     pub const fn is_inherited(&self) -> bool {
         self.place.is_none()
+    }
+
+    /// The settings in force.
+    #[must_use]
+    pub const fn settings(&self) -> &Settings {
+        &self.options.settings
     }
 
     /// What was found out about the machine.
@@ -409,7 +424,7 @@ impl Server {
         let mut client = Box::new(Client::new(id, who, name, program, table));
         client.wide = asks.then(Wide::default);
         let line = client.line();
-        join(&mut self.policy, &client);
+        join(&mut self.policy, &client, &self.options.settings);
         peer.wants = Wants::Decisions(client);
         self.give(number, counters);
         self.note(line);
@@ -497,6 +512,9 @@ impl Server {
         if core_settings(&settings) != core_settings(&self.options.settings) {
             warn!("which cores may be dedicated changes when the server is started anew");
         }
+        if settings.socket_access() != self.options.settings.socket_access() {
+            warn!("the socket's group and mode change when the server is restarted");
+        }
         if settings.listen() != self.options.settings.listen() {
             warn!("where metrics are told changes when the server is started anew");
         }
@@ -522,7 +540,7 @@ impl Server {
                     .decisions
                     .iter()
                     .for_each(|word| word.store(dimmer_protocol::STAY, Ordering::Relaxed));
-                join(&mut self.policy, client);
+                join(&mut self.policy, client, &self.options.settings);
             }
         }
         let recordings: Vec<u64> = self
@@ -545,10 +563,13 @@ impl Server {
 }
 
 /// Adds a client to a policy.
-fn join(policy: &mut Policy, client: &Client) {
+fn join(policy: &mut Policy, client: &Client, settings: &Settings) {
     policy.join_of(UserId(client.user), client.id, client.program);
     if client.wide.is_some() {
         policy.ask(client.id);
+    }
+    if !settings.acts_on(&client.name) {
+        policy.hold(client.id);
     }
 }
 

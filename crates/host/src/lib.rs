@@ -12,7 +12,8 @@
 //! * what a thread can request: [`affinity`], [`exclusion`], [`realtime`], [`memory`], [`tile`],
 //!   [`perf`], [`uclamp`], [`uprobes`];
 //! * files that a user names: [`bounded_file`], [`models`];
-//! * what disturbed a measurement: [`steal`], [`usage`]; how much time was idle: [`idle`];
+//! * what disturbed a measurement: [`steal`], [`usage`]; how much time was idle: [`idle`]; how
+//!   busy it was before: [`load`];
 //! * how to change the machine: [`turbo`], [`tune`], [`pstate`] by [`msr`], [`operating_points`],
 //!   [`cpusets`], [`specialisation`], always through the [`journal`], undone on an [`interrupt`]
 //!   and [`at_exit`] too; how signals reach the programs that are run: [`relay`].
@@ -37,6 +38,7 @@ pub mod idle;
 pub mod interrupt;
 pub mod journal;
 pub mod libraries;
+pub mod load;
 pub mod machine;
 pub mod memory;
 pub mod microarchitecture;

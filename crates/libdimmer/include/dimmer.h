@@ -461,8 +461,8 @@ const char *dimmer_mutex_strategies(void);
 /**
  * The version of this header, and the same as a number: 10000 for each major version, 100 for each minor one.
  */
-#define DIMMER_VERSION "0.1.0"
-#define DIMMER_VERSION_NUMBER 100
+#define DIMMER_VERSION "0.2.0"
+#define DIMMER_VERSION_NUMBER 200
 
 /**
  * Defines a site: `DIMMER_SITE(parse_site, "parse");`. Its name is what a policy calls it, a string literal; without one ("" or nothing)

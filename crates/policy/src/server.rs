@@ -11,6 +11,7 @@
 //! | [`loops::trials`] | a loop that asks one question at a time | |
 //! | `asking` | clients that ask for cores | |
 //! | [`cores`] | how many cores are dedicated | §4.2.1, §4.3.3 |
+//! | [`canary`] | which programs the server acts on | |
 //! | [`decision`] | what is done with a region's calls, and why | §4.2.2 |
 //! | `shares` | whose calls may be moved if that takes cores from other users | |
 //! | [`settings`] | all that can be chosen | §6.2.3 |
@@ -19,6 +20,7 @@
 //! what has changed. It sends nothing to clients and touches no core: the caller does that.
 
 mod asking;
+pub mod canary;
 pub mod cores;
 pub mod decision;
 pub mod evidence;
@@ -94,6 +96,8 @@ struct Client {
     program: ProgramId,
     user: UserId,
     performance: Performance,
+    /// Whether it is only observed.
+    is_held: bool,
     units: BTreeMap<Option<SiteId>, Decided>,
 }
 
@@ -187,7 +191,8 @@ impl Server {
         self.leave(client);
         let performance = Performance::new(self.decides.skips_first_window());
         let units = BTreeMap::new();
-        self.clients.insert(client, Client { program, user, performance, units });
+        let new = Client { program, user, performance, is_held: false, units };
+        self.clients.insert(client, new);
     }
 
     /// Makes a client ask for cores whenever it calls one of its functions, for a while: its calls
@@ -195,6 +200,15 @@ impl Server {
     pub fn ask(&mut self, client: ClientId) {
         if self.clients.contains_key(&client) {
             self.asking.insert(client, Asking::default());
+        }
+    }
+
+    /// Makes all calls of a client stay, whatever the loop would decide; their decisions have the
+    /// reason [`Reason::Held`] where they might be moved otherwise. Call it before anything is
+    /// observed of the client. An unknown client changes nothing.
+    pub fn hold(&mut self, client: ClientId) {
+        if let Some(known) = self.clients.get_mut(&client) {
+            known.is_held = true;
         }
     }
 
@@ -295,6 +309,7 @@ impl Server {
             settings: &self.settings,
             lowest: [self.decides.negligible(); LEVELS],
             is_denied: self.shares.is_denied(user),
+            is_held: known.is_held,
             asked,
         };
         if let Some((change, was)) = decide.unit((client, key), unit, self.decides.as_mut()) {
@@ -312,6 +327,7 @@ impl Server {
             settings: &self.settings,
             lowest: [self.decides.negligible(); LEVELS],
             is_denied: self.shares.is_denied(known.user),
+            is_held: known.is_held,
             asked: self.asking.get(&client).map(Asking::is_wanted),
         };
         for (site, unit) in &mut known.units {

@@ -173,6 +173,26 @@ mod tests {
         assert_eq!(Hello::parse(&screen.to_bytes()), Ok(clean));
     }
 
+    /// Programs with an older or newer library send and expect these bytes: other bytes need
+    /// another [`VERSION`].
+    #[test]
+    fn version_1_has_these_bytes() {
+        let padded = |text: &[u8]| -> Vec<u8> {
+            text.iter().copied().chain(std::iter::repeat(0)).take(Hello::BYTES).collect()
+        };
+        let name = || "nginx".to_owned();
+        for (hello, bytes) in [
+            (Hello::Serve { name: name() }, &b"dimmerhi\x01\0\0\0\0\0\0\0nginx"[..]),
+            (Hello::Watch, b"dimmerhi\x01\0\0\0\x01\0\0\0"),
+            (Hello::Record, b"dimmerhi\x01\0\0\0\x02\0\0\0"),
+            (Hello::Ask { name: name() }, b"dimmerhi\x01\0\0\0\x03\0\0\0nginx"),
+        ] {
+            assert_eq!(hello.to_bytes()[..], padded(bytes));
+        }
+        assert_eq!(&Welcome.to_bytes(), b"dimmerok\x01\0\0\0\0\0\0\0");
+        assert_eq!((VERSION, Hello::BYTES), (1, 48));
+    }
+
     #[test]
     fn what_is_wrong_is_named() {
         let mut bytes = Hello::Watch.to_bytes();

@@ -254,6 +254,7 @@ type Moved = std::collections::BTreeMap<(u64, Option<u64>), bool>;
 pub fn replay(mut lines: impl BufRead, other: Option<&Settings>) -> Result<Replayed, ReplayError> {
     let mut replayed = Replayed::default();
     let mut policy: Option<Server> = None;
+    let mut settings = Settings::default();
     let mut begun = 0;
     let (mut calls, mut moved_calls, mut cores) = (0.0, [0.0; 2], [0; 2]);
     let mut moved = [Moved::new(), Moved::new()];
@@ -270,19 +271,22 @@ pub fn replay(mut lines: impl BufRead, other: Option<&Settings>) -> Result<Repla
             if begin.schema != SCHEMA {
                 return Err(wrong(format!("schema `{}`, expected `{SCHEMA}`", begin.schema)));
             }
-            let settings = other.unwrap_or(&begin.settings);
-            replayed.is_same_policy = begin.is_fresh && *settings == *begin.settings;
+            settings = other.cloned().unwrap_or_else(|| (*begin.settings).clone());
+            replayed.is_same_policy = begin.is_fresh && settings == *begin.settings;
             begun = begin.now_ns;
-            policy = Some(Server::new(begin.policy(settings), Time::from_ns(begin.now_ns)));
+            policy = Some(Server::new(begin.policy(&settings), Time::from_ns(begin.now_ns)));
             continue;
         };
         match line {
             Line::Begin(_) => return Err(wrong("`begin` again".to_owned())),
-            Line::Join { client, program, user, asks, .. } => {
+            Line::Join { client, program, user, asks, name } => {
                 replayed.clients += 1;
                 policy.join_of(UserId(user), ClientId(client), ProgramId(program));
                 if asks {
                     policy.ask(ClientId(client));
+                }
+                if !settings.acts_on(&name) {
+                    policy.hold(ClientId(client));
                 }
             }
             Line::Leave { client } => {

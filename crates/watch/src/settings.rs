@@ -12,7 +12,7 @@ use dimmer_host::root::parse_cpu_list;
 use dimmer_policy::moderation::{Limits, Share};
 use dimmer_policy::server::performance::{Metric, Mixing};
 use dimmer_policy::server::settings::{Prices, Unit};
-use dimmer_policy::server::{cores, loops, settings};
+use dimmer_policy::server::{canary, cores, loops, settings};
 use dimmer_processor::text::line_of;
 use dimmer_processor::units::{CpuId, Nanos};
 use serde::{Deserialize, Serialize};
@@ -56,6 +56,7 @@ struct Policy {
     unit: UnitName,
     metric: MetricName,
     mixing: MixingName,
+    acting_pct: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,6 +99,10 @@ struct Server {
     #[serde(skip_serializing_if = "Option::is_none")]
     model: Option<PathBuf>,
     counters: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    socket_group: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    socket_mode: Option<String>,
     clients_per_user: usize,
     sites_per_user: usize,
     sites: usize,
@@ -143,6 +148,7 @@ impl Default for Policy {
             unit: UnitName::Site,
             metric: MetricName::CallRate,
             mixing: MixingName::Fair,
+            acting_pct: 100.0,
         }
     }
 }
@@ -170,6 +176,8 @@ impl Default for Server {
             period_ms: 50.0,
             model: None,
             counters: true,
+            socket_group: None,
+            socket_mode: None,
             clients_per_user: 4096,
             // Sixteen programs with as many sites as one may have.
             sites_per_user: 16_384,
@@ -204,6 +212,7 @@ impl Settings {
     fn check(&self) -> Result<(), String> {
         let Self { cores, server, .. } = self;
         let ranges = [
+            ("policy.acting_pct", self.policy.acting_pct, 0.0, 100.0),
             ("cores.period_ms", cores.period_ms, 1.0, loops::LONGEST_MS),
             ("cores.saturated", cores.saturated, 0.01, 1.0),
             ("cores.spare", cores.spare, 0.0, cores.saturated),
@@ -216,6 +225,7 @@ impl Settings {
             }
         }
         self.listed_cores()?;
+        self.mode()?;
         self.listen()?;
         self.limits()?;
         Ok(())
@@ -228,6 +238,25 @@ impl Settings {
             })
         };
         self.cores.list.as_ref().map(parse).transpose()
+    }
+
+    fn mode(&self) -> Result<Option<u32>, String> {
+        let parse = |text: &String| {
+            let mode = u32::from_str_radix(text, 8).ok().filter(|_| text.len() <= 4);
+            mode.filter(|mode| mode & !0o666 == 0 && mode & 0o600 == 0o600).ok_or_else(|| {
+                format!(
+                    "`server.socket_mode` is `{text}`, expected who may read and write in octal, as in \"0660\", the owner among them"
+                )
+            })
+        };
+        self.server.socket_mode.as_ref().map(parse).transpose()
+    }
+
+    /// The group of a socket that the server creates, by name or number, and its mode, as far as
+    /// they are configured.
+    #[must_use]
+    pub fn socket_access(&self) -> (Option<&str>, Option<u32>) {
+        (self.server.socket_group.as_deref(), self.mode().ok().flatten())
     }
 
     /// The address at which metrics are served, if any.
@@ -343,6 +372,18 @@ impl Settings {
         ]
     }
 
+    /// The share of programs whose calls may be moved (%); the others are only observed.
+    #[must_use]
+    pub const fn acting_pct(&self) -> f64 {
+        self.policy.acting_pct
+    }
+
+    /// Whether calls of a program of this name may be moved; otherwise it is only observed.
+    #[must_use]
+    pub fn acts_on(&self, program: &str) -> bool {
+        canary::acts_on(program, self.policy.acting_pct)
+    }
+
     /// The policy's settings on a machine with `cores` cores, of which `most` may be dedicated,
     /// with these clocks of levels and these prices.
     #[must_use]
@@ -437,6 +478,17 @@ mod tests {
         refused(&user("most_percent = 256"), "line 2: invalid value");
         refused(&user("may_slow = 1"), "line 2: invalid type");
         refused(&user("least = 1"), "line 2: unknown field `least`");
+        refused(
+            "[policy]\nacting_pct = 101\n",
+            "`policy.acting_pct` is 101, accepted are 0 to 100",
+        );
+        for mode in ["0777", "660 ", "1666", "0066", "rw", "00660", ""] {
+            let text = format!("[server]\nsocket_mode = \"{mode}\"\n");
+            refused(&text, "expected who may read and write in octal");
+        }
+        let settings = "[server]\nsocket_mode = \"0660\"\nsocket_group = \"dimmer\"\n";
+        let settings = Settings::parse(settings).unwrap();
+        assert_eq!(settings.socket_access(), (Some("dimmer"), Some(0o660)));
         refused("[server\n", "line 1: ");
         assert!(Settings::read(Path::new("/no/such")).is_err());
     }
@@ -459,13 +511,20 @@ mod tests {
     }
 
     #[test]
-    fn the_file_that_is_installed_says_what_holds_without_it() {
+    fn the_file_that_is_installed_observes_only_and_else_says_what_holds_without_it() {
         let installed = Settings::parse(include_str!("../../daemon/package/dimmerd.toml")).unwrap();
-        assert_eq!(installed, Settings::default());
+        let policy = Policy { acting_pct: 0.0, ..Policy::default() };
+        assert_eq!(installed, Settings { policy, ..Settings::default() });
+        assert!(!installed.acts_on("nginx") && Settings::default().acts_on("nginx"));
         // The file has all keys.
         let all = serde_json::to_value(Settings {
             cores: Cores { list: Some(String::new()), ..Cores::default() },
-            server: Server { model: Some(PathBuf::new()), ..Server::default() },
+            server: Server {
+                model: Some(PathBuf::new()),
+                socket_group: Some(String::new()),
+                socket_mode: Some(String::new()),
+                ..Server::default()
+            },
             metrics: Metrics { listen: Some(String::new()) },
             clocks: Clocks { most_boosted: Some(1), ..Clocks::default() },
             ..Settings::default()

@@ -214,5 +214,7 @@ pub fn reason(reason: Reason) -> Cow<'static, str> {
         Reason::Worth => "worth it",
         Reason::Asked => "asked for",
         Reason::Unneeded => "not needed",
+        Reason::Held { is_gain_expected: true } => "only observed: expected gain",
+        Reason::Held { is_gain_expected: false } => "only observed",
     })
 }

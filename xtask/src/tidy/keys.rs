@@ -12,6 +12,7 @@ use std::str::FromStr as _;
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
+use super::promises::Documents;
 use crate::tree::{Problem, TextFile};
 
 /// Where types with `Serialize` are documents for users.
@@ -21,11 +22,7 @@ const DOCUMENTED: [&str; 2] = ["crates/report/src/", "crates/watch/src/"];
 pub(crate) fn check(sources: &[TextFile], documents: &[TextFile]) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut known: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
-    let is_document = |file: &&TextFile| {
-        DOCUMENTED.iter().any(|prefix| file.path.starts_with(prefix))
-            && !file.path.contains("/tests/")
-    };
-    for file in sources.iter().filter(is_document) {
+    for file in sources.iter().filter(|file| is_document(file)) {
         let Ok(tokens) = TokenStream::from_str(&file.text) else {
             problems.push(Problem::new(&file.path, "cannot be read"));
             continue;
@@ -63,6 +60,31 @@ pub(crate) fn check(sources: &[TextFile], documents: &[TextFile]) -> Vec<Problem
         }
     }
     problems
+}
+
+/// The documents that `sources` write, by the pages among `documents` that describe them.
+pub(super) fn written(sources: &[TextFile], documents: &[TextFile]) -> Documents {
+    let mut written = Documents::new();
+    for file in sources.iter().filter(|file| is_document(file)) {
+        let Ok(tokens) = TokenStream::from_str(&file.text) else { continue };
+        let keys = keys(&tokens.into_iter().collect::<Vec<_>>());
+        let header: String = file.header().collect::<Vec<_>>().join(" ");
+        // What tests read is no document.
+        let text = file.text.split("#[cfg(test)]").next().unwrap_or_default();
+        for page in documents.iter().filter(|page| header.contains(&format!("`{}`", page.path))) {
+            if keys.is_empty() {
+                continue;
+            }
+            let one = written.entry(page.path.clone()).or_default();
+            one.keys.extend(keys.iter().cloned());
+            one.schemas.extend(schemas(text).into_iter().map(str::to_owned));
+        }
+    }
+    written
+}
+
+fn is_document(file: &TextFile) -> bool {
+    DOCUMENTED.iter().any(|prefix| file.path.starts_with(prefix)) && !file.path.contains("/tests/")
 }
 
 /// The keys that types with `Serialize` write.

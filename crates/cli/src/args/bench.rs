@@ -4,10 +4,19 @@ use std::ffi::OsString;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::common::{DedicatedCpus, Json, Lasting};
+use super::common::{DedicatedCpus, Json, Lasting, MaxLoad};
+
+#[derive(Args, Debug)]
+pub(crate) struct Bench {
+    #[command(flatten)]
+    pub(crate) load: MaxLoad,
+
+    #[command(subcommand)]
+    pub(crate) of: BenchOf,
+}
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Bench {
+pub(crate) enum BenchOf {
     /// What observing costs a program of yours, and what narrower code gains.
     Program(BenchProgram),
     /// What wide SIMD code costs a stock web server with TLS here, whether `dimmer observe`

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use dimmer_host::load;
+use dimmer_host::root::Root;
 use dimmer_processor::units::Nanos;
 
 use crate::bad_input;
@@ -114,6 +116,31 @@ pub(crate) struct DedicatedCpus {
     /// [default: those of one core; with --phases, slow ones].
     #[arg(long, value_name = "LIST")]
     pub(crate) cpus: Option<String>,
+}
+
+/// `--max-load LOAD`.
+#[derive(Args, Debug)]
+pub(crate) struct MaxLoad {
+    /// Measures nothing if the machine's load over the last minute is above LOAD per CPU, as in
+    /// `0.5`.
+    #[arg(long, value_name = "LOAD", global = true, value_parser = load)]
+    pub(crate) max_load: Option<f64>,
+}
+
+impl MaxLoad {
+    /// Checks the load, if the user gave a limit.
+    ///
+    /// # Errors
+    /// If the load is above the limit, or cannot be read.
+    pub(crate) fn check(&self, root: &Root) -> anyhow::Result<()> {
+        Ok(self.max_load.map_or(Ok(()), |limit| load::check(root, limit))?)
+    }
+}
+
+/// A load per CPU.
+fn load(text: &str) -> Result<f64, String> {
+    let load = text.parse().ok().filter(|load| (0.0..=1000.0).contains(load));
+    load.ok_or_else(|| "expected a number from 0 to 1000, as in `0.5`".to_owned())
 }
 
 /// `--socket PATH`.

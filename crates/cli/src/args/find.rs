@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 use dimmer_probe::question::Question;
 use dimmer_processor::class::InstructionClass;
 
-use super::common::{Cpu, Json, Lasting, ModelName, Page, Process, duration};
+use super::common::{Cpu, Json, Lasting, MaxLoad, ModelName, Page, Process, duration};
 
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
@@ -72,6 +72,9 @@ pub(crate) struct Probe {
 
     #[command(flatten)]
     pub(crate) cpu: Cpu,
+
+    #[command(flatten)]
+    pub(crate) load: MaxLoad,
 
     /// Also measures the clock that heavy code leaves when 1, 2, 4 ... all CPUs run it (mode
     /// levels). Other programs on the machine slow down meanwhile.

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use dimmer_processor::units::Nanos;
 use dimmer_sim::Moving;
 
-use super::common::{Cpu, Json, ModelName, Page, span};
+use super::common::{Cpu, Json, MaxLoad, ModelName, Page, span};
 
 /// `--model` where a scenario names one.
 const OF_SCENARIO: &str =
@@ -262,6 +262,9 @@ pub(crate) struct Validate {
 
     #[command(flatten)]
     pub(crate) cpu: Cpu,
+
+    #[command(flatten)]
+    pub(crate) load: MaxLoad,
 
     /// With --here: measures each point N times [default: 12].
     #[arg(long, value_name = "N", requires = "here", value_parser = clap::value_parser!(u32).range(1..=10_000))]

@@ -123,18 +123,17 @@ mod tests {
     use clap::Parser as _;
 
     use super::*;
-    use crate::args::{Arguments, Bench, Command};
+    use crate::args::{Arguments, BenchOf, Command};
 
     #[test]
     fn every_mechanism_that_moves_calls_is_a_way() {
         for one in mechanism::ALL.iter().filter(|one| one.moves.is_some()) {
             let flag = format!("--{}=f", one.name);
             let words = ["dimmer", "bench", "program", &flag, "--", "true"];
-            let Command::Bench(Bench::Program(bench)) =
-                Arguments::try_parse_from(words).unwrap().command
-            else {
+            let Command::Bench(bench) = Arguments::try_parse_from(words).unwrap().command else {
                 unreachable!("{flag}")
             };
+            let BenchOf::Program(bench) = bench.of else { unreachable!("{flag}") };
             let has = |mechanism: &str| bench.moves.functions_of(mechanism).is_some();
             let asked = mechanism::ALL.iter().map(|one| one.name).filter(|name| has(name));
             assert!(asked.eq([one.name]));

@@ -7,7 +7,8 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _}
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::fs::FlockOperation;
+use dimmer_host::root::Root;
+use rustix::fs::{FlockOperation, Gid};
 
 use super::ServerError;
 
@@ -40,11 +41,16 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
     Some((found.dev(), found.ino()))
 }
 
-/// A socket at the path; creates its directory if it is missing. Replaces a socket that a server
-/// has left behind; any other file there stays.
-pub(super) fn listen(path: &Path) -> Result<OwnedFd, ServerError> {
+/// A socket at the path, with this group and mode; creates its directory if it is missing. Replaces
+/// a socket that a server has left behind; any other file there stays.
+pub(super) fn listen(
+    root: &Root,
+    path: &Path,
+    access: (Option<&str>, Option<u32>),
+) -> Result<OwnedFd, ServerError> {
     let failed = |source| ServerError::Listen { path: path.to_owned(), source };
     make_directory_of(path).map_err(failed)?;
+    let group = access.0.map(|group| group_of(root, group)).transpose()?;
     let _alone = alone(path);
     let listener = match dimmer_protocol::listen(path) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
@@ -64,10 +70,34 @@ pub(super) fn listen(path: &Path) -> Result<OwnedFd, ServerError> {
     };
     // Root's socket is for the programs of all users, which see nothing of each other; a user's
     // socket is for that user's programs.
-    let mode = if rustix::process::geteuid().is_root() { 0o666 } else { 0o600 };
+    let mode = match (access, rustix::process::geteuid().is_root()) {
+        ((_, Some(mode)), _) => mode,
+        ((Some(_), None), _) => 0o660,
+        ((None, None), true) => 0o666,
+        ((None, None), false) => 0o600,
+    };
+    // Until its mode is set, others cannot write to it, and so not connect.
+    rustix::fs::chown(path, None, group).map_err(|error| failed(error.into()))?;
     rustix::fs::chmod(path, rustix::fs::Mode::from_raw_mode(mode))
         .map_err(|error| failed(error.into()))?;
     Ok(listener)
+}
+
+/// The id of a group of `/etc/group`, given by name or number.
+fn group_of(root: &Root, group: &str) -> Result<Gid, ServerError> {
+    let number = match group.parse() {
+        Ok(number) => Some(number),
+        Err(_) => root.text("/etc/group").ok().and_then(|groups| {
+            // `name:password:number:members`.
+            let mut lines = groups.lines().map(|line| line.split(':'));
+            let mut found =
+                lines.find_map(|mut fields| (fields.next() == Some(group)).then_some(fields))?;
+            found.nth(1)?.parse().ok()
+        }),
+    };
+    // The highest number means no group.
+    let number = number.filter(|number| *number != u32::MAX);
+    number.map(Gid::from_raw).ok_or_else(|| ServerError::NoGroup(group.to_owned()))
 }
 
 /// Creates the directory of a socket's path if it is missing.
@@ -116,6 +146,30 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_socket_has_the_group_and_mode_that_are_configured() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::create_dir(directory.path().join("etc")).unwrap();
+        // Every user may give files to the own group.
+        let own = rustix::process::getegid().as_raw();
+        let groups = format!("other:x:7:\ndim:x:{own}:me\nbad:x:many:\n");
+        std::fs::write(directory.path().join("etc/group"), groups).unwrap();
+        let root = &Root::new(directory.path());
+        let path = &directory.path().join("socket");
+        let check = |access: (Option<&str>, Option<u32>), mode: u32| {
+            let _listener = listen(root, path, access).unwrap();
+            let found = std::fs::symlink_metadata(path).unwrap();
+            assert_eq!((found.gid(), found.mode() & 0o777), (own, mode));
+        };
+        check((Some("dim"), None), 0o660);
+        check((Some(&own.to_string()), Some(0o620)), 0o620);
+        check((None, Some(0o600)), 0o600);
+        for group in ["none", "bad", "", "4294967295", "-1"] {
+            let error = listen(root, path, (Some(group), None)).unwrap_err();
+            assert!(error.to_string().contains(&format!("no group `{group}`")), "{error}");
+        }
+    }
+
+    #[test]
     fn of_servers_that_begin_at_once_one_does() {
         let directory = tempfile::tempdir().unwrap();
         let path = &directory.path().join("socket");
@@ -123,7 +177,9 @@ mod tests {
             // A server that has ended has left its socket.
             drop(dimmer_protocol::listen(path).unwrap());
             let all: Vec<_> = std::thread::scope(|scope| {
-                let servers: Vec<_> = (0..4).map(|_| scope.spawn(|| listen(path))).collect();
+                let servers: Vec<_> = (0..4)
+                    .map(|_| scope.spawn(|| listen(&Root::live(), path, (None, None))))
+                    .collect();
                 servers.into_iter().map(|server| server.join().unwrap()).collect()
             });
             assert_eq!(all.iter().filter(|server| server.is_ok()).count(), 1, "{all:?}");

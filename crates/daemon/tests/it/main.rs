@@ -3,10 +3,10 @@
 
 #![expect(clippy::print_stdout, reason = "a test that cannot run says so")]
 
+mod metrics;
 mod moderation;
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -199,6 +199,27 @@ fn regions_move_while_a_server_says_so_and_find_the_next_one() {
 }
 
 #[test]
+fn a_server_that_only_observes_moves_nothing_until_it_acts() {
+    let server = Server::start(&format!("{MOVES}acting_pct = 0\n"));
+    if !server.can_move() {
+        return;
+    }
+    let mut client = server.client(60_000);
+    let sites = |state: &State| state.clients.iter().flat_map(|client| client.sites.clone()).next();
+    let is_held = |state: &State| {
+        sites(state).is_some_and(|site| site.reason.starts_with("only observed") && site.calls > 0)
+    };
+    let state = server.wait(is_held);
+    let site = sites(&state).unwrap();
+    assert_eq!((site.moved, &*site.action, state.cores.dedicated), (0, "stay", 0));
+    std::fs::write(server.directory.path().join("dimmerd.toml"), MOVES).unwrap();
+    let pid = rustix::process::Pid::from_child(&server.child);
+    rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
+    server.wait(|state| sites(state).is_some_and(|site| site.moved > 0));
+    client.kill().and_then(|()| client.wait()).unwrap();
+}
+
+#[test]
 fn one_that_lies_floods_or_dies_costs_the_others_nothing() {
     // For a longer run with other nonsense: `DIMMER_FUZZ_SECONDS=300 cargo test -p dimmer-daemon
     // one_that_lies -- --nocapture`.
@@ -279,6 +300,8 @@ fn what_cannot_be_is_refused_with_the_reason() {
     };
     with_settings("[policy]\nlop = 3\n", "line 2: unknown field `lop`");
     with_settings("[trials]\nwindow_ms = -1\n", "accepted are 1 to");
+    with_settings("[policy]\nacting_pct = -1\n", "accepted are 0 to 100");
+    with_settings("[server]\nsocket_mode = \"0999\"\n", "in octal, as in \"0660\"");
     let at = |socket: &Path, said: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_dimmerd"));
         refused(command.arg("--socket").arg(socket), 1, said);
@@ -424,46 +447,6 @@ fn without_files_it_waits_and_says_so() {
 }
 
 #[test]
-fn metrics_are_told_over_http() {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let server = Server::start(&format!("[metrics]\nlisten = \"{free}\"\n"));
-    let client = server.client(3000);
-    server.wait(|state| state.clients.iter().any(|client| !client.sites.is_empty()));
-    let get = |path: &str| {
-        let mut stream = TcpStream::connect(free).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
-        text
-    };
-    let text = get("/metrics");
-    assert!(text.starts_with("HTTP/1.1 200 ") && text.contains("text/plain; version=0.0.4"));
-    // The line of the site in the example.
-    let source = include_str!("../../../runtime/examples/client.rs");
-    let line = 1 + source.lines().position(|line| line.starts_with("static WORK")).unwrap();
-    let site = format!("program=\"client\",site=\"work\",line=\"{line}\",place=\"0\"}} ");
-    assert!(text.contains(&site) && text.contains("dimmer_clients 1\n"), "{text}");
-    assert!(get("/").starts_with("HTTP/1.1 404 "));
-    said(client);
-}
-
-#[test]
-fn metrics_are_told_over_a_unix_socket_that_goes_with_the_server() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("not/there/metrics");
-    let mut server = Server::start(&format!("[metrics]\nlisten = \"unix:{}\"\n", path.display()));
-    let mut stream = std::os::unix::net::UnixStream::connect(&path).unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    assert!(text.contains("\ndimmer_clients 0\n"), "{text}");
-    let pid = rustix::process::Pid::from_child(&server.child);
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-    assert!(server.child.wait().unwrap().success());
-    assert!(!path.exists());
-}
-
-#[test]
 fn a_socket_that_was_passed_is_where_the_server_is() {
     let directory = tempfile::tempdir().unwrap();
     let path = socket(directory.path());
@@ -487,34 +470,6 @@ fn a_socket_that_was_passed_is_where_the_server_is() {
     stream.read_to_string(&mut text).unwrap();
     assert!(text.starts_with("HTTP/1.1 200 "), "{text}");
     server.wait_for_log(path.to_str().unwrap());
-}
-
-#[test]
-fn who_does_not_read_metrics_keeps_them_from_nobody() {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let server = Server::start(&format!("[metrics]\nlisten = \"{free}\"\n"));
-    // More than the system buffers for a connection that is not read.
-    let clients: Vec<_> = (0..8).map(|_| server.connect("many")).collect();
-    for (_, table) in &clients {
-        assert!((0..SITES).all(|_| table.add(&[b'x'; 120], 1).is_some()));
-    }
-    server.wait(|state| state.clients.iter().all(|client| client.sites.len() == SITES));
-    let ask = || {
-        let mut stream = TcpStream::connect(free).unwrap();
-        write!(stream, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
-        stream
-    };
-    let _deaf = ask();
-    std::thread::sleep(Duration::from_millis(500));
-    let mut second = ask();
-    second.set_read_timeout(Some(PATIENCE)).unwrap();
-    let mut text = String::new();
-    second.read_to_string(&mut text).unwrap();
-    assert!(
-        text.contains("# TYPE dimmer_is_moved ") && text.ends_with("0\r\n\r\n"),
-        "{}",
-        text.len()
-    );
 }
 
 #[test]

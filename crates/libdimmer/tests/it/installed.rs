@@ -43,6 +43,36 @@ fn a_static_program_is_linked_as_pkg_config_says_and_does_the_same() {
     check_policies(&program, &[], 1, signals_printed);
 }
 
+/// Programs that are linked with a release look these up: one goes only with another series of
+/// versions, by which the library has another name.
+const PROMISED: &str = "\
+dimmer_can_migrate dimmer_decide dimmer_dedicated_cores dimmer_delegate dimmer_enter dimmer_exit
+dimmer_mark_at dimmer_metric dimmer_migrate dimmer_mutex_destroy dimmer_mutex_init dimmer_mutex_lock
+dimmer_mutex_start dimmer_mutex_strategies dimmer_mutex_trylock dimmer_mutex_unlock
+dimmer_pace_dedicate_fast dimmer_pace_go_home dimmer_pace_go_to_fast_core dimmer_pace_in_force
+dimmer_pace_release_fast dimmer_pace_request dimmer_pace_request_by_neighbour
+dimmer_pace_sleep_again dimmer_pace_stay_awake dimmer_policy dimmer_run dimmer_site_statistics
+dimmer_version";
+
+#[test]
+fn series_0_2_exports_what_it_promises_and_nothing_that_is_not_dimmers() {
+    if !have(&["make", "cc", "nm"]) {
+        return;
+    }
+    assert!(env!("CARGO_PKG_VERSION").starts_with("0.2."), "a new series: see PROMISED");
+    let library = installed().join("lib/libdimmer.so");
+    let mut list = Command::new("nm");
+    let listed = succeed(list.args(["-D", "--defined-only", "-f", "posix"]).arg(library)).stdout;
+    let listed = String::from_utf8(listed).unwrap();
+    let exported: Vec<&str> =
+        listed.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    for promised in PROMISED.split_whitespace() {
+        assert!(exported.contains(&promised), "{promised} is not exported");
+    }
+    let foreign = exported.iter().find(|name| !name.starts_with("dimmer_"));
+    assert_eq!(foreign, None);
+}
+
 #[test]
 fn a_shared_object_exports_nothing_of_the_static_library_that_it_holds() {
     if !have(&["make", "cc", "pkg-config", "nm"]) {
@@ -164,7 +194,12 @@ fn what_is_installed_lies_below_the_prefix_and_can_be_removed() {
     // But this one is asked for the man pages and completions.
     let dimmer = built.join(names[0]);
     std::fs::write(&dimmer, "#!/bin/sh\n[ $1 = completions ] || : >$2/dimmer.1\n").unwrap();
-    std::fs::set_permissions(&dimmer, Permissions::from_mode(0o755)).unwrap();
+    // And this one for its own.
+    let daemon = built.join(names[1]);
+    std::fs::write(&daemon, "#!/bin/sh\n[ $1 = --manual ]\n").unwrap();
+    for program in [dimmer, daemon] {
+        std::fs::set_permissions(program, Permissions::from_mode(0o755)).unwrap();
+    }
     for package in MARKS {
         let name = package.replace("dimmer-", "lib").replace('-', "_");
         std::fs::write(built.join(format!("{name}.so")), "").unwrap();
@@ -191,6 +226,7 @@ fn what_is_installed_lies_below_the_prefix_and_can_be_removed() {
         "lib/dimmer/swp-migrate/libswp.so",
         "etc/dimmer/dimmerd.toml",
         "share/man/man1/dimmer.1",
+        "share/man/man8/dimmerd.8",
         "share/bash-completion/completions/dimmer",
     ] {
         assert!(has(&installed, name), "{name}: {installed:?}");

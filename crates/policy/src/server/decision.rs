@@ -50,6 +50,11 @@ pub enum Reason {
     Asked,
     /// Stays: the client asks for cores, and has not needed any for a while.
     Unneeded,
+    /// Stays: its program is only observed.
+    Held {
+        /// Whether the processor's model expects a gain by moving it, or the client needs cores.
+        is_gain_expected: bool,
+    },
 }
 
 /// A decision that differs from the one before.
@@ -110,6 +115,8 @@ pub(super) struct Decide<'a> {
     pub(super) lowest: [f64; LEVELS],
     /// Whether the user's calls have to stay, whatever they bring the user.
     pub(super) is_denied: bool,
+    /// Whether the client's calls have to stay because it is only observed.
+    pub(super) is_held: bool,
     /// For clients that ask for cores, which the loop does not decide about: whether they need any.
     pub(super) asked: Option<bool>,
 }
@@ -142,6 +149,8 @@ impl Decide<'_> {
             (Action::Stay, Reason::Unneeded)
         } else if self.is_denied {
             (Action::Stay, Reason::OthersShare)
+        } else if self.is_held {
+            (Action::Stay, Reason::Held { is_gain_expected: true })
         } else {
             (Action::Move, Reason::Asked)
         }
@@ -177,8 +186,15 @@ impl Decide<'_> {
         if is_dearer {
             Some(Reason::HandOverDearer)
         } else {
-            self.is_denied.then_some(Reason::OthersShare)
+            let denied = self.is_denied.then_some(Reason::OthersShare);
+            denied.or_else(|| self.is_held.then(|| self.held(unit)))
         }
+    }
+
+    /// The reason for a unit that is only observed. Without trials, only the model says whether
+    /// moving it might pay.
+    fn held(&self, unit: &Decided) -> Reason {
+        Reason::Held { is_gain_expected: self.expected(unit).is_some_and(|gain| gain > 0.0) }
     }
 
     /// The time that handing a call over takes (ns), and the cost of a call at this level, if they

@@ -112,6 +112,35 @@ fn both_loops_move_what_gains_and_leave_what_loses() {
     }
 }
 
+#[test]
+fn what_is_only_observed_is_never_moved_nor_tried_and_others_are() {
+    // A call costs the code after it far more than handing it over, so the model expects a gain.
+    let slow = CallCost { slower: 0.5, kept_below_ns: 1e9, episode_ns: 1e6 };
+    let dear = Some(Prices { hand_over_ns: 100.0, calls: vec![slow; 2] });
+    for settings in all() {
+        for (prices, is_gain_expected) in [(dear.clone(), true), (None, false)] {
+            let settings = Settings { prices, ..settings.clone() };
+            let mut world = World::new(settings, vec![gains(0.15), gains(0.15)]);
+            world.server.hold(ClientId(0));
+            world.run(60);
+            let held = Reason::Held { is_gain_expected };
+            let decision = world.server.decision(ClientId(0), SiteId(7));
+            assert_eq!(decision, Some((Action::Stay, held)));
+            assert!(world.is_moved(1));
+            let is_moved = |(_, change): &(Time, Change)| {
+                change.client.0 == 0 && change.action == Action::Move
+            };
+            assert!(!world.log.iter().any(is_moved));
+        }
+        let mut asking = asked(settings);
+        asking.hold(ClientId(1));
+        calls(&mut asking, 1);
+        assert_eq!(asking.step(Time::START).cores, 0);
+        let held = Reason::Held { is_gain_expected: true };
+        assert_eq!(asking.decision(ClientId(1), SiteId(7)), Some((Action::Stay, held)));
+    }
+}
+
 /// A server, with a client that asks for cores and has called a function, at the time of its start.
 fn asked(settings: Settings) -> Server {
     let mut server = Server::new(settings, Time::START);
