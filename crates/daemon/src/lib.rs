@@ -11,6 +11,7 @@
 //! | [`clients`] | the state of a client, and what its sites did since the last look |
 //! | [`names`] | numbers of programs and sites by name, also of absent ones, which may come again |
 //! | [`recent`] | averages of the last seconds, for display |
+//! | [`totals`] | what programs did since the start, by program and unit |
 //! | [`metrics`] | the state for Prometheus |
 //! | [`log`] | the log, bounded and never blocking |
 //! | [`counters`] | license levels or packed arithmetic, counted for each process |
@@ -25,3 +26,4 @@ pub mod metrics;
 pub mod names;
 pub mod recent;
 pub mod server;
+pub mod totals;

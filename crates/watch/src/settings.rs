@@ -100,11 +100,20 @@ struct Server {
     sites: usize,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Metrics {
     #[serde(skip_serializing_if = "Option::is_none")]
     listen: Option<String>,
+    programs: usize,
+    per_client: bool,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        // With some ten series each, a small part of what one Prometheus server takes.
+        Self { listen: None, programs: 500, per_client: false }
+    }
 }
 
 impl Default for Policy {
@@ -213,6 +222,18 @@ impl Settings {
             })
         };
         self.metrics.listen.as_ref().map(parse).transpose()
+    }
+
+    /// Maximum number of programs, by name and unit, that have metrics of their own.
+    #[must_use]
+    pub const fn most_programs(&self) -> usize {
+        self.metrics.programs
+    }
+
+    /// Whether there are metrics of each client and of its regions.
+    #[must_use]
+    pub const fn is_per_client(&self) -> bool {
+        self.metrics.per_client
     }
 
     /// The hardware threads that may be dedicated, if the configuration names them.
@@ -369,7 +390,7 @@ mod tests {
         let all = serde_json::to_value(Settings {
             cores: Cores { list: Some(String::new()), ..Cores::default() },
             server: Server { model: Some(PathBuf::new()), ..Server::default() },
-            metrics: Metrics { listen: Some(String::new()) },
+            metrics: Metrics { listen: Some(String::new()), ..Metrics::default() },
             ..Settings::default()
         });
         let text = include_str!("../../daemon/package/dimmerd.toml").replace("# ", "");

@@ -74,7 +74,7 @@ impl Server {
         self.may_tell = now + took * OF_ALL;
         if publication.is_whole {
             let Publication { user, to, took, .. } = publication;
-            let state = Box::new(self.head(publication.clients, publication.hidden));
+            let state = Box::new(self.head(user, publication.clients, publication.hidden));
             match self.teller.tell(Job::State { user, state, to }) {
                 // The time that writing it takes is added later.
                 Ok(()) => self.requests.is_written(user, took),
@@ -148,8 +148,8 @@ impl Server {
         (publication.next, publication.is_whole) = (u64::MAX, true);
     }
 
-    /// A state with these clients.
-    fn head(&self, clients: Vec<state::Client>, hidden: usize) -> State {
+    /// A user's state with these clients.
+    fn head(&self, user: u32, clients: Vec<state::Client>, hidden: usize) -> State {
         let [decides, unit, metric, mixing] = self.options.settings.words().map(str::to_owned);
         State {
             schema: state::SCHEMA.to_owned(),
@@ -178,6 +178,7 @@ impl Server {
             },
             clients,
             hidden,
+            programs: if sees_all(user) { self.totals.programs().to_vec() } else { Vec::new() },
             // The teller reads it: that takes files.
             specialise: None,
         }
@@ -190,7 +191,7 @@ impl Server {
         while !publication.is_whole {
             self.tell_part(&mut publication);
         }
-        self.head(publication.clients, publication.hidden)
+        self.head(user, publication.clients, publication.hidden)
     }
 
     fn client_state(&self, client: &Client) -> state::Client {
@@ -215,6 +216,7 @@ impl Server {
             pid: client.process,
             uid: client.user,
             name: client.name.clone(),
+            unit: client.unit.clone(),
             lies: client.lies,
             metric: client.done_recently.map(|recent| recent.per_s()),
             wide_threads: client.wide.map(|wide| wide.threads()),

@@ -575,3 +575,26 @@ fn counters_are_opened_a_little_at_a_time() {
     let files = |user| fixture.server.users.numbers(user).unwrap()[2];
     assert_eq!((files(1000), files(1001)), (9, 9));
 }
+
+#[test]
+fn what_a_client_did_stays_counted_when_it_has_gone() {
+    let mut fixture = fixture();
+    let process = fixture.directory.path().join("proc/77");
+    std::fs::create_dir_all(&process).unwrap();
+    std::fs::write(process.join("cgroup"), "0::/system.slice/x.service\n").unwrap();
+    let (number, _socket, table) = fixture.client(1000);
+    table.add(b"parse", 7);
+    fixture.look();
+    // No look follows before its end.
+    table.sites[0].add_calls(30);
+    fixture.server.part(number, "has gone");
+    let again = fixture.client(1000);
+    let state = fixture.server.state(0);
+    let sums = state.programs.iter().map(|one| (&*one.program, &*one.unit, one.calls));
+    assert_eq!(sums.collect::<Vec<_>>(), [("other", "other", 0), ("test", "x.service", 30)]);
+    assert_eq!((state.programs[1].connections, &*state.clients[0].unit), (2, "x.service"));
+    // Sums are of all users.
+    let other = rustix::process::geteuid().as_raw() + 1;
+    assert_eq!(fixture.server.state(other).programs, []);
+    drop(again);
+}
