@@ -71,6 +71,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     };
     step_of_guest("guest", "ci/guest.sh");
     step_of_guest("processors", "ci/processors.sh");
+    step_of_guest("metrics", "ci/check-metrics.sh");
 
     println!("\n==> summary");
     for line in summary.into_iter().chain(counts.reasons.iter().map(|r| format!("SKIPPED: {r}"))) {

@@ -44,6 +44,8 @@ pub(crate) fn run(
     let json = arguments.json.open()?;
     let page = arguments.page.open()?;
     let to_graph = marks::output(arguments)?;
+    arguments.textfile.check()?;
+    let to_trace = arguments.trace.as_deref().map(Output::open).transpose()?;
     let to_scenario = arguments.scenario.as_deref().map(Output::open).transpose()?;
     let begun = SystemTime::now();
     let machine = Machine::read(&Root::live(), &Cpuid::instruction());
@@ -58,7 +60,7 @@ pub(crate) fn run(
         functions: &wanted,
         marks: marks::of(arguments)?,
         after: arguments.duration.duration,
-        is_traced: arguments.scenario.is_some(),
+        is_traced: arguments.scenario.is_some() || arguments.trace.is_some(),
         requests: &requests,
     };
     let (seen, via) = match (arguments.process.pid, arguments.via) {
@@ -115,8 +117,12 @@ pub(crate) fn run(
     let report = Report::new(&run);
     let scenario =
         to_scenario.map(|to| scenario::write(to, arguments, &run, seen.in_kernel, begun));
+    let description = crate::probe::description(&machine, begun);
+    arguments.textfile.write(|| report.textfile(&description))?;
+    if let Some(to) = to_trace {
+        output::timeline(to, &report.timeline(&seen.observed))?;
+    }
     if let Some(page) = page {
-        let description = crate::probe::description(&machine, begun);
         page.write(&report.page(&description)?)?;
     }
     match json {

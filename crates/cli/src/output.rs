@@ -1,8 +1,9 @@
 //! Where output goes: the terminal's width, and files that are checked to be writable before
 //! anything is measured. Also how commands end that an interrupt leaves with a partial result.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{ErrorKind, Read as _, Seek as _, Write};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -10,8 +11,10 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use anyhow::Context;
 use dimmer_host::interrupt::Interrupt;
 use dimmer_report::Screen;
+use dimmer_report::timeline::Timeline;
 use indicatif::ProgressDrawTarget;
 use serde::Serialize;
+use tempfile::NamedTempFile;
 
 /// Columns of output that does not go to a terminal.
 const PAGE: u16 = 100;
@@ -226,6 +229,28 @@ impl std::fmt::Display for ClosedPipe {
 }
 
 impl std::error::Error for ClosedPipe {}
+
+/// Writes a timeline, and a note with the number of calls in it.
+pub(crate) fn timeline(to: Output, timeline: &Timeline) -> anyhow::Result<()> {
+    eprintln!("dimmer: the trace has {}", timeline.summary);
+    to.write(&timeline.bytes)
+}
+
+/// A new file in the directory of another, which is removed unless it is kept.
+pub(crate) fn temporary_beside(path: &Path) -> anyhow::Result<NamedTempFile> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let new = NamedTempFile::new_in(directory.unwrap_or(Path::new(".")));
+    new.with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Replaces a file as a whole, so that readers see the old or the new text, and lets all users read
+/// it.
+pub(crate) fn publish(path: &Path, text: &str) -> anyhow::Result<()> {
+    let mut new = temporary_beside(path)?;
+    new.write_all(text.as_bytes())?;
+    new.as_file().set_permissions(Permissions::from_mode(0o644))?;
+    new.persist(path).map(drop).with_context(|| format!("cannot write {}", path.display()))
+}
 
 /// Makes a directory, and checks that files can be made in it.
 pub(crate) fn directory(path: &Path) -> anyhow::Result<()> {

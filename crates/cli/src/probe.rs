@@ -56,6 +56,7 @@ pub(crate) fn run(root: &Root, arguments: &Probe) -> anyhow::Result<ExitCode> {
     }
     let plan = plan(&machine, arguments)?;
     let outputs = Outputs::open(arguments)?;
+    arguments.textfile.check()?;
     let baseline = arguments.baseline.as_deref().map(Document::read);
     let baseline = baseline.transpose().map_err(merge::wrong)?;
     measured::check_clock(&machine)?;
@@ -84,6 +85,10 @@ pub(crate) fn run(root: &Root, arguments: &Probe) -> anyhow::Result<ExitCode> {
     let description = description(&machine, begin);
     if arguments.is_about_the_machine() && !findings.interrupted {
         keep_model(&findings, &machine, &description, arguments.quick);
+    }
+    // Part of a probe would pass for all of it.
+    if !findings.interrupted {
+        arguments.textfile.write(|| report::textfile(&findings, &description))?;
     }
     let is_text = outputs.write(&findings, &machine, &description)?;
     ended?;

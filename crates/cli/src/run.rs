@@ -12,6 +12,7 @@ use dimmer_launch::phases::{Guide, Phases};
 use dimmer_policy::phases::Threshold;
 use dimmer_processor::units::CpuId;
 use dimmer_report::run as report;
+use dimmer_report::timeline::Timeline;
 
 use crate::args::Run;
 use crate::output::{self, Output};
@@ -20,6 +21,7 @@ use crate::{bad_input, exit, not_launched};
 pub(crate) fn run(root: &Root, arguments: &Run, to: Option<Output>) -> anyhow::Result<ExitCode> {
     let asked = mechanism::asked(arguments)?;
     let json = arguments.json.open()?;
+    let trace = arguments.trace.as_deref().map(Output::open).transpose()?;
     let request = Request {
         command: arguments.command.clone(),
         phases: guide(arguments)?,
@@ -31,6 +33,7 @@ pub(crate) fn run(root: &Root, arguments: &Run, to: Option<Output>) -> anyhow::R
         is_dedicated: arguments.dedicate,
         width: arguments.width,
         only: arguments.only.clone(),
+        is_traced: trace.is_some(),
     };
     let screen = output::error_screen();
     let mut print = |note| {
@@ -39,9 +42,15 @@ pub(crate) fn run(root: &Root, arguments: &Run, to: Option<Output>) -> anyhow::R
         }
     };
     let ended = dimmer_launch::run(root, &asked, &request, &mut print);
-    let ended = ended.map_err(not_launched)?;
+    let mut ended = ended.map_err(not_launched)?;
     if let Some(summary) = &ended.summary {
         output::report(to, &report::summary(summary, screen))?;
+    }
+    if let Some(to) = trace {
+        let traced = ended.summary.as_mut().and_then(Summary::take_traced).unwrap_or_default();
+        let title = dimmer_launch::program::shown(&arguments.command).join(" ");
+        let timeline = Timeline::new(&title, &traced.observed, |at| traced.names.get(at).cloned());
+        output::timeline(to, &timeline)?;
     }
     if let Some(json) = json {
         let how = dimmer_launch::mechanism::how(&asked).unwrap_or_default();

@@ -68,6 +68,10 @@ pub struct Client {
     pub user: u32,
     /// The name that it reports.
     pub name: String,
+    /// Its systemd unit; empty if there is none.
+    pub unit: String,
+    /// The place of its sum in the totals.
+    pub total: usize,
     /// The program's number.
     pub program: ProgramId,
     /// Its shared memory.
@@ -123,6 +127,10 @@ pub struct Seen {
     pub metric: Option<f64>,
     /// How long its threads were on wide cores (ns), if it asks for cores.
     pub wide_ns: Option<u64>,
+    /// Work done, by its own account.
+    pub done: u64,
+    /// How often it reported impossible values.
+    pub lies: u64,
 }
 
 impl Client {
@@ -141,6 +149,8 @@ impl Client {
             process,
             user,
             name,
+            unit: String::new(),
+            total: 0,
             program,
             table,
             counters: None,
@@ -203,17 +213,19 @@ impl Client {
             if window.calls > 0 {
                 window.evidence = window.evidence.or_of_process(of_process);
             }
-            self.lies += u64::from(is_cut || has_shrunk);
+            seen.lies += u64::from(is_cut || has_shrunk);
             if window.calls > 0 || window.evidence != Evidence::None {
                 seen.windows.push((site.id, window));
             }
         }
+        self.lies += seen.lies;
         let wide = self.table.head.client.wide();
         seen.wide_ns = self.wide.as_mut().map(|own| own.look(wide, look));
         let done = self.table.head.client.done();
         let more = done.zip(self.done).map(|(now, before)| now.saturating_sub(before));
         self.done = done;
         let rate = |more: u64| more as f64 * 1e9 / look.span_ns as f64;
+        seen.done = more.unwrap_or(0);
         seen.metric = more.filter(|more| *more > 0).map(rate);
         if let Some(number) = more {
             let recent = self.done_recently.get_or_insert_default();
@@ -416,7 +428,7 @@ mod tests {
             for _ in 0..LEAST_CHAINS {
                 client.table.sites[0].add_clock(before, after);
             }
-            assert_eq!(client.look(&LOOK), Seen::default());
+            assert_eq!(client.look(&LOOK), Seen { lies, ..Seen::default() });
             assert_eq!((client.chain_ticks(), client.lies), (None, lies));
         }
         check(1, 250, 1);

@@ -11,6 +11,7 @@
 //! | [`clients`] | the state of a client, and what its sites did since the last look |
 //! | [`names`] | numbers of programs and sites by name, also of absent ones, which may come again |
 //! | [`recent`] | averages of the last seconds, for display |
+//! | [`totals`] | what programs did since the start, by program and unit |
 //! | [`metrics`] | the state for Prometheus |
 //! | [`log`] | the log, bounded and never blocking |
 //! | [`counters`] | license levels or packed arithmetic, counted for each process |
@@ -26,3 +27,4 @@ mod moderation;
 pub mod names;
 pub mod recent;
 pub mod server;
+pub mod totals;

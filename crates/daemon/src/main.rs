@@ -96,10 +96,11 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let listen = settings.listen().map_err(anyhow::Error::msg)?;
     // Scrapers that connect before the server listens wait for it.
     let metrics = listen.map(|address| Metrics::bind(&address)).transpose()?;
+    let is_per_client = settings.is_per_client();
     let (root, file) = (Root::live(), arguments.config.clone());
     let options = Options { root, socket: socket.clone(), inherited, file, settings };
     let mut server = Server::new(options, signals)?;
-    let _place = metrics.map(|metrics| metrics.serve(socket.clone())).transpose()?;
+    let _place = metrics.map(|metrics| metrics.serve(socket.clone(), is_per_client)).transpose()?;
     tell(&server, &socket);
     notify(&[NotifyState::Ready]);
     server.run(&mut |read| {
@@ -135,8 +136,8 @@ impl Metrics {
     }
 
     /// Serves metrics from now on.
-    fn serve(self, socket: PathBuf) -> anyhow::Result<Option<Place>> {
-        metrics::serve(self.listener, socket).context("cannot tell metrics")?;
+    fn serve(self, socket: PathBuf, is_per_client: bool) -> anyhow::Result<Option<Place>> {
+        metrics::serve(self.listener, socket, is_per_client).context("cannot tell metrics")?;
         Ok(self.place)
     }
 }

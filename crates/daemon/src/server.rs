@@ -25,6 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use dimmer_host::group::Group;
 use dimmer_host::root::Root;
 use dimmer_policy::server::{ClientId, Server as Policy, UserId};
 use dimmer_processor::units::Time;
@@ -38,6 +39,7 @@ use crate::counters::Counters;
 use crate::machine::Found;
 use crate::moderation::Moderation;
 use crate::names::Names;
+use crate::totals::{self, Totals};
 use admission::Pause;
 use dimmer_watch::record::Line;
 use dimmer_watch::settings::{Settings, SettingsError};
@@ -188,6 +190,7 @@ pub struct Server {
     peers: BTreeMap<u64, Peer>,
     next_peer: u64,
     names: Names,
+    totals: Totals,
     users: Users,
     teller: Teller,
     /// Moderates clocks, or why it does not; `None`: the settings do not say that it should.
@@ -263,6 +266,7 @@ impl Server {
             peers: BTreeMap::new(),
             next_peer: FIRST_PEER,
             names: Names::default(),
+            totals: Totals::default(),
             users: Users::default(),
             teller,
             moderation,
@@ -423,6 +427,11 @@ impl Server {
         info!(pid = peer.process, uid = peer.user, name, "client");
         let mut client = Box::new(Client::new(id, who, name, program, table));
         client.wide = asks.then(Wide::default);
+        let group = self.options.root.text(&format!("/proc/{}/cgroup", client.process)).ok();
+        let group = group.and_then(|text| Group::parse(&text));
+        client.unit = group.as_ref().map(totals::unit).unwrap_or_default();
+        let most = self.options.settings.most_programs();
+        client.total = self.totals.join(client.user, &client.name, &client.unit, most);
         let line = client.line();
         join(&mut self.policy, &client, &self.options.settings);
         peer.wants = Wants::Decisions(client);
@@ -461,7 +470,8 @@ impl Server {
                 self.users.client_leaves(peer.user, client.sites.len(), files);
             }
         }
-        let Wants::Decisions(client) = peer.wants else { return };
+        let Wants::Decisions(mut client) = peer.wants else { return };
+        self.look_at_last(&mut client);
         client.table.leave();
         self.policy.leave(client.id);
         self.note(Line::Leave { client: number });
@@ -515,7 +525,8 @@ impl Server {
         if settings.socket_access() != self.options.settings.socket_access() {
             warn!("the socket's group and mode change when the server is restarted");
         }
-        if settings.listen() != self.options.settings.listen() {
+        let served = |settings: &Settings| (settings.listen(), settings.is_per_client());
+        if served(&settings) != served(&self.options.settings) {
             warn!("where metrics are told changes when the server is started anew");
         }
         if !settings.has_clocks_of(&self.options.settings) {

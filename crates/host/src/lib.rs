@@ -6,6 +6,7 @@
 //!
 //! * what the machine is: [`cpuid`], [`topology`], [`machine`];
 //! * what it can do: [`capability`], which uses [`cpufreq`] and [`events`];
+//! * which unit, container or pod a process belongs to: [`group`];
 //! * which code its programs run: [`libraries`], [`program`]; where the names of that code are:
 //!   [`symbols`]; what can be hidden from programs: [`faulting`]; what Dimmer itself stores:
 //!   [`cache`];
@@ -33,6 +34,7 @@ pub mod events;
 pub mod exclusion;
 pub mod faulting;
 pub mod file_limit;
+pub mod group;
 pub mod held;
 pub mod idle;
 pub mod interrupt;

@@ -1,7 +1,9 @@
 //! What became of a program's calls, or of its threads.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use dimmer_observe::{FunctionPlace, Observed};
 use dimmer_policy::moving::Verdict;
 use dimmer_policy::narrowing::{Form, Reason};
 
@@ -26,6 +28,14 @@ pub enum Summary {
 }
 
 impl Summary {
+    /// Takes what was traced of the run, if anything was.
+    pub fn take_traced(&mut self) -> Option<Box<Traced>> {
+        match self {
+            Self::Calls(account) => account.traced.take(),
+            Self::Threads(_) | Self::Phases(_) | Self::Locks(_) => None,
+        }
+    }
+
     /// That of a run in which nothing could move.
     #[must_use]
     pub fn nothing(how: How) -> Self {
@@ -148,6 +158,17 @@ pub struct Account {
     pub others: Vec<NoLeaf>,
     /// Problems, each with its file.
     pub problems: Vec<String>,
+    /// What each thread did, if it was traced.
+    pub traced: Option<Box<Traced>>,
+}
+
+/// What was observed of a run that was traced.
+#[derive(Clone, Debug, Default)]
+pub struct Traced {
+    /// What was observed.
+    pub observed: Observed,
+    /// The names of its functions.
+    pub names: BTreeMap<FunctionPlace, String>,
 }
 
 /// The code of the next run.
@@ -203,6 +224,7 @@ impl Account {
             next: None,
             others: Vec::new(),
             problems: Vec::new(),
+            traced: None,
         }
     }
 }

@@ -228,6 +228,9 @@ pub enum LaunchError {
     /// Sections are for `--boost`.
     #[error("--section is for --boost")]
     SectionsWithoutBoost,
+    /// Only calls that may move are traced.
+    #[error("--trace is for --migrate, --delegate and --auto")]
+    TracesCalls,
     /// A cached choice is damaged.
     #[error("what was chosen cannot be read back")]
     Choice,
@@ -416,6 +419,7 @@ impl LaunchError {
             | Self::TooManySections { .. }
             | Self::Section { .. }
             | Self::SectionsWithoutBoost
+            | Self::TracesCalls
             | Self::NoCore(_)
             | Self::Reserved { .. }
             | Self::Cpu(_)

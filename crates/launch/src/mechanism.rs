@@ -152,6 +152,10 @@ pub(crate) fn check(asked: &[&Definition], request: &Request) -> Result<(), Laun
     if !request.sections.is_empty() && !asked.iter().any(|one| is_boost(&one)) {
         return Err(LaunchError::SectionsWithoutBoost);
     }
+    let moves_calls = how(asked).is_some_and(|how| !how.moves_threads());
+    if request.is_traced && !moves_calls {
+        return Err(LaunchError::TracesCalls);
+    }
     let moving = || asked.iter().filter_map(|one| Some((one.name, one.moves?)));
     if let Some((name, how)) = moving().find(|(_, how)| how.moves_threads()) {
         if let Some((other, _)) = moving().find(|(other, _)| *other != name) {

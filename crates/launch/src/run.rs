@@ -7,7 +7,7 @@ use dimmer_host::exclusion::{ByCpusets, Exclusion};
 use dimmer_host::relay::Relay;
 use dimmer_host::root::Root;
 use dimmer_narrow::Width;
-use dimmer_observe::INTERVAL;
+use dimmer_observe::{INTERVAL, TRACE_INTERVAL};
 use dimmer_processor::units::CpuId;
 
 use crate::LaunchError;
@@ -43,6 +43,8 @@ pub struct Request {
     pub width: Width,
     /// Names of the switches that may narrow. Empty: all.
     pub only: Vec<String>,
+    /// Whether all calls are timed and kept, with the decisions about them.
+    pub is_traced: bool,
 }
 
 /// How a program ended.
@@ -92,7 +94,8 @@ pub fn run(
     let mut child = program.spawn(&mut command, &relay)?;
     mechanisms.iter_mut().for_each(|mechanism| mechanism.started(child.id()));
     let look = || mechanisms.iter_mut().for_each(|mechanism| mechanism.look(notes));
-    let status = follow(&mut child, None, &relay, INTERVAL, look)?;
+    let interval = if request.is_traced { TRACE_INTERVAL } else { INTERVAL };
+    let status = follow(&mut child, None, &relay, interval, look)?;
     let not_given_back = others.and_then(|mut others| give_back(others.as_mut(), notes).err());
     drop(relay);
     let end = End { status, spent: Spent::read().since(before) };

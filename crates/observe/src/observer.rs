@@ -17,7 +17,7 @@ use dimmer_processor::class::InstructionClass;
 use rustix::process::{Resource, getrlimit};
 
 use crate::place::{NoPlace, Place, places, remove_left_behind};
-use crate::seen::{FunctionPlace, MOST_FUNCTIONS, Observed};
+use crate::seen::{Decided, FunctionPlace, MOST_FUNCTIONS, Observed};
 use crate::tally::Tally;
 use followed::{Followed, Order, Rate, Real, Tracing};
 
@@ -32,6 +32,9 @@ const HOLDS: Duration = Duration::from_secs(1);
 /// enough for some 30,000 short processes in which nothing is hooked, or for 12,000 threads, at
 /// once.
 const MOST_MEMORY: u64 = 256 << 20;
+
+/// Decisions that are kept of a run that is traced. Later ones are not in the trace.
+const MOST_MOVES: usize = 1 << 16;
 
 /// Files that this process may have open besides ledgers.
 const OTHER_FILES: u64 = 128;
@@ -57,6 +60,9 @@ pub struct Observer {
     /// Whether ledgers are currently forbidden to grow.
     is_limited: bool,
     tracing: Option<Tracing>,
+    /// Decisions and used hardware threads, with their times (ticks), while it traces.
+    moves: Vec<(u64, FunctionPlace, bool)>,
+    used: Vec<(u64, usize)>,
 }
 
 impl Observer {
@@ -79,6 +85,8 @@ impl Observer {
             room: MOST_FUNCTIONS,
             is_limited: false,
             tracing: None,
+            moves: Vec::new(),
+            used: Vec::new(),
         })
     }
 
@@ -169,6 +177,9 @@ impl Observer {
     /// Sets the number of hardware threads of `DIMMER_CORES`, counted from the first, to which
     /// calls are moved from now on; 0 at the start.
     pub fn use_cores(&mut self, threads: usize) {
+        if self.tracing.is_some() && self.used_cores != threads && self.used.len() < MOST_MOVES {
+            self.used.push((ticks(), threads));
+        }
         self.used_cores = threads;
         self.order();
     }
@@ -185,6 +196,9 @@ impl Observer {
     /// Sets whether calls of this function are moved from now on. It applies to running processes
     /// and to those that start later, if they were started with [`dimmer_hook::MOVE`].
     pub fn decide(&mut self, place: FunctionPlace, is_moved: bool) {
+        if self.tracing.is_some() && self.moves.len() < MOST_MOVES {
+            self.moves.push((ticks(), place.clone(), is_moved));
+        }
         if is_moved {
             self.moved.insert(place);
         } else {
@@ -242,6 +256,12 @@ impl Observer {
             self.ended.complain(what);
         }
         self.ended.lasted = self.begun.0.elapsed();
+        let rate = self.rate();
+        let at = |ticks: u64| ticks.saturating_sub(rate.begun) as f64 * rate.ns_per_tick();
+        let moves = std::mem::take(&mut self.moves).into_iter();
+        let decided = |(ticks, place, is_moved)| Decided { at_ns: at(ticks), place, is_moved };
+        self.ended.moves = moves.map(decided).collect();
+        self.ended.used_cpus = self.used.iter().map(|(ticks, used)| (at(*ticks), *used)).collect();
         self.ended
     }
 
@@ -288,6 +308,8 @@ impl Observer {
     /// Rate of the time-stamp counter, measured since the observer started. At the first look only
     /// some microseconds have passed, so it has only about two correct digits.
     fn rate(&self) -> Rate {
-        Rate { passed: self.begun.0.elapsed(), ticks: ticks().saturating_sub(self.begun.1).max(1) }
+        let begun = self.begun.1;
+        let ticks = ticks().saturating_sub(begun).max(1);
+        Rate { passed: self.begun.0.elapsed(), ticks, begun }
     }
 }

@@ -43,6 +43,11 @@ pub struct Observed {
     pub unreadable: Vec<String>,
     /// Traces of threads, if the observer traced them.
     pub traces: Vec<ThreadTrace>,
+    /// Decisions to move calls or to let them stay, in order, if the observer traced threads.
+    pub moves: Vec<Decided>,
+    /// The number of hardware threads to which calls were moved from each time on (ns since the
+    /// start), if the observer traced threads.
+    pub used_cpus: Vec<(f64, usize)>,
     /// Number of functions in [`Self::threads`], counted for each thread.
     pub(crate) kept: usize,
 }
@@ -55,6 +60,17 @@ pub struct FunctionPlace {
     pub file: PathBuf,
     /// The address in it.
     pub address: u64,
+}
+
+/// A decision about the calls of a function.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decided {
+    /// When, since the observer's start (ns).
+    pub at_ns: f64,
+    /// The function.
+    pub place: FunctionPlace,
+    /// Whether its calls are moved from then on.
+    pub is_moved: bool,
 }
 
 /// Calls of a thread.
@@ -151,6 +167,9 @@ impl Observed {
     pub fn gather(&mut self, begin: impl Fn(&Path, u64) -> u64) {
         for (file, entries) in &mut self.hooked {
             *entries = entries.iter().map(|entry| begin(file, *entry)).collect();
+        }
+        for decided in &mut self.moves {
+            decided.place.address = begin(&decided.place.file, decided.place.address);
         }
         self.traces.iter_mut().for_each(|trace| trace.gather(&begin));
         for thread in &mut self.threads {

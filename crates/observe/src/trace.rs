@@ -47,6 +47,8 @@ pub struct ThreadTrace {
     pub within: BTreeSet<(usize, usize)>,
     /// What it did, in order.
     pub events: Vec<Event>,
+    /// When its calls were, in order. Calls within others are left out.
+    pub timed: Vec<TimedSpan>,
     /// Time from the first look at it to the last one.
     pub lasted: Duration,
     /// The part of [`Self::lasted`] in which it waited.
@@ -80,6 +82,19 @@ pub enum Event {
     Request,
 }
 
+/// When a call was.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TimedSpan {
+    /// Index of the function in [`ThreadTrace::functions`].
+    pub function: usize,
+    /// Its start, since the observer's (ns).
+    pub begin_ns: f64,
+    /// Its end, since the observer's start (ns).
+    pub end_ns: f64,
+    /// Whether it was moved to another core.
+    pub is_moved: bool,
+}
+
 /// A timed call, as it was read from the ring.
 #[derive(Clone, Copy, Debug)]
 struct Recorded {
@@ -94,6 +109,7 @@ struct Recorded {
     stands_for: f32,
     /// Whether the thread made no call between the record before and this one.
     follows: bool,
+    is_moved: bool,
     is_request: bool,
 }
 
@@ -139,6 +155,7 @@ impl Recorder {
             chain_after: call.chain_after,
             stands_for: 1.0,
             follows: call.follows,
+            is_moved: call.moved,
             is_request,
         });
     }
@@ -172,13 +189,14 @@ impl Recorder {
         }
     }
 
-    /// What the thread did; `place` is the function of a site.
+    /// What the thread did; `place` is the function of a site, and `begun` the observer's start
+    /// (ticks).
     pub(crate) fn finish(
         self,
         (process, thread): (u32, u32),
         place: impl Fn(usize) -> Option<FunctionPlace>,
         overhead: Overhead,
-        ns_per_tick: f64,
+        (begun, ns_per_tick): (u64, f64),
     ) -> ThreadTrace {
         let ns = |ticks: u64| ticks as f64 * ns_per_tick;
         let mut functions: Vec<FunctionPlace> = Vec::new();
@@ -196,6 +214,16 @@ impl Recorder {
         let mut within = BTreeSet::new();
         let ordered = events::ordered(&self.calls, &mut within);
         let (mut events, spans) = events::of(&ordered, &mut function, overhead, ns_per_tick);
+        let timed = ordered.iter().filter(|call| !call.is_request).filter_map(|call| {
+            let at = |ticks: u64| ns(ticks.saturating_sub(begun));
+            Some(TimedSpan {
+                function: function(call.site)?,
+                begin_ns: at(call.begin),
+                end_ns: at(call.end),
+                is_moved: call.is_moved,
+            })
+        });
+        let timed = timed.collect();
         let within = within.into_iter();
         let within = within.filter_map(|(outer, inner)| Some((function(outer)?, function(inner)?)));
         let within = within.collect();
@@ -214,6 +242,7 @@ impl Recorder {
             functions,
             within,
             events,
+            timed,
             lasted: nanos(ns(last.ticks.saturating_sub(first.ticks))),
             waited: nanos(waited),
             queued: nanos(queued),

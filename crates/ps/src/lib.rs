@@ -3,7 +3,6 @@
 //! | module | what |
 //! |---|---|
 //! | [`look`] | what `/proc` has of all processes at one moment |
-//! | [`group`] | the unit, container or pod of a process, by its control group |
 //! | [`code`] | the instruction classes of the files that a process runs code from |
 //!
 //! [`Host`] compares two looks. `AVX512_elapsed_ms` of `/proc/PID/arch_status` is the time since
@@ -15,17 +14,16 @@
 #![forbid(unsafe_code)]
 
 pub mod code;
-pub mod group;
 pub mod look;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use dimmer_host::group::Group;
 use dimmer_host::libraries;
 use dimmer_host::root::Root;
 
 use self::code::{Code, Codes, Files};
-use self::group::Group;
 use self::look::Look;
 
 /// The least share of a CPU of a process that counts as busy.

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use dimmer_host::group::Group;
 use dimmer_host::process;
 use dimmer_host::root::Root;
-
-use crate::group::Group;
 
 /// All processes with memory of their own, at one moment: not the kernel's threads, nor those that
 /// have ended and wait for their parent, nor the process that looks.

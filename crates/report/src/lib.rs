@@ -31,6 +31,8 @@ mod screen;
 pub mod sim;
 pub mod specialise;
 pub mod table;
+mod textfile;
+pub mod timeline;
 pub mod validate;
 
 pub use machine::MachineDescription;

@@ -47,3 +47,9 @@ impl MachineDescription {
         }
     }
 }
+
+/// A time as in [`MachineDescription::time`], since 1970 (s).
+pub(crate) fn unix_seconds(time: &str) -> Option<f64> {
+    let since = humantime::parse_rfc3339(time).ok()?.duration_since(SystemTime::UNIX_EPOCH);
+    since.ok().map(|since| since.as_secs_f64())
+}

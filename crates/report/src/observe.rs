@@ -5,6 +5,7 @@ mod losses;
 mod page;
 pub mod scenario;
 mod text;
+mod textfile;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -26,6 +27,7 @@ use crate::machine::MachineDescription;
 use crate::page::PageError;
 use crate::scan::{self, LeadingFunction, ModelEntry, WideFunction};
 use crate::screen::Screen;
+use crate::timeline::Timeline;
 
 /// Shares of all times for which quantiles are reported.
 const QUANTILES: [(&str, f64); 5] =
@@ -372,6 +374,23 @@ impl Report {
     /// The observations as text.
     pub fn text(&self, screen: Screen) -> String {
         text::render(self, screen)
+    }
+
+    /// The observations as metrics for the textfile collector of Prometheus' node_exporter.
+    pub fn textfile(&self, machine: &MachineDescription) -> String {
+        textfile::render(self, &machine.time)
+    }
+
+    /// What the threads did over time, in Perfetto's format; `observed` is what this is the report
+    /// of.
+    #[must_use]
+    pub fn timeline(&self, observed: &Observed) -> Timeline {
+        Timeline::new(&self.command.join(" "), observed, |place| {
+            let is_it = |function: &&Function| {
+                function.address == place.address && Path::new(&function.file) == place.file
+            };
+            self.functions.iter().find(is_it).map(|function| function.title.clone())
+        })
     }
 
     /// The observations as one HTML page with plots.

@@ -12,6 +12,7 @@ mod levels;
 mod page;
 mod readings;
 mod table;
+mod textfile;
 mod verdict;
 mod words;
 
@@ -58,6 +59,11 @@ pub fn document<'a>(
     machine: &'a MachineDescription,
 ) -> impl Serialize + use<'a> {
     json::document(findings, machine)
+}
+
+/// The findings as metrics for the textfile collector of Prometheus' node_exporter.
+pub fn textfile(findings: &Findings, machine: &MachineDescription) -> String {
+    textfile::render(findings, machine)
 }
 
 /// The findings as one HTML page with plots.

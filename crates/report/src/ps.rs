@@ -77,7 +77,7 @@ impl ProcessEntry {
             pid: process.pid,
             name: process.name.clone(),
             user: process.user,
-            group: process.group.as_ref().map(dimmer_ps::group::Group::name),
+            group: process.group.as_ref().map(dimmer_host::group::Group::name),
             cgroup: process.group.as_ref().map(|group| group.path.clone()),
             unit: group.unit,
             container: group.container,

@@ -45,6 +45,7 @@ fn client(pid: i32, name: &str, metric: Option<f64>, sites: Vec<Site>) -> Client
         pid,
         uid: 1000,
         name: name.to_owned(),
+        unit: String::new(),
         lies: 0,
         metric,
         wide_threads: None,
@@ -81,6 +82,7 @@ fn state(looks: u64) -> State {
             client(77, "idle", None, vec![]),
         ],
         hidden: 0,
+        programs: Vec::new(),
         specialise: None,
     }
 }

@@ -108,11 +108,20 @@ struct Server {
     sites: usize,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Metrics {
     #[serde(skip_serializing_if = "Option::is_none")]
     listen: Option<String>,
+    programs: usize,
+    per_client: bool,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        // With some ten series each, a small part of what one Prometheus server takes.
+        Self { listen: None, programs: 500, per_client: false }
+    }
 }
 
 /// What the server does about clocks that programs request.
@@ -308,6 +317,18 @@ impl Settings {
         };
         let users = self.clocks.users.iter().map(share).collect::<Result<_, _>>()?;
         Ok(Limits { most_boosted: self.clocks.most_boosted, users })
+    }
+
+    /// Maximum number of programs, by name and unit, that have metrics of their own.
+    #[must_use]
+    pub const fn most_programs(&self) -> usize {
+        self.metrics.programs
+    }
+
+    /// Whether there are metrics of each client and of its regions.
+    #[must_use]
+    pub const fn is_per_client(&self) -> bool {
+        self.metrics.per_client
     }
 
     /// The hardware threads that may be dedicated, if the configuration names them.
@@ -525,7 +546,7 @@ mod tests {
                 socket_mode: Some(String::new()),
                 ..Server::default()
             },
-            metrics: Metrics { listen: Some(String::new()) },
+            metrics: Metrics { listen: Some(String::new()), ..Metrics::default() },
             clocks: Clocks { most_boosted: Some(1), ..Clocks::default() },
             ..Settings::default()
         });

@@ -35,6 +35,10 @@ pub struct State {
     /// Why the server does not moderate clocks, if its settings say that it should.
     #[serde(default)]
     pub no_clocks: Option<String>,
+    /// What programs did since the server started, for users who may see all clients. The first is
+    /// the sum of those that have none of their own.
+    #[serde(default)]
+    pub programs: Vec<Program>,
     /// Core specialisation in the kernel, if its module is loaded and can be read.
     pub specialise: Option<Specialise>,
 }
@@ -137,6 +141,29 @@ pub struct Cores {
     pub no_core: Option<String>,
 }
 
+/// What the processes of a program in a unit did since the server started.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Program {
+    /// The name that its processes report.
+    pub program: String,
+    /// The systemd unit; empty if there is none.
+    pub unit: String,
+    /// How often a process of it connected.
+    pub connections: u64,
+    /// Entries of its sites.
+    pub calls: u64,
+    /// Entries that were moved.
+    pub moved: u64,
+    /// Time in its sites (ns).
+    pub region_ns: u64,
+    /// Work done, by its own account.
+    pub done: u64,
+    /// Time of its threads on dedicated cores, if it asks for cores (ns).
+    pub dedicated_ns: u64,
+    /// How often it reported impossible values.
+    pub lies: u64,
+}
+
 /// A client.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Client {
@@ -148,6 +175,9 @@ pub struct Client {
     pub uid: u32,
     /// The name that it reports.
     pub name: String,
+    /// Its systemd unit; empty if there is none.
+    #[serde(default)]
+    pub unit: String,
     /// How often it reported impossible values.
     pub lies: u64,
     /// Work done per second, by its own account.

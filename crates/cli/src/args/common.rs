@@ -9,7 +9,7 @@ use dimmer_host::root::Root;
 use dimmer_processor::units::Nanos;
 
 use crate::bad_input;
-use crate::output::Output;
+use crate::output::{self, Output};
 
 /// `--json[=FILE]`.
 #[derive(Args, Debug)]
@@ -50,6 +50,34 @@ impl Page {
     /// If it cannot be written.
     pub(crate) fn open(&self) -> anyhow::Result<Option<Output>> {
         self.report.as_deref().map(Output::open).transpose()
+    }
+}
+
+/// `--textfile FILE.prom`.
+#[derive(Args, Debug)]
+pub(crate) struct Textfile {
+    /// Writes metrics for the textfile collector of Prometheus' node_exporter. The file is replaced
+    /// as a whole at the end, and all users may read it.
+    #[arg(long, value_name = "FILE.prom")]
+    pub(crate) textfile: Option<PathBuf>,
+}
+
+impl Textfile {
+    /// Checks that the file can be replaced and would be read, before anything is measured.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        let Some(path) = &self.textfile else { return Ok(()) };
+        if path.extension().is_none_or(|ending| ending != "prom") || path.is_dir() {
+            return Err(bad_input(format!(
+                "--textfile {}: expected a file whose name ends in `.prom`: node_exporter reads no others",
+                path.display()
+            )));
+        }
+        output::temporary_beside(path).map(drop)
+    }
+
+    /// Writes the file, if there is to be one. If that fails, it has its old content.
+    pub(crate) fn write(&self, text: impl FnOnce() -> String) -> anyhow::Result<()> {
+        self.textfile.as_deref().map_or(Ok(()), |path| output::publish(path, &text()))
     }
 }
 

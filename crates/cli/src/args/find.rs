@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 use dimmer_probe::question::Question;
 use dimmer_processor::class::InstructionClass;
 
-use super::common::{Cpu, Json, Lasting, MaxLoad, ModelName, Page, Process, duration};
+use super::common::{Cpu, Json, Lasting, MaxLoad, ModelName, Page, Process, Textfile, duration};
 
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
@@ -123,6 +123,9 @@ pub(crate) struct Probe {
     #[command(flatten)]
     pub(crate) page: Page,
 
+    #[command(flatten)]
+    pub(crate) textfile: Textfile,
+
     /// Writes a processor model of this machine, made from the measurements.
     #[arg(long, value_name = "FILE")]
     pub(crate) emit_model: Option<PathBuf>,
@@ -151,6 +154,7 @@ impl Probe {
             ("--huge-pages", self.huge_pages),
             ("--csv", self.csv.is_some()),
             ("--report", self.page.report.is_some()),
+            ("--textfile", self.textfile.textfile.is_some()),
             ("--emit-model", self.emit_model.is_some()),
             ("--baseline", self.baseline.is_some()),
         ];
@@ -366,6 +370,14 @@ pub(crate) struct Observe {
 
     #[command(flatten)]
     pub(crate) json: Json,
+
+    #[command(flatten)]
+    pub(crate) textfile: Textfile,
+
+    /// Writes the calls of each thread over time for Perfetto (ui.perfetto.dev). All calls are
+    /// timed for it, which takes some 60 ns each; the first two million are kept.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["pid", "via", "marks"])]
+    pub(crate) trace: Option<PathBuf>,
 
     /// Writes what the program did as a scenario, which `dimmer sim` simulates. All calls are timed
     /// for it, which takes some 60 ns each.

@@ -161,6 +161,11 @@ pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) json: Json,
 
+    /// With --migrate, --delegate or --auto: writes the calls of each thread over time, and when
+    /// they were moved, for Perfetto (ui.perfetto.dev). Timing all calls takes some 60 ns each.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
+
     /// The program and its arguments.
     #[arg(value_name = "COMMAND", required = true, last = true)]
     pub(crate) command: Vec<OsString>,

@@ -1,7 +1,7 @@
-//! `dimmer sim run --trace`: the tests read the file packet by packet, as Perfetto does, and check
-//! its content.
+//! `--trace` of `dimmer sim run`, `observe` and `run`: the tests read the file packet by packet, as
+//! Perfetto does, and check its content.
 
-#[path = "../../../report/src/sim/trace/perfetto.rs"]
+#[path = "../../../report/src/timeline/perfetto.rs"]
 mod perfetto;
 
 use std::collections::BTreeMap;
@@ -11,8 +11,11 @@ use std::process::Command;
 use prost::Message;
 
 use crate::interrupt::{FOR_EVER, interrupted};
+use crate::migrate::{RUNS, away, early_ms};
+use crate::observe::observe;
 use crate::predict::{json, project};
-use crate::{dimmer, stderr, stdout};
+use crate::victims::{self, Victims};
+use crate::{command, dimmer, stderr, stdout};
 use perfetto::{Kind, Trace, TrackEvent};
 
 const WORST_CASE: &str = "scenarios/multiphase-worst-case.toml";
@@ -64,7 +67,7 @@ fn read(bytes: &[u8]) -> BTreeMap<String, Row> {
                 assert_eq!(track.sibling_merge_behavior(), perfetto::APART);
                 let unit = track.counter.as_ref().map(|counter| counter.unit_name());
                 let row = Row { is_counter: unit.is_some(), ..Row::default() };
-                assert!(unit.is_none_or(|unit| unit == "MHz"));
+                assert!(unit.is_none_or(|unit| ["MHz", "CPUs"].contains(&unit)));
                 assert!(rows.insert(path, row).is_none(), "{name} is there twice");
             }
             // An event of a track that was not described before panics here.
@@ -281,4 +284,65 @@ fn perfettos_own_parser_reads_traces() {
     std::fs::write(garbled, &std::fs::read(first).unwrap()[12..]).unwrap();
     let parsed = parse(&[garbled]).unwrap();
     assert!(!parsed.status.success(), "{}", stdout(&parsed));
+}
+
+#[test]
+fn observed_calls_are_on_the_tracks_of_their_threads() {
+    let Some(victims) = Victims::compile(&["calls"]) else { return };
+    let (home, program) = (victims.directory.path(), victims.path("calls"));
+    let file = home.join("calls.pftrace");
+    let to = file.to_str().unwrap();
+    // Not within another hooked function: such calls are left out.
+    let output = observe(home, &["--function", "work", "--trace", to, "--", &program]);
+    let said = stderr(&output);
+    let rows = read(&std::fs::read(&file).unwrap());
+    let whole = rows[&program].names()[0];
+    assert!(said.contains(&format!("the trace has {whole}")), "{said}");
+    let of = |name: &str| {
+        let slices = rows.values().flat_map(|row| &row.slices);
+        slices.filter(|slice| slice.name == name).count()
+    };
+    // The program calls `work` 2600 times; on a busy machine some records may be lost.
+    assert!((1..=2600).contains(&of("work")), "{} {whole}", of("work"));
+    assert!(rows.keys().any(|path| path.contains("/process ")), "{:?}", rows.keys());
+    let threads = rows.iter().filter(|(path, _)| path.contains("/process "));
+    let within = |row: &Row| row.slices.windows(2).all(|two| two[0].end <= two[1].begin);
+    assert!(threads.map(|(_, row)| row).all(within));
+}
+
+#[test]
+fn moved_calls_are_called_so_and_decisions_have_tracks() {
+    let Some(cpu) = away() else { return };
+    let Some(victims) = Victims::compile(&["migrated"]) else { return };
+    victims::library();
+    let (home, program) = (victims.directory.path(), victims.path("migrated"));
+    let file = home.join("migrated.pftrace");
+    let moved = (0..RUNS).find_map(|run| {
+        let mut command = command(home, &["run", "--migrate=integers", "--cpus", &cpu]);
+        command.args(["--trace", file.to_str().unwrap(), "--", &program]);
+        command.env("HOME", home).env("EARLY_MS", early_ms(run));
+        let output = command.output().unwrap();
+        assert!(file.exists(), "{}", stderr(&output));
+        let rows = read(&std::fs::read(&file).unwrap());
+        let is_moved = |row: &Row| row.slices.iter().any(|slice| slice.name.ends_with(" (moved)"));
+        rows.values().any(is_moved).then_some(rows)
+    });
+    let rows = moved.expect("no call was moved");
+    let decisions = &rows[&format!("{program}/decisions/integers")];
+    assert!(decisions.names().iter().all(|name| *name == "moved"), "{decisions:?}");
+    let used = &rows[&format!("{program}/decisions/CPUs in use for moved calls")];
+    assert!(used.values.contains(&1.0), "{used:?}");
+}
+
+#[test]
+fn where_no_calls_move_there_is_no_trace() {
+    let directory = tempfile::tempdir().unwrap();
+    let arguments = ["run", "--narrow", "--trace", "x.pftrace", "--", "true"];
+    let output = dimmer(directory.path(), &arguments);
+    assert_eq!(output.status.code(), Some(125), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("--trace is for --migrate, --delegate"),
+        "{}",
+        stderr(&output)
+    );
 }

@@ -21,7 +21,6 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use dimmer_watch::address::Address;
-use dimmer_watch::state::State;
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::server::conn::http1;
@@ -33,6 +32,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
+use super::measured::Measured;
 use super::text::{Format, Text};
 use crate::server::make_directory_of;
 
@@ -120,7 +120,7 @@ fn unix(path: &Path) -> io::Result<StdUnixListener> {
 }
 
 /// The state, or why there is none.
-pub type Told = Result<Arc<State>, Arc<str>>;
+pub type Told = Result<Arc<Measured>, Arc<str>>;
 
 /// Answers scrapers until the process ends. Calls `state` when a scraper asks, on a separate thread
 /// and at most once in a quarter of a second.
@@ -130,7 +130,7 @@ pub type Told = Result<Arc<State>, Arc<str>>;
 pub fn serve(
     listener: Listener,
     limits: Limits,
-    mut state: impl FnMut() -> Result<State, String> + Send + 'static,
+    mut state: impl FnMut() -> Result<Measured, String> + Send + 'static,
 ) -> io::Result<()> {
     let (wanted, wants) = sync_channel::<()>(1);
     let (teller, news) = watch::channel(None);

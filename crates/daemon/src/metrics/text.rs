@@ -1,5 +1,5 @@
 //! The state as text: Prometheus' format 0.0.4, or OpenMetrics 1.0.0 for a scraper that requests
-//! it.
+//! it. Names follow Prometheus' rules: base units, and the unit and `_total` at the end.
 //!
 //! The text is made in pieces as a connection takes them, so at most one piece of it is in memory,
 //! however long it is. Sources: "Exposition formats" in Prometheus' documentation, and the
@@ -9,9 +9,11 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use dimmer_watch::state::{Client, Site, Specialise, State};
+use dimmer_watch::state::{Client, Program, Site, Specialise, State};
 
-/// A piece ends with the first client after this number of bytes.
+use super::measured::{Connected, Measured};
+
+/// A piece ends with the first program or client after this number of bytes.
 const PIECE: usize = 32 * 1024;
 
 /// The format of the text.
@@ -61,13 +63,21 @@ impl Format {
 enum Of {
     /// The server as a whole.
     Server(fn(&State) -> f64),
+    /// The server's version.
+    Version,
     /// Each license level above L0.
     Levels(fn(&State) -> &[f64]),
     /// Core specialisation in the kernel, if its module is loaded.
     Kernel(fn(&Specialise) -> Value),
-    /// Each client that has a value.
+    /// Each program and unit.
+    Program(fn(&Program) -> Value),
+    /// What is connected of each program and unit, if it has a value.
+    Connected(fn(&Connected) -> Option<Value>),
+    /// The regions of each program and unit, by what happens to their calls.
+    Regions,
+    /// Each client that has a value, if there are metrics of clients.
     Client(fn(&Client) -> Option<Value>),
-    /// Each site that has a value.
+    /// Each site that has a value, if there are metrics of clients.
     Site(fn(&Site) -> Option<Value>),
 }
 
@@ -98,11 +108,16 @@ impl Family {
     }
 }
 
-static FAMILIES: [Family; 30] = [
-    Family::gauge("up_seconds", "For how long the server runs", Of::Server(|state| state.up_s)),
+static FAMILIES: [Family; 41] = [
+    Family::gauge("build_info", "The version of the running daemon", Of::Version),
+    Family::gauge(
+        "uptime_seconds",
+        "Time since the daemon started",
+        Of::Server(|state| state.up_s),
+    ),
     Family::gauge(
         "clients",
-        "Programs that are connected",
+        "Processes that are connected",
         Of::Server(|state| (state.clients.len() + state.hidden) as f64),
     ),
     Family::gauge(
@@ -121,58 +136,108 @@ static FAMILIES: [Family; 30] = [
         Of::Server(|state| state.clocks.iter().map(|own| own.requests.waiting as f64).sum()),
     ),
     Family::gauge(
-        "dedicated_threads",
-        "Hardware threads that are dedicated",
+        "dedicated_cpus",
+        "CPUs that are dedicated now",
         Of::Server(|state| state.cores.dedicated as f64),
     ),
     Family::gauge(
-        "spare_threads",
-        "Hardware threads that may be dedicated",
+        "dedicable_cpus",
+        "CPUs that may be dedicated",
         Of::Server(|state| state.cores.may.len() as f64),
     ),
     Family::gauge(
-        "threshold",
-        "Density from which calls are moved",
+        "move_threshold_ratio",
+        "Density of wide code from which calls are moved, if the loop has thresholds",
         Of::Levels(|state| state.policy.thresholds.as_deref().unwrap_or_default()),
     ),
+    Family::gauge(
+        "program_clients",
+        "Processes of a program that are connected",
+        Of::Connected(|connected| Some(Value::Count(connected.clients))),
+    ),
+    Family::gauge(
+        "program_regions",
+        "Marked regions of connected processes, by whether their calls stay or are moved",
+        Of::Regions,
+    ),
+    Family::gauge(
+        "program_clock_ratio",
+        "The lowest clock right after a region of a program, as a part of the highest clock",
+        Of::Connected(|connected| connected.clock.map(Value::Measure)),
+    ),
     Family::counter(
-        "impossible",
-        "How often a client said what cannot be",
+        "program_connections",
+        "Processes of a program that have connected",
+        Of::Program(|program| Value::Count(program.connections)),
+    ),
+    Family::counter(
+        "program_calls",
+        "Calls of marked regions",
+        Of::Program(|program| Value::Count(program.calls)),
+    ),
+    Family::counter(
+        "program_moved_calls",
+        "Calls of marked regions that ran on dedicated cores",
+        Of::Program(|program| Value::Count(program.moved)),
+    ),
+    Family::counter(
+        "program_region_seconds",
+        "Time in marked regions, estimated from a sample of their calls",
+        Of::Program(|program| Value::Measure(program.region_ns as f64 / 1e9)),
+    ),
+    Family::counter(
+        "program_dedicated_seconds",
+        "Time of threads on dedicated cores, of programs that ask for cores",
+        Of::Program(|program| Value::Measure(program.dedicated_ns as f64 / 1e9)),
+    ),
+    Family::counter(
+        "program_progress",
+        "Work done, in the unit that the program itself reports",
+        Of::Program(|program| Value::Count(program.done)),
+    ),
+    Family::counter(
+        "program_invalid_reports",
+        "Impossible values that processes of a program have reported",
+        Of::Program(|program| Value::Count(program.lies)),
+    ),
+    Family::counter(
+        "client_invalid_reports",
+        "Impossible values that a client has reported",
         Of::Client(|client| Some(Value::Count(client.lies))),
     ),
     Family::gauge(
-        "metric",
-        "What a client gets done a second, by its own account",
+        "client_progress_per_second",
+        "Work that a client does, in the unit that it reports itself",
         Of::Client(|client| client.metric.map(Value::Measure)),
     ),
     Family::gauge(
-        "wide_threads",
-        "Threads of a client that were on wide cores, if it asks for cores",
+        "client_dedicated_threads",
+        "Threads of a client on dedicated cores, if it asks for cores",
         Of::Client(|client| client.wide_threads.map(Value::Measure)),
     ),
     Family::counter(
-        "calls",
-        "Entries of a region since its program began",
+        "region_calls",
+        "Calls of a client's region since its program started",
         Of::Site(|site| Some(Value::Count(site.calls))),
     ),
     Family::counter(
-        "moved_calls",
-        "Entries that ran on dedicated cores",
+        "region_moved_calls",
+        "Calls of a client's region that ran on dedicated cores",
         Of::Site(|site| Some(Value::Count(site.moved))),
     ),
     Family::gauge(
-        "region_share",
-        "The part of one CPU's time in a region",
+        "region_cpu_ratio",
+        "Time in a client's region, as a part of one CPU's time",
         Of::Site(|site| Some(Value::Measure(site.share))),
     ),
     Family::gauge(
-        "clock_ratio",
-        "The clock right after a region, as a part of the highest",
+        "region_clock_ratio",
+        "The clock right after a client's region, as a part of the highest clock",
         Of::Site(|site| site.clock.map(Value::Measure)),
     ),
     Family::gauge(
-        "is_moved",
-        "Whether a region's entries are moved (1) or stay (0)",
+        "region_moved",
+        "Whether the calls of a client's region are moved (1) or stay (0)",
         Of::Site(|site| Some(Value::Count(u64::from(site.action == "move")))),
     ),
     Family::gauge(
@@ -250,19 +315,19 @@ static FAMILIES: [Family; 30] = [
 /// A state as text, piece by piece.
 #[derive(Clone, Debug)]
 pub struct Text {
-    state: Arc<State>,
+    measured: Arc<Measured>,
     format: Format,
-    /// The next metric, and the next client of those that it describes.
+    /// The next metric, and the next of the programs or clients that it describes.
     family: usize,
-    client: usize,
+    item: usize,
     has_ended: bool,
 }
 
 impl Text {
     /// A state as text.
     #[must_use]
-    pub const fn new(state: Arc<State>, format: Format) -> Self {
-        Self { state, format, family: 0, client: 0, has_ended: false }
+    pub const fn new(measured: Arc<Measured>, format: Format) -> Self {
+        Self { measured, format, family: 0, item: 0, has_ended: false }
     }
 }
 
@@ -275,16 +340,18 @@ impl Iterator for Text {
             if text.len() >= PIECE {
                 return Some(text);
             }
-            if self.client == 0 {
+            if !self.measured.is_per_client && family.is_per_client() {
+                self.family += 1;
+                continue;
+            }
+            if self.item == 0 {
                 self.format.head(&mut text, family);
-                family.of_server(&mut text, &self.state);
+                family.of_server(&mut text, &self.measured.state);
             }
-            if let Some(client) = self.state.clients.get(self.client) {
-                family.of_client(&mut text, client);
-                self.client += 1;
-            }
-            if self.client >= self.state.clients.len() {
-                (self.family, self.client) = (self.family + 1, 0);
+            if family.item(&mut text, &self.measured, self.item).is_some() {
+                self.item += 1;
+            } else {
+                (self.family, self.item) = (self.family + 1, 0);
             }
         }
         if self.format == Format::OpenMetrics && !self.has_ended {
@@ -309,9 +376,17 @@ impl Format {
 }
 
 impl Family {
+    const fn is_per_client(&self) -> bool {
+        matches!(self.of, Of::Client(_) | Of::Site(_))
+    }
+
     fn of_server(&self, text: &mut String, state: &State) {
         match self.of {
             Of::Server(value) => self.sample(text, "", Value::Measure(value(state))),
+            Of::Version => {
+                let labels = format!("{{version=\"{}\"}}", escaped(&state.version));
+                self.sample(text, &labels, Value::Count(1));
+            }
             Of::Levels(values) => {
                 for (level, value) in (1..).zip(values(state)) {
                     let labels = format!("{{level=\"L{level}\"}}");
@@ -323,7 +398,39 @@ impl Family {
                     self.sample(text, "", value(specialise));
                 }
             }
-            Of::Client(_) | Of::Site(_) => {}
+            _ => {}
+        }
+    }
+
+    /// Writes its values of the program or client at this place; `None` if there is none.
+    fn item(&self, text: &mut String, measured: &Measured, place: usize) -> Option<()> {
+        let state = &measured.state;
+        match self.of {
+            Of::Program(_) | Of::Connected(_) | Of::Regions => {
+                self.of_program(text, state.programs.get(place)?, measured.connected.get(place)?);
+            }
+            Of::Client(_) | Of::Site(_) => self.of_client(text, state.clients.get(place)?),
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn of_program(&self, text: &mut String, program: &Program, connected: &Connected) {
+        let labels = of_program(&program.program, &program.unit);
+        match self.of {
+            Of::Program(value) => self.sample(text, &format!("{{{labels}}}"), value(program)),
+            Of::Connected(value) => {
+                if let Some(value) = value(connected) {
+                    self.sample(text, &format!("{{{labels}}}"), value);
+                }
+            }
+            Of::Regions => {
+                for (action, count) in [("move", connected.moved), ("stay", connected.staying)] {
+                    let labels = format!("{{{labels},action=\"{action}\"}}");
+                    self.sample(text, &labels, Value::Count(count));
+                }
+            }
+            _ => {}
         }
     }
 
@@ -332,8 +439,8 @@ impl Family {
     /// the same labels, or Prometheus refuses the scrape.
     fn of_client(&self, text: &mut String, client: &Client) {
         let Client { client: number, pid, .. } = client;
-        let program = escaped(&client.name);
-        let of_client = format!("client=\"{number}\",pid=\"{pid}\",program=\"{program}\"");
+        let program = of_program(&client.name, &client.unit);
+        let of_client = format!("client=\"{number}\",pid=\"{pid}\",{program}");
         match self.of {
             Of::Client(value) => {
                 if let Some(value) = value(client) {
@@ -345,12 +452,12 @@ impl Family {
                     let Some(value) = value(site) else { continue };
                     let (name, line) = (escaped(&site.name), site.line);
                     let labels = format!(
-                        "{{{of_client},site=\"{name}\",line=\"{line}\",place=\"{place}\"}}"
+                        "{{{of_client},region=\"{name}\",line=\"{line}\",place=\"{place}\"}}"
                     );
                     self.sample(text, &labels, value);
                 }
             }
-            Of::Server(_) | Of::Levels(_) | Of::Kernel(_) => {}
+            _ => {}
         }
     }
 
@@ -367,6 +474,11 @@ impl Family {
     }
 }
 
+/// The labels of a program in a unit.
+fn of_program(program: &str, unit: &str) -> String {
+    format!("program=\"{}\",unit=\"{}\"", escaped(program), escaped(unit))
+}
+
 /// A label's value with backslash, quote and newline escaped.
 fn escaped(value: &str) -> Cow<'_, str> {
     if !value.contains(['\\', '"', '\n']) {
@@ -376,119 +488,4 @@ fn escaped(value: &str) -> Cow<'_, str> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn text(state: State, format: Format) -> String {
-        Text::new(Arc::new(state), format).collect()
-    }
-
-    #[test]
-    fn names_cannot_break_the_format() {
-        let name = "a\"b\\\n# EOF\nc".into();
-        let site = Site { name, calls: 7, ..Site::default() };
-        let client =
-            Client { pid: 3, name: "x".to_owned(), sites: vec![site], ..Client::default() };
-        let state = State { clients: vec![client], ..State::default() };
-        let line = "dimmer_calls_total{client=\"0\",pid=\"3\",program=\"x\",site=\"a\\\"b\\\\\\n# EOF\\nc\",line=\"0\",place=\"0\"} 7";
-        for (format, ends) in [(Format::Prometheus, 0), (Format::OpenMetrics, 1)] {
-            let text = text(state.clone(), format);
-            assert!(text.lines().any(|found| found == line), "{text}");
-            assert_eq!(text.matches("\n# EOF\n").count(), ends, "{text}");
-            assert_eq!(text.ends_with("\n# EOF\n"), ends == 1);
-        }
-    }
-
-    #[test]
-    fn each_format_names_counters_in_its_own_way() {
-        let head = |format| {
-            let text = text(State::default(), format);
-            text.lines().find(|line| line.contains("counter")).unwrap().to_owned()
-        };
-        assert_eq!(head(Format::Prometheus), "# TYPE dimmer_impossible_total counter");
-        assert_eq!(head(Format::OpenMetrics), "# TYPE dimmer_impossible counter");
-    }
-
-    #[test]
-    fn counters_of_the_kernel_are_there_with_its_module() {
-        let specialise = Specialise {
-            narrow: vec![2, 3],
-            faults: u64::MAX,
-            move_ns: 2_500_000_000,
-            ..Specialise::default()
-        };
-        let state = State { specialise: Some(specialise), ..State::default() };
-        let with = text(state, Format::Prometheus);
-        for line in [
-            "dimmer_specialise_narrow_cpus 2",
-            "dimmer_specialise_faults_total 18446744073709551615",
-            "dimmer_specialise_move_seconds_total 2.5",
-        ] {
-            assert!(with.lines().any(|found| found == line), "{with}");
-        }
-        let samples =
-            |text: &str| text.lines().filter(|line| line.starts_with("dimmer_specialise_")).count();
-        assert_eq!((samples(&with), samples(&text(State::default(), Format::Prometheus))), (14, 0));
-    }
-
-    #[test]
-    fn no_two_series_have_the_same_labels() {
-        // The same region twice, as when a header is compiled into two files, and two processes
-        // that the server does not see.
-        let site = Site { name: "parse".into(), line: 7, clock: Some(1.0), ..Site::default() };
-        let metric = Some(1.0);
-        let client = |client| Client {
-            client,
-            metric,
-            wide_threads: metric,
-            sites: vec![site.clone(); 2],
-            ..Client::default()
-        };
-        let state = State { clients: vec![client(5), client(6)], ..State::default() };
-        let text = text(state, Format::Prometheus);
-        let samples = text.lines().filter(|line| !line.starts_with('#'));
-        let series: Vec<_> = samples.filter_map(|line| line.rsplit_once(' ')).collect();
-        let names: std::collections::BTreeSet<_> = series.iter().map(|(name, _)| *name).collect();
-        assert!(series.len() > 20 && names.len() == series.len(), "{text}");
-        // Each metric has one header.
-        let kinds = text.lines().filter(|line| line.starts_with("# TYPE "));
-        assert_eq!(kinds.count(), FAMILIES.len());
-    }
-
-    #[test]
-    fn a_piece_is_bounded_and_all_of_them_are_the_text() {
-        let site = Site { name: "x".repeat(100).into(), ..Site::default() };
-        let client = |client| Client { client, sites: vec![site.clone(); 20], ..Client::default() };
-        let state = State { clients: (0..200).map(client).collect(), ..State::default() };
-        let pieces: Vec<String> = Text::new(Arc::new(state), Format::OpenMetrics).collect();
-        let longest = pieces.iter().map(String::len).max().unwrap();
-        assert!(pieces.len() > 10 && longest < 2 * PIECE, "{} {longest}", pieces.len());
-        let text = pieces.concat();
-        assert_eq!(text.matches("\ndimmer_calls_total{").count(), 4000);
-        assert_eq!(text.matches("# TYPE dimmer_calls ").count(), 1);
-    }
-
-    #[test]
-    fn openmetrics_is_for_those_who_prefer_it() {
-        #[track_caller]
-        fn check(accept: &str, expected: Format) {
-            assert_eq!(Format::accepted(Some(accept)), expected);
-        }
-        assert_eq!(Format::accepted(None), Format::Prometheus);
-        check("*/*", Format::Prometheus);
-        check("text/html", Format::Prometheus);
-        check("text/plain, application/openmetrics-text", Format::Prometheus);
-        check("application/openmetrics-text;q=0, text/plain;q=0", Format::Prometheus);
-        check("application/openmetrics-text;q=x", Format::Prometheus);
-        check("application/openmetrics-text", Format::OpenMetrics);
-        // The headers of Prometheus 2 and 3.
-        check(
-            "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
-            Format::OpenMetrics,
-        );
-        check(
-            "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,text/plain;version=0.0.4;escaping=allow-utf-8;q=0.2,*/*;q=0.1",
-            Format::OpenMetrics,
-        );
-    }
-}
+mod tests;

@@ -1,7 +1,7 @@
 //! Looks: reading what clients did, and the decisions that follow.
 
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use dimmer_policy::server::decision::Action;
 use dimmer_policy::server::{SiteId, Step, Window};
@@ -10,7 +10,8 @@ use dimmer_protocol::SITES;
 use tracing::{debug, info, warn};
 
 use super::{Server, Wants, counting, nanoseconds};
-use crate::clients::Look;
+use crate::clients::{Client, Look};
+use crate::machine::Found;
 use dimmer_watch::record::{self, Line, Seen};
 use dimmer_watch::state;
 
@@ -25,14 +26,7 @@ impl Server {
         self.count_on(now + counting::AT_ONCE);
         let span = now.duration_since(self.looked);
         self.looked = now;
-        let look = Look {
-            span_ns: nanoseconds(span).max(1),
-            ticks_per_ns: dimmer_protocol::ticks_per_ns(),
-            cpus: self.found.cores.max(1),
-            hand_over_ns: self.found.prices.as_ref().map_or(0.0, |prices| prices.hand_over_ns),
-            clocks: &self.found.clocks,
-            reference: None,
-        };
+        let look = Self::view(&self.found, span);
         let settings = &self.options.settings;
         let ((_, most_sites), all_sites) = (settings.most_per_user(), settings.most_sites());
         let is_recorded = self.is_recorded();
@@ -55,9 +49,9 @@ impl Server {
                         .store(dimmer_protocol::DELEGATE, Ordering::Relaxed);
                 }
             }
-            let lies = client.lies;
             let seen = client.look(&Look { reference: self.users.reference(peer.user), ..look });
-            if lies == 0 && client.lies > 0 {
+            self.totals.add_seen(client.total, &seen);
+            if seen.lies > 0 && client.lies == seen.lies {
                 warn!(pid = client.process, name = client.name, "client says what cannot be");
             }
             for (site, window) in &seen.windows {
@@ -98,6 +92,25 @@ impl Server {
             self.tell_recordings();
         }
         self.look_took = now.elapsed();
+    }
+
+    /// What is the same for all clients at a look, this time after the last one.
+    fn view(found: &Found, span: Duration) -> Look<'_> {
+        Look {
+            span_ns: nanoseconds(span).max(1),
+            ticks_per_ns: dimmer_protocol::ticks_per_ns(),
+            cpus: found.cores.max(1),
+            hand_over_ns: found.prices.as_ref().map_or(0.0, |prices| prices.hand_over_ns),
+            clocks: &found.clocks,
+            reference: None,
+        }
+    }
+
+    /// Adds what a client that leaves did since the last look.
+    pub(super) fn look_at_last(&mut self, client: &mut Client) {
+        let look = Self::view(&self.found, self.looked.elapsed());
+        let seen = client.look(&look);
+        self.totals.add_seen(client.total, &seen);
     }
 
     /// Writes the policy's decisions.

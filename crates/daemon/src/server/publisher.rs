@@ -75,7 +75,7 @@ impl Server {
         self.may_tell = now + took * OF_ALL;
         if publication.is_whole {
             let Publication { user, to, took, .. } = publication;
-            let mut state = self.head(publication.clients, publication.hidden);
+            let mut state = self.head(user, publication.clients, publication.hidden);
             state.clocks = publication.clocks;
             let state = Box::new(state);
             match self.teller.tell(Job::State { user, state, to }) {
@@ -165,8 +165,8 @@ impl Server {
         (publication.next, publication.is_whole) = (u64::MAX, true);
     }
 
-    /// A state with these clients.
-    fn head(&self, clients: Vec<state::Client>, hidden: usize) -> State {
+    /// A user's state with these clients.
+    fn head(&self, user: u32, clients: Vec<state::Client>, hidden: usize) -> State {
         let [decides, unit, metric, mixing] = self.options.settings.words().map(str::to_owned);
         State {
             schema: state::SCHEMA.to_owned(),
@@ -195,6 +195,7 @@ impl Server {
             },
             clients,
             hidden,
+            programs: if sees_all(user) { self.totals.programs().to_vec() } else { Vec::new() },
             clocks: Vec::new(),
             no_clocks: self.moderation.as_ref().and_then(|own| own.as_ref().err().cloned()),
             // The teller reads it: that takes files.
@@ -209,7 +210,7 @@ impl Server {
         while !publication.is_whole {
             self.tell_part(&mut publication);
         }
-        self.head(publication.clients, publication.hidden)
+        self.head(user, publication.clients, publication.hidden)
     }
 
     fn client_state(&self, client: &Client) -> state::Client {
@@ -234,6 +235,7 @@ impl Server {
             pid: client.process,
             uid: client.user,
             name: client.name.clone(),
+            unit: client.unit.clone(),
             lies: client.lies,
             metric: client.done_recently.map(|recent| recent.per_s()),
             wide_threads: client.wide.map(|wide| wide.threads()),

@@ -11,7 +11,7 @@ use super::{PATIENCE, Server, said};
 #[test]
 fn metrics_are_told_over_http() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let server = Server::start(&format!("[metrics]\nlisten = \"{free}\"\n"));
+    let server = Server::start(&format!("[metrics]\nlisten = \"{free}\"\nper_client = true\n"));
     let client = server.client(3000);
     server.wait(|state| state.clients.iter().any(|client| !client.sites.is_empty()));
     let get = |path: &str| {
@@ -26,7 +26,7 @@ fn metrics_are_told_over_http() {
     // The line of the site in the example.
     let source = include_str!("../../../runtime/examples/client.rs");
     let line = 1 + source.lines().position(|line| line.starts_with("static WORK")).unwrap();
-    let site = format!("program=\"client\",site=\"work\",line=\"{line}\",place=\"0\"}} ");
+    let site = format!("region=\"work\",line=\"{line}\",place=\"0\"}} ");
     assert!(text.contains(&site) && text.contains("dimmer_clients 1\n"), "{text}");
     assert!(get("/").starts_with("HTTP/1.1 404 "));
     said(client);
@@ -51,7 +51,7 @@ fn metrics_are_told_over_a_unix_socket_that_goes_with_the_server() {
 #[test]
 fn who_does_not_read_metrics_keeps_them_from_nobody() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let server = Server::start(&format!("[metrics]\nlisten = \"{free}\"\n"));
+    let server = Server::start(&format!("[metrics]\nlisten = \"{free}\"\nper_client = true\n"));
     // More than the system buffers for a connection that is not read.
     let clients: Vec<_> = (0..8).map(|_| server.connect("many")).collect();
     for (_, table) in &clients {
@@ -70,7 +70,7 @@ fn who_does_not_read_metrics_keeps_them_from_nobody() {
     let mut text = String::new();
     second.read_to_string(&mut text).unwrap();
     assert!(
-        text.contains("# TYPE dimmer_is_moved ") && text.ends_with("0\r\n\r\n"),
+        text.contains("# TYPE dimmer_region_moved ") && text.ends_with("0\r\n\r\n"),
         "{}",
         text.len()
     );

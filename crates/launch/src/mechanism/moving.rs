@@ -1,6 +1,7 @@
 //! Runs calls of an unmodified program on dedicated cores: what `--migrate`, `--delegate` and
 //! `--auto` have in common.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use dimmer_hook::PlannedEntry;
@@ -13,7 +14,7 @@ use dimmer_processor::units::CpuId;
 
 use super::auto::Auto;
 use super::{End, How, Mechanism, Prepared, Setup, delegate, migrate, narrow, specialise};
-use crate::account::{Account, Function, Kept, Summary};
+use crate::account::{Account, Function, Kept, Summary, Traced};
 use crate::chosen::{self, Chosen};
 use crate::forms;
 use crate::leaves::NoLeaf;
@@ -39,6 +40,8 @@ struct Moving {
     others: Vec<NoLeaf>,
     takes: Takes,
     decided: Instant,
+    /// Whether what threads do is kept.
+    is_traced: bool,
     /// What makes the final decision besides the observed calls.
     auto: Option<Auto>,
     /// Where the hooks read what to hook; removed when this is dropped.
@@ -86,13 +89,16 @@ pub(super) fn prepare(setup: &mut Setup<'_>) -> Result<Prepared, LaunchError> {
         (cpus, tried) = auto.cores(setup, cpus)?;
     }
     let Some(takes) = Takes::measure(setup, &cpus[..tried])? else { return Ok(None) };
-    let observer = match Observer::new() {
+    let mut observer = match Observer::new() {
         Ok(observer) => observer,
         Err(why) => {
             (setup.notes)(Note::NoCallMoves { how: setup.how, why: why.to_string() });
             return Ok(None);
         }
     };
+    if setup.request.is_traced {
+        observer.trace(BTreeSet::new());
+    }
     set_environment(setup, &observer, &plans, &cpus)?;
     let functions = plans.functions.iter().zip(costs).zip(have_zmm);
     let functions: Vec<Moved> = functions.map(Moved::new).collect();
@@ -110,6 +116,7 @@ pub(super) fn prepare(setup: &mut Setup<'_>) -> Result<Prepared, LaunchError> {
         used_cores: UsedCores::new(setup.root, &cpus, observer.directory()),
         observer,
         how: setup.how,
+        is_traced: setup.request.is_traced,
         auto,
         functions,
         others,
@@ -335,6 +342,12 @@ impl Mechanism for Moving {
         account.is_served = is_served;
         account.others = std::mem::take(&mut self.others);
         account.problems = specialise::problems(&observed);
+        let named = |moved: &Moved| {
+            let places = moved.planned.places().into_iter();
+            places.map(|place| (place, moved.planned.title.clone())).collect::<Vec<_>>()
+        };
+        let names = || self.functions.iter().flat_map(named).collect();
+        account.traced = self.is_traced.then(|| Box::new(Traced { names: names(), observed }));
         Summary::Calls(account)
     }
 }

@@ -25,10 +25,12 @@ pub(super) struct Rate {
     pub(super) passed: Duration,
     /// Ticks in that time.
     pub(super) ticks: u64,
+    /// When the observer started (ticks).
+    pub(super) begun: u64,
 }
 
 impl Rate {
-    fn ns_per_tick(self) -> f64 {
+    pub(super) fn ns_per_tick(self) -> f64 {
         self.passed.as_nanos() as f64 / self.ticks as f64
     }
 
@@ -289,7 +291,7 @@ impl Followed {
             if let Some(recorder) = seen.recorder {
                 let ids = (seen.process, seen.thread);
                 let place = |site| places.get(site).cloned().flatten();
-                let trace = recorder.finish(ids, place, overhead, rate.ns_per_tick());
+                let trace = recorder.finish(ids, place, overhead, (rate.begun, rate.ns_per_tick()));
                 observed.add_trace(trace);
             }
             let mut functions: BTreeMap<FunctionPlace, Tally> = BTreeMap::new();

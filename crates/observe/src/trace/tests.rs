@@ -39,7 +39,7 @@ fn trace(calls: &[TimedCall], samples: &[[u64; 4]]) -> ThreadTrace {
         turns: *turns,
     };
     recorder.samples = samples.iter().map(sample).collect();
-    recorder.finish((1, 2), place, NO_OVERHEAD, 1.0)
+    recorder.finish((1, 2), place, NO_OVERHEAD, (0, 1.0))
 }
 
 fn made(function: usize, lasted_ns: f64) -> Event {
@@ -71,6 +71,9 @@ fn gaps_lie_between_calls_that_follow_each_other() {
             made(0, 10.0)
         ]
     );
+    let spans = seen.timed.iter().map(|span| (span.function, span.begin_ns, span.end_ns));
+    let expected = [(0, 100.0, 200.0), (1, 250.0, 300.0), (0, 900.0, 950.0), (0, 960.0, 970.0)];
+    assert_eq!(spans.collect::<Vec<_>>(), expected);
     let functions = seen.functions.iter().map(|place| place.address);
     assert_eq!((functions.collect::<Vec<_>>(), seen.calls()), (vec![3, 4], 4));
 }
@@ -118,7 +121,7 @@ fn chains_and_overhead_are_no_part_of_times() {
     let before = TimedCall { chain_before: 200, ..call(3, 2000, 2200, true) };
     [after, before].into_iter().for_each(|call| recorder.add(call, false, &mut 9));
     let overhead = Overhead { inside: 20, between: 50, counting_1000: 0 };
-    let events = recorder.finish((1, 2), place, overhead, 0.5).events;
+    let events = recorder.finish((1, 2), place, overhead, (0, 0.5)).events;
     // (2000 - 200 - 1100 - 300 - 50) / 2.
     assert_eq!(events, [made(0, 40.0), gap(175.0, 0.0), made(0, 90.0)]);
 }
@@ -175,7 +178,7 @@ fn timed_calls_stand_for_those_that_the_ring_had_no_room_for() {
     recorder.look((0, 0), 1000, &mut room);
     recorder.add(call(3, 300, 400, false), false, &mut room);
     recorder.look((0, 0), 1, &mut room);
-    let events = recorder.finish((1, 2), place, NO_OVERHEAD, 1.0).events;
+    let events = recorder.finish((1, 2), place, NO_OVERHEAD, (0, 1.0)).events;
     let first = Event::Call { function: 0, lasted_ns: 100.0, stands_for: 1000.0 };
     assert_eq!(events, [first, Event::Unseen, made(0, 100.0)]);
 }
@@ -186,5 +189,5 @@ fn what_does_not_fit_is_not_kept() {
     let mut room = 1;
     recorder.add(call(3, 100, 200, false), false, &mut room);
     recorder.add(call(3, 300, 400, true), false, &mut room);
-    assert_eq!(recorder.finish((1, 2), place, NO_OVERHEAD, 1.0).calls(), 1);
+    assert_eq!(recorder.finish((1, 2), place, NO_OVERHEAD, (0, 1.0)).calls(), 1);
 }

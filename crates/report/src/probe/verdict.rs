@@ -313,7 +313,7 @@ fn recurring(findings: &Findings) -> Option<String> {
 
 /// The lowest clock of a stretch, and the time from which it holds; `None` if it is never certainly
 /// lowered.
-fn lowest(downclock: &Downclock) -> Option<(f64, f64)> {
+pub(super) fn lowest(downclock: &Downclock) -> Option<(f64, f64)> {
     let on_the_way = downclock
         .lowest
         .as_ref()

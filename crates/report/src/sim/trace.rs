@@ -3,9 +3,6 @@
 //! each thread that runs there. If the model has P-states, the group also shows what rules the
 //! frequency domain and what threads request.
 
-mod perfetto;
-mod tracks;
-
 use std::collections::BTreeMap;
 
 use dimmer_processor::model::Model;
@@ -13,7 +10,7 @@ use dimmer_processor::units::LicenseLevel;
 use dimmer_sim::scenario::{Outcome, Scenario};
 use dimmer_sim::{Moment, Observer, Ruling, Segment, State};
 
-use tracks::{Track, Tracks};
+use crate::timeline::tracks::{Track, Tracks};
 
 /// The observed events of a simulation, in order.
 #[derive(Debug, Default)]

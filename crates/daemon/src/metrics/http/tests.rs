@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
-use dimmer_watch::state::{Client, Site};
+use dimmer_watch::state::{Client, Site, State};
 
 /// How long to wait for something that will come.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -24,7 +24,7 @@ fn serve_sites(limits: Limits, sites: usize) -> (SocketAddr, Arc<AtomicUsize>) {
         count.fetch_add(1, Ordering::Relaxed);
         let site = Site { name: "x".repeat(100).into(), ..Site::default() };
         let client = Client { sites: vec![site; sites], ..Client::default() };
-        Ok(State { clients: vec![client], ..State::default() })
+        Ok(Measured::new(State { clients: vec![client], ..State::default() }, true))
     })
     .unwrap();
     (address, asked)

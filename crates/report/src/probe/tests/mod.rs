@@ -5,3 +5,4 @@ mod fixtures;
 mod html;
 mod json;
 mod table;
+mod textfile;

@@ -19,19 +19,19 @@ const WRITER: u32 = 1;
 
 /// A trace as far as it has been written.
 #[derive(Debug)]
-pub(super) struct Tracks {
+pub(crate) struct Tracks {
     bytes: Vec<u8>,
     count: u32,
 }
 
 /// A track that has been described.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Track(u32);
+pub(crate) struct Track(u32);
 
 impl Tracks {
     /// An empty trace. Its times count from the start of the simulation, as those of a machine
     /// count from its boot.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut new = Self { bytes: Vec::new(), count: 0 };
         let defaults = TracePacketDefaults { timestamp_clock_id: Some(SINCE_BOOT) };
         new.add(TracePacket {
@@ -43,12 +43,12 @@ impl Tracks {
     }
 
     /// Describes a track. It is shown below `parent`, after the tracks that were described before.
-    pub(super) fn describe(&mut self, parent: Option<Track>, name: &str) -> Track {
+    pub(crate) fn describe(&mut self, parent: Option<Track>, name: &str) -> Track {
         self.track(parent, name, None)
     }
 
     /// Describes a track of numbers in the same way.
-    pub(super) fn describe_counter(&mut self, parent: Track, name: &str, unit: &str) -> Track {
+    pub(crate) fn describe_counter(&mut self, parent: Track, name: &str, unit: &str) -> Track {
         let counter = CounterDescriptor { unit_name: Some(unit.to_owned()) };
         self.track(Some(parent), name, Some(counter))
     }
@@ -76,13 +76,13 @@ impl Tracks {
 
     /// Adds a slice. On each track, slices must be added in order, each after the end of the
     /// previous one.
-    pub(super) fn slice(&mut self, track: Track, (begin, end): (Moment, Moment), name: String) {
+    pub(crate) fn slice(&mut self, track: Track, (begin, end): (Moment, Moment), name: String) {
         self.event(track, begin, Kind::SliceBegin, Some(name), None);
         self.event(track, end, Kind::SliceEnd, None, None);
     }
 
     /// Adds each state from its start to the start of the next one, or to `end`; `None` is a gap.
-    pub(super) fn slices(
+    pub(crate) fn slices(
         &mut self,
         track: Track,
         states: impl IntoIterator<Item = (Moment, Option<String>)>,
@@ -98,17 +98,17 @@ impl Tracks {
     }
 
     /// Adds an event without duration.
-    pub(super) fn instant(&mut self, track: Track, at: Moment, name: &str) {
+    pub(crate) fn instant(&mut self, track: Track, at: Moment, name: &str) {
         self.event(track, at, Kind::Instant, Some(name.to_owned()), None);
     }
 
     /// Sets the value that a track of numbers shows from then on.
-    pub(super) fn count(&mut self, track: Track, at: Moment, value: f64) {
+    pub(crate) fn count(&mut self, track: Track, at: Moment, value: f64) {
         self.event(track, at, Kind::Counter, None, Some(value));
     }
 
     /// The bytes of the trace, which is complete after each call.
-    pub(super) fn into_bytes(self) -> Vec<u8> {
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
 
