@@ -116,7 +116,9 @@ impl Places {
             match place {
                 Place::Offset { file, .. }
                 | Place::Symbol { file, .. }
-                | Place::Unknown { file: Some(file) } => by_file.entry(file).or_default().push(place),
+                | Place::Unknown { file: Some(file) } => {
+                    by_file.entry(file).or_default().push(place)
+                }
                 Place::Kernel => lookup.add(place, Function::Kernel, Around::Kernel),
                 Place::Unknown { file: None } => {
                     lookup.add(place, Function::Unknown, Around::Unknown);
@@ -326,9 +328,8 @@ impl Machine {
             if wanted.is_none() || found.as_deref() == wanted {
                 return Ok((path, bytes));
             }
-            let hexadecimal = |id: &[u8]| -> String {
-                id.iter().map(|byte| format!("{byte:02x}")).collect()
-            };
+            let hexadecimal =
+                |id: &[u8]| -> String { id.iter().map(|byte| format!("{byte:02x}")).collect() };
             why = format!(
                 "another file than the one that ran: its build id is {}, that of the profile {}",
                 found.as_deref().map_or("missing".to_owned(), hexadecimal),

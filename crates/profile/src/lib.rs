@@ -163,11 +163,8 @@ pub enum ProfileError {
 /// # Errors
 /// [`ProfileError`].
 pub fn read(bytes: &[u8]) -> Result<Profile, ProfileError> {
-    let profile = if perf_data::is_one(bytes) {
-        perf_data::read(bytes)?
-    } else {
-        script::read(bytes)?
-    };
+    let profile =
+        if perf_data::is_one(bytes) { perf_data::read(bytes)? } else { script::read(bytes)? };
     if profile.stacks.is_empty() {
         return Err(ProfileError::Empty(profile.cut_off));
     }

@@ -233,7 +233,8 @@ impl Recording {
         let mut next = || numbers.u64().unwrap_or_default();
         let (event_length, events_at, events_length) = (next(), next(), next());
         let (data_at, data_length) = (next(), next());
-        let (_types_at, _types_length, features) = (next(), next(), [next(), next(), next(), next()]);
+        let (_types_at, _types_length, features) =
+            (next(), next(), [next(), next(), next(), next()]);
         self.events(bytes, event_length, events_at, events_length)?;
         let data_end = data_at.saturating_add(data_length);
         if data_length == 0 {
@@ -256,19 +257,14 @@ impl Recording {
     }
 
     /// Reads the events of a file's header.
-    fn events(
-        &mut self,
-        bytes: &[u8],
-        length: u64,
-        at: u64,
-        all: u64,
-    ) -> Result<(), ProfileError> {
+    fn events(&mut self, bytes: &[u8], length: u64, at: u64, all: u64) -> Result<(), ProfileError> {
         let place = usize::try_from(at).unwrap_or(usize::MAX);
         let wrong = |problem: &str| damaged(place, problem);
         let entries = section(bytes, at, all).filter(|entries| entries.len() as u64 == all);
         let entries = entries.ok_or_else(|| wrong("the list of events lies outside the file"))?;
         let length = usize::try_from(length).ok().filter(|length| *length >= 64);
-        let length = length.ok_or_else(|| wrong("the entries of the list of events are too short"))?;
+        let length =
+            length.ok_or_else(|| wrong("the entries of the list of events are too short"))?;
         for entry in entries.chunks_exact(length) {
             let (attributes, ids) = entry.split_at(length - 16);
             let event = Event::read(attributes).ok_or_else(|| wrong("an event is incomplete"))?;
@@ -385,8 +381,9 @@ impl Recording {
 
     fn event_of_pipe(&mut self, at: usize, body: &[u8]) -> Result<(), ProfileError> {
         let length = Bytes(body.get(4..).unwrap_or_default()).u32().unwrap_or_default();
-        let (attributes, ids) =
-            body.split_at_checked(usize::try_from(length).unwrap_or(usize::MAX)).unwrap_or_default();
+        let (attributes, ids) = body
+            .split_at_checked(usize::try_from(length).unwrap_or(usize::MAX))
+            .unwrap_or_default();
         let event = Event::read(attributes).ok_or_else(|| damaged(at, "an event is incomplete"))?;
         let (ids, _) = ids.as_chunks::<8>();
         let ids = ids.iter().map(|id| u64::from_le_bytes(*id)).collect();
@@ -463,7 +460,8 @@ struct Reader<'file> {
 impl<'file> Reader<'file> {
     fn new(recording: &'file Recording) -> Self {
         let events = recording.events.iter().enumerate();
-        let by_id = events.flat_map(|(number, event)| event.ids.iter().map(move |id| (*id, number)));
+        let by_id =
+            events.flat_map(|(number, event)| event.ids.iter().map(move |id| (*id, number)));
         let has_copied_stacks = recording.events.iter().any(|event| event.has(has::STACK_USER));
         Self {
             recording,

@@ -40,7 +40,8 @@ mod tests {
 
     #[test]
     fn functions_are_found_by_address_and_damaged_lines_left_out() {
-        let map = PerfMap::read("1000 20 LMain;run(I)V\nnonsense\n0x2000 0x10 a b\n3000 zz c\n4000");
+        let map =
+            PerfMap::read("1000 20 LMain;run(I)V\nnonsense\n0x2000 0x10 a b\n3000 zz c\n4000");
         assert_eq!(map.at(0x1010), Some((0x1000, "LMain;run(I)V")));
         assert_eq!(map.at(0x200f), Some((0x2000, "a b")));
         assert_eq!((map.at(0xfff), map.at(0x1020), map.at(0x3000)), (None, None, None));

@@ -116,8 +116,10 @@ impl Reader {
             self.spaces.name(head.pid, head.tid, head.program, true);
         } else if let Some(forked) = record.strip_prefix("FORK(") {
             // `FORK(123:123):(100:100)`.
-            let ids: Vec<u32> =
-                forked.split(|c: char| !c.is_ascii_digit()).filter_map(|id| id.parse().ok()).collect();
+            let ids: Vec<u32> = forked
+                .split(|c: char| !c.is_ascii_digit())
+                .filter_map(|id| id.parse().ok())
+                .collect();
             if let [pid, tid, parent, parent_tid] = ids[..] {
                 self.spaces.fork((parent, parent_tid), (pid, tid));
             }
@@ -158,7 +160,11 @@ impl Reader {
             "inlined" => return None,
             "[unknown]" => {
                 let place = self.spaces.place(pid, frame.address.saturating_sub(back));
-                return Some(if frame.address == 0 { Place::Unknown { file: None } } else { place });
+                return Some(if frame.address == 0 {
+                    Place::Unknown { file: None }
+                } else {
+                    place
+                });
             }
             memory if memory.starts_with("[vdso") || memory.starts_with("//anon") => {
                 return Some(Place::Memory { pid, address: frame.address.saturating_sub(back) });
@@ -228,7 +234,8 @@ fn head(line: &str) -> Option<Head<'_>> {
 
 /// `MMAP2 1/1: [0x55f2(0x6b000) @ 0x3c000 fe:00 247599 0]: r-xp /usr/bin/openssl`.
 fn mapping(record: &str) -> Option<(u32, Range<u64>, u64, &str)> {
-    let hexadecimal = |text: &str| u64::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok();
+    let hexadecimal =
+        |text: &str| u64::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok();
     let (head, rest) = record.split_once(": [")?;
     let pid = head.split_once(' ')?.1.split('/').next()?.parse().ok()?;
     let (start, rest) = rest.split_once('(')?;
@@ -303,7 +310,8 @@ java     7     1.6:          1 cycles:      7f1234 x (/a)
         assert_eq!(paths, ["/bin/a", "/lib/b.so", "/lib/c.so", "/tmp/perf-7.map"]);
         assert_eq!(profile.symbols, ["ns::f(int) const", "LMain;run"]);
         let stacks: Vec<(&Stack, &Weight)> = profile.stacks.iter().collect();
-        let symbol = |file, symbol, distance| Place::Symbol { file, symbol, distance: Some(distance) };
+        let symbol =
+            |file, symbol, distance| Place::Symbol { file, symbol, distance: Some(distance) };
         let expected = [
             Place::Kernel,
             Place::Offset { file: 0, offset: 0x3c00f },

@@ -152,10 +152,16 @@ mod tests {
         spaces.fork((1, 1), (2, 2));
         assert!(spaces.map(2, 0x1000..0x2000, 0, "/more", None));
         assert_eq!(spaces.place(1, 0x1000), Place::Memory { pid: 1, address: 0x1000 });
-        assert_eq!((spaces.place(2, 5), spaces.program(2, 2)), (spaces.place(1, 5), "shell".into()));
+        assert_eq!(
+            (spaces.place(2, 5), spaces.program(2, 2)),
+            (spaces.place(1, 5), "shell".into())
+        );
         spaces.name(2, 2, "other", true);
         assert_eq!(spaces.place(2, 5), Place::Memory { pid: 2, address: 5 });
-        assert_eq!((spaces.program(2, 7), spaces.program(3, 3)), ("other".into(), "process 3".into()));
+        assert_eq!(
+            (spaces.program(2, 7), spaces.program(3, 3)),
+            ("other".into(), "process 3".into())
+        );
     }
 
     #[test]

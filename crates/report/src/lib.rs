@@ -21,6 +21,7 @@ pub mod phases;
 mod plot;
 pub mod predict_lock;
 pub mod probe;
+pub mod profile;
 pub mod ps;
 pub mod pstate;
 pub mod replay;
@@ -30,6 +31,7 @@ pub mod scan;
 mod screen;
 pub mod sim;
 pub mod specialise;
+pub mod stat;
 pub mod table;
 pub mod validate;
 

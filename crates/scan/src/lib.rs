@@ -48,8 +48,8 @@ pub use function::{ClassCounts, Entry, Function, HotLoop, Leader, Origin, level}
 pub use hook::Unhookable;
 pub use leaf::{Leaf, Leaves, NotLeaf, Width};
 pub use loader::{Name, Refused, Start, start};
-pub use near::Near;
 pub use names::{DebugLink, Names, debug_link, embedded_debug_file};
+pub use near::Near;
 pub use runtime::{Runtime, UnknownRuntime, runtime};
 pub use title::{plain, short, title};
 
