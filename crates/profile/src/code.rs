@@ -68,7 +68,7 @@ pub enum Function {
         /// Its address in the file; `None` if the file is not there.
         address: Option<u64>,
     },
-    /// Generated code with this name.
+    /// Code in no file, such as generated code.
     Generated {
         /// Its name; `None` if no `perf-PID.map` has it.
         name: Option<String>,
@@ -114,13 +114,11 @@ impl Places {
         let mut maps: BTreeMap<u32, PerfMap> = BTreeMap::new();
         for place in all {
             match place {
-                Place::Offset { file, .. }
-                | Place::Symbol { file, .. }
-                | Place::Unknown { file: Some(file) } => {
+                Place::Offset { file, .. } | Place::Symbol { file, .. } => {
                     by_file.entry(file).or_default().push(place)
                 }
                 Place::Kernel => lookup.add(place, Function::Kernel, Around::Kernel),
-                Place::Unknown { file: None } => {
+                Place::Unknown => {
                     lookup.add(place, Function::Unknown, Around::Unknown);
                 }
                 Place::Memory { pid, address } => {

@@ -92,11 +92,8 @@ pub enum Place {
     },
     /// In the kernel or a hypervisor.
     Kernel,
-    /// In a file or memory, at a place that the profile does not have.
-    Unknown {
-        /// Index of the file, if that is known.
-        file: Option<u32>,
-    },
+    /// At no known place.
+    Unknown,
 }
 
 /// How much was sampled.

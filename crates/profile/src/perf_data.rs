@@ -6,8 +6,11 @@
 //!
 //! Every length and offset of the file is checked before it is used.
 
+mod event;
+
 use std::collections::BTreeMap;
 
+use self::event::{Event, Sample, has};
 use crate::bytes::Bytes;
 use crate::space::Spaces;
 use crate::{Interner, Place, Profile, ProfileError, Stack, Weight};
@@ -50,25 +53,6 @@ const MISC_COMM_EXEC: u16 = 1 << 13;
 const MISC_MMAP_BUILD_ID: u16 = 1 << 14;
 const MISC_BUILD_ID_SIZE: u16 = 1 << 15;
 
-/// Bits of `sample_type`: what a sample has.
-mod has {
-    pub(super) const IP: u64 = 1;
-    pub(super) const TID: u64 = 1 << 1;
-    pub(super) const TIME: u64 = 1 << 2;
-    pub(super) const ADDR: u64 = 1 << 3;
-    pub(super) const READ: u64 = 1 << 4;
-    pub(super) const CALLCHAIN: u64 = 1 << 5;
-    pub(super) const ID: u64 = 1 << 6;
-    pub(super) const CPU: u64 = 1 << 7;
-    pub(super) const PERIOD: u64 = 1 << 8;
-    pub(super) const STREAM_ID: u64 = 1 << 9;
-    pub(super) const STACK_USER: u64 = 1 << 13;
-    pub(super) const IDENTIFIER: u64 = 1 << 16;
-}
-
-/// Bit of an event's flags: other records end with the identity of a sample.
-const SAMPLE_ID_ALL: u64 = 1 << 18;
-
 /// Addresses of a call chain from this one on are marks: what follows is of the kernel, of the
 /// user, and so on (`enum perf_callchain_context`).
 const FIRST_MARK: u64 = 0u64.wrapping_sub(4095);
@@ -107,111 +91,6 @@ pub fn read(bytes: &[u8]) -> Result<Profile, ProfileError> {
 
 fn damaged(at: usize, problem: &str) -> ProfileError {
     ProfileError::Damaged { at, problem: problem.to_owned() }
-}
-
-/// An event that was recorded.
-#[derive(Clone, Debug, Default)]
-struct Event {
-    name: Option<String>,
-    kind: u32,
-    config: u64,
-    sample_type: u64,
-    read_format: u64,
-    flags: u64,
-    ids: Vec<u64>,
-}
-
-impl Event {
-    /// Reads a `perf_event_attr`.
-    fn read(bytes: &[u8]) -> Option<Self> {
-        let mut bytes = Bytes(bytes);
-        let (kind, _size, config) = (bytes.u32()?, bytes.u32()?, bytes.u64()?);
-        let (_period, sample_type, read_format) = (bytes.u64()?, bytes.u64()?, bytes.u64()?);
-        let flags = bytes.u64()?;
-        Some(Self { kind, config, sample_type, read_format, flags, ..Self::default() })
-    }
-
-    const fn has(&self, bit: u64) -> bool {
-        self.sample_type & bit != 0
-    }
-
-    /// Whether both count the same, on cores of two types: the upper half of a hardware event's
-    /// configuration is the type of core.
-    const fn counts_as(&self, other: &Self) -> bool {
-        self.kind == other.kind && self.config as u32 == other.config as u32
-    }
-
-    /// The time of a record that is no sample.
-    fn time(&self, body: &[u8]) -> Option<u64> {
-        if self.flags & SAMPLE_ID_ALL == 0 || !self.has(has::TIME) {
-            return None;
-        }
-        let after = [has::ID, has::STREAM_ID, has::CPU, has::IDENTIFIER];
-        let numbers = 1 + after.iter().filter(|bit| self.has(**bit)).count();
-        Bytes(body.get(body.len().checked_sub(numbers * 8)?..)?).u64()
-    }
-}
-
-/// A sample.
-#[derive(Debug, Default)]
-struct Sample {
-    address: u64,
-    pid: u32,
-    tid: u32,
-    time: u64,
-    id: Option<u64>,
-    period: Option<u64>,
-    chain: Vec<u64>,
-}
-
-impl Sample {
-    fn read(event: &Event, body: &[u8]) -> Option<Self> {
-        let mut bytes = Bytes(body);
-        let mut sample = Self::default();
-        if event.has(has::IDENTIFIER) {
-            sample.id = Some(bytes.u64()?);
-        }
-        if event.has(has::IP) {
-            sample.address = bytes.u64()?;
-        }
-        if event.has(has::TID) {
-            (sample.pid, sample.tid) = (bytes.u32()?, bytes.u32()?);
-        }
-        if event.has(has::TIME) {
-            sample.time = bytes.u64()?;
-        }
-        if event.has(has::ADDR) {
-            bytes.skip(1)?;
-        }
-        if event.has(has::ID) {
-            sample.id = Some(bytes.u64()?);
-        }
-        for bit in [has::STREAM_ID, has::CPU] {
-            bytes.skip(u64::from(event.has(bit)))?;
-        }
-        if event.has(has::PERIOD) {
-            sample.period = Some(bytes.u64()?);
-        }
-        if event.has(has::READ) {
-            skip_counts(&mut bytes, event.read_format)?;
-        }
-        if event.has(has::CALLCHAIN) {
-            let length = usize::try_from(bytes.u64()?).ok()?;
-            let chain = bytes.take(length.checked_mul(8)?)?;
-            let (numbers, _) = chain.as_chunks::<8>();
-            sample.chain = numbers.iter().map(|number| u64::from_le_bytes(*number)).collect();
-        }
-        Some(sample)
-    }
-}
-
-/// Leaves out the counts of a sample (`struct read_format`).
-fn skip_counts(bytes: &mut Bytes<'_>, format: u64) -> Option<()> {
-    let bits = |mask: u64| u64::from((format & mask).count_ones());
-    // Enabled and running time; identity and number of lost samples; all counters of a group.
-    let (times, each, is_group) = (bits(0b11), 1 + bits(0b1_0100), format & 0b1000 != 0);
-    let counters = if is_group { bytes.u64()? } else { 1 };
-    bytes.skip(times.checked_add(counters.checked_mul(each)?)?)
 }
 
 /// What was read so far.
@@ -560,10 +439,9 @@ impl<'file> Reader<'file> {
     /// The places of a sample's frames. Frames in the kernel, one after the other, are one.
     fn frames(&self, misc: u16, sample: &Sample) -> Vec<Place> {
         let mut is_user = misc & MISC_CPU_MODE == MISC_USER;
-        let first = match is_user {
-            true => self.spaces.place(sample.pid, sample.address),
-            false => Place::Kernel,
-        };
+        let unknown = Place::Unknown;
+        let user = |address| self.spaces.place(sample.pid, address).unwrap_or(unknown);
+        let first = if is_user { user(sample.address) } else { Place::Kernel };
         let mut frames = vec![first];
         let mut is_first = true;
         for address in &sample.chain {
@@ -579,8 +457,8 @@ impl<'file> Reader<'file> {
             let place = match is_user {
                 // Where the kernel was entered, the address is that of the next instruction, as
                 // it is after a call; but after an interrupt it is that of the interrupted one.
-                true if is_entered => self.spaces.place(sample.pid, *address),
-                true => self.spaces.place(sample.pid, address.saturating_sub(1)),
+                true if is_entered => user(*address),
+                true => user(address.saturating_sub(1)),
                 false => Place::Kernel,
             };
             if place != Place::Kernel || frames.last() != Some(&Place::Kernel) {

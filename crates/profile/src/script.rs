@@ -1,7 +1,8 @@
 //! The text of `perf script`, with its default fields.
 //!
 //! Addresses are found in files by the lines that `--show-mmap-events` adds, by the offsets that
-//! `-F +dsoff` adds, or else by the names of functions.
+//! `-F +dsoff` adds, by the names of functions, or else taken for offsets, which `perf` prints in
+//! call chains.
 
 use std::ops::Range;
 
@@ -159,14 +160,14 @@ impl Reader {
         match frame.file {
             "inlined" => return None,
             "[unknown]" => {
-                let place = self.spaces.place(pid, frame.address.saturating_sub(back));
-                return Some(if frame.address == 0 {
-                    Place::Unknown { file: None }
-                } else {
-                    place
-                });
+                let address = frame.address.saturating_sub(back);
+                // Without lines of mappings, a file with names may know more.
+                return Some(self.spaces.place(pid, address).unwrap_or(match frame.address {
+                    0 => Place::Unknown,
+                    _ => Place::Memory { pid, address },
+                }));
             }
-            memory if memory.starts_with("[vdso") || memory.starts_with("//anon") => {
+            memory if memory.starts_with("//anon") => {
                 return Some(Place::Memory { pid, address: frame.address.saturating_sub(back) });
             }
             kernel if kernel.starts_with('[') => return Some(Place::Kernel),
@@ -180,13 +181,16 @@ impl Reader {
         let file = self.spaces.files.number(File { path: path.to_owned(), build_id: None });
         let mapped = self.spaces.place(pid, frame.address.saturating_sub(back));
         Some(match (mapped, offset, frame.symbol) {
-            (Place::Offset { file: of, .. }, _, _) if of == file => mapped,
+            (Some(Place::Offset { file: of, offset }), _, _) if of == file => {
+                Place::Offset { file, offset }
+            }
             (_, Some(offset), _) => Place::Offset { file, offset: offset.saturating_sub(back) },
             (_, None, Some((symbol, distance))) => {
                 let distance = distance.map(|distance| distance.saturating_sub(back));
                 Place::Symbol { file, symbol: self.symbols.number(symbol.to_owned()), distance }
             }
-            (_, None, None) => Place::Unknown { file: Some(file) },
+            // In call chains, `perf` prints offsets in the file instead of addresses.
+            (_, None, None) => Place::Offset { file, offset: frame.address.saturating_sub(back) },
         })
     }
 
@@ -194,7 +198,7 @@ impl Reader {
         let Some(sample) = self.sample.take() else { return };
         let Sample { program, weight, mut frames, .. } = sample;
         if frames.is_empty() {
-            frames.push(Place::Unknown { file: None });
+            frames.push(Place::Unknown);
         }
         self.profile.stacks.entry(Stack { program, frames }).or_default().add(weight);
     }
@@ -317,7 +321,7 @@ java     7     1.6:          1 cycles:      7f1234 x (/a)
             Place::Offset { file: 0, offset: 0x3c00f },
             symbol(1, 0, 0x828),
             Place::Offset { file: 2, offset: 0x76 },
-            Place::Unknown { file: None },
+            Place::Unknown,
         ];
         assert_eq!(stacks[0].0.frames, expected);
         assert_eq!(*stacks[0].1, Weight { samples: 1, events: 250_000 });

@@ -15,8 +15,18 @@ struct Mapping {
     end: u64,
     /// Offset in the file of the first byte.
     offset: u64,
-    /// `None`: memory without a file.
-    file: Option<u32>,
+    content: Content,
+}
+
+/// What is mapped.
+#[derive(Clone, Copy, Debug)]
+enum Content {
+    /// A file, by its index.
+    File(u32),
+    /// Memory.
+    Memory,
+    /// Code that the kernel gives to programs (vDSO).
+    Kernel,
 }
 
 /// Mappings of one process, by their start.
@@ -55,8 +65,13 @@ impl Spaces {
             return true;
         }
         let path = path.strip_suffix(" (deleted)").unwrap_or(path);
-        let file = is_file(path).then(|| File { path: path.to_owned(), build_id });
-        let file = file.map(|file| self.files.number(file));
+        let content = if is_file(path) {
+            Content::File(self.files.number(File { path: path.to_owned(), build_id }))
+        } else if path.starts_with("[vdso") || path == "[vsyscall]" {
+            Content::Kernel
+        } else {
+            Content::Memory
+        };
         let shared = self.mappings.entry(pid).or_default();
         if Rc::strong_count(shared) > 1 {
             self.copies += shared.len();
@@ -66,7 +81,7 @@ impl Spaces {
         }
         let mappings = Rc::make_mut(shared);
         cut(mappings, &addresses);
-        mappings.insert(addresses.start, Mapping { end: addresses.end, offset, file });
+        mappings.insert(addresses.start, Mapping { end: addresses.end, offset, content });
         true
     }
 
@@ -96,16 +111,18 @@ impl Spaces {
         first.map_or_else(|| format!("process {pid}"), |name| (**name).to_owned())
     }
 
-    /// What is at an address of a process.
-    pub(crate) fn place(&self, pid: u32, address: u64) -> Place {
+    /// What is at an address of a process; `None` if nothing is known to be mapped there.
+    pub(crate) fn place(&self, pid: u32, address: u64) -> Option<Place> {
         let mappings = self.mappings.get(&pid);
         let before = mappings.and_then(|mappings| mappings.range(..=address).next_back());
-        match before.filter(|(_, mapping)| address < mapping.end) {
-            Some((start, Mapping { offset, file: Some(file), .. })) => {
-                Place::Offset { file: *file, offset: offset.wrapping_add(address - start) }
+        let (start, mapping) = before.filter(|(_, mapping)| address < mapping.end)?;
+        Some(match mapping.content {
+            Content::File(file) => {
+                Place::Offset { file, offset: mapping.offset.wrapping_add(address - start) }
             }
-            _ => Place::Memory { pid, address },
-        }
+            Content::Memory => Place::Memory { pid, address },
+            Content::Kernel => Place::Kernel,
+        })
     }
 }
 
@@ -138,10 +155,10 @@ mod tests {
         assert!(spaces.map(1, 0x1000..0x5000, 0, "/a", None));
         assert!(spaces.map(1, 0x2000..0x3000, 0x100, "/b", None));
         let at = |address| spaces.place(1, address);
-        assert_eq!(at(0x1fff), Place::Offset { file: 0, offset: 0xfff });
-        assert_eq!(at(0x2001), Place::Offset { file: 1, offset: 0x101 });
-        assert_eq!(at(0x3000), Place::Offset { file: 0, offset: 0x2000 });
-        assert_eq!(at(0x5000), Place::Memory { pid: 1, address: 0x5000 });
+        assert_eq!(at(0x1fff), Some(Place::Offset { file: 0, offset: 0xfff }));
+        assert_eq!(at(0x2001), Some(Place::Offset { file: 1, offset: 0x101 }));
+        assert_eq!(at(0x3000), Some(Place::Offset { file: 0, offset: 0x2000 }));
+        assert_eq!(at(0x5000), None);
     }
 
     #[test]
@@ -151,13 +168,13 @@ mod tests {
         assert!(spaces.map(1, 0..0x1000, 0, "/shell", None));
         spaces.fork((1, 1), (2, 2));
         assert!(spaces.map(2, 0x1000..0x2000, 0, "/more", None));
-        assert_eq!(spaces.place(1, 0x1000), Place::Memory { pid: 1, address: 0x1000 });
+        assert_eq!(spaces.place(1, 0x1000), None);
         assert_eq!(
             (spaces.place(2, 5), spaces.program(2, 2)),
             (spaces.place(1, 5), "shell".into())
         );
         spaces.name(2, 2, "other", true);
-        assert_eq!(spaces.place(2, 5), Place::Memory { pid: 2, address: 5 });
+        assert_eq!(spaces.place(2, 5), None);
         assert_eq!(
             (spaces.program(2, 7), spaces.program(3, 3)),
             ("other".into(), "process 3".into())
@@ -167,11 +184,13 @@ mod tests {
     #[test]
     fn memory_is_no_file_and_deleted_files_keep_their_names() {
         let mut spaces = Spaces::default();
-        for (number, path) in (0..).zip(["//anon", "[vdso]", "/memfd:doublemapper (deleted)"]) {
-            let start = number * 0x1000;
-            assert!(spaces.map(1, start..start + 0x1000, 0, path, None));
-            assert_eq!(spaces.place(1, start), Place::Memory { pid: 1, address: start });
+        for (number, path) in (0..).zip(["//anon", "[heap]", "/memfd:doublemapper (deleted)"]) {
+            let address = number * 0x1000;
+            assert!(spaces.map(1, address..address + 0x1000, 0, path, None));
+            assert_eq!(spaces.place(1, address), Some(Place::Memory { pid: 1, address }));
         }
+        assert!(spaces.map(1, 0x8000..0x9000, 0, "[vdso]", None));
+        assert_eq!(spaces.place(1, 0x8000), Some(Place::Kernel));
         assert!(spaces.map(1, 0x9000..0xa000, 0, "/lib/x.so (deleted)", None));
         assert_eq!(spaces.files.into_values()[0].path, "/lib/x.so");
     }

@@ -280,7 +280,7 @@ fn title(function: &Function) -> String {
         }
         Function::Generated { name } => match name {
             Some(name) => dimmer_scan::title(Some(name), 0),
-            None => "[generated code]".to_owned(),
+            None => "[no file]".to_owned(),
         },
         Function::Kernel => "[kernel]".to_owned(),
         Function::Unknown => "[unknown]".to_owned(),

@@ -24,7 +24,10 @@ fn shows_the_share_of_samples_in_wide_code() {
     let output = scanned(directory.path(), &["--folded", "stacks.txt"]);
     assert!(output.status.success(), "{}", stderr(&output));
     let text = stdout(&output);
-    assert!(text.starts_with("189 samples of cpu-clock: 21.2 % in code of more than 128"), "{text}");
+    assert!(
+        text.starts_with("189 samples of cpu-clock: 21.2 % in code of more than 128"),
+        "{text}"
+    );
     assert!(text.contains("(L2 21.2 %). 1.1 % in the kernel"), "{text}");
     let line = text.lines().find(|line| line.starts_with("multiply_512")).unwrap();
     for part in ["21.2 %", "heavy-512", "L2", "wide-example", "heavy (100.0 %)"] {
@@ -39,14 +42,20 @@ fn every_key_of_the_json_is_documented() {
     let directory = tempfile::tempdir().unwrap();
     let output = scanned(directory.path(), &["--json"]);
     let document: Value = serde_json::from_str(&stdout(&output)).unwrap();
-    assert_eq!((&document["schema"], &document["samples"]), (&"dimmer/scan-perf/1".into(), &189.into()));
+    assert_eq!(
+        (&document["schema"], &document["samples"]),
+        (&"dimmer/scan-perf/1".into(), &189.into())
+    );
     assert_eq!(document["functions"][0]["name"], "multiply_512");
     let documentation = include_str!("../../../../docs/scan-perf-json.md");
     let mut keys = Vec::new();
     crate::doctor::collect(&document, &mut keys);
     let others = ["source", "levels", "heavy-512", "L2"];
     for key in keys.iter().filter(|key| !others.contains(&key.as_str())) {
-        assert!(documentation.contains(&format!("`{key}`")), "docs/scan-perf-json.md lacks `{key}`");
+        assert!(
+            documentation.contains(&format!("`{key}`")),
+            "docs/scan-perf-json.md lacks `{key}`"
+        );
     }
 }
 
@@ -63,7 +72,9 @@ fn what_is_no_profile_is_bad_input() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("text"), "no profile\n").unwrap();
     std::fs::write(directory.path().join("cut"), "PERFILE2").unwrap();
-    for (file, why) in [("text", "no profile: expected"), ("cut", "damaged at byte 8"), ("none", "none")] {
+    for (file, why) in
+        [("text", "no profile: expected"), ("cut", "damaged at byte 8"), ("none", "none")]
+    {
         let output = dimmer(directory.path(), &["scan", "--perf", file]);
         assert!(stderr(&output).contains(why), "{}", stderr(&output));
         assert_ne!(output.status.code(), Some(0));
