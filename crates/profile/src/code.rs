@@ -284,7 +284,10 @@ impl Names {
         Self(names)
     }
 
+    /// Symbols of the C library have their version after the name: `read@@GLIBC_2.2.5`.
     fn find(&self, name: &str) -> Option<usize> {
+        let name =
+            name.split_once('@').filter(|(_, after)| *after != "plt").map_or(name, |(n, _)| n);
         self.0.get(name).copied()
     }
 }

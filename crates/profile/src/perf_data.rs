@@ -206,7 +206,7 @@ impl Recording {
         while at < available {
             let Some((kind, _, body, _)) = next_record(&bytes[at..available]) else {
                 self.cut_off = Some(format!("it ends within a record, at byte {at}"));
-                return Ok(());
+                break;
             };
             let mut length = RECORD_HEADER + body.len();
             match kind {

@@ -5,7 +5,7 @@ use crate::number::{counted, percent};
 use crate::screen::Screen;
 use crate::table::{Cell, Table};
 
-/// Maximum number of functions, files and programs shown.
+/// Maximum number of wide functions, files, and other entries shown.
 const MOST: [usize; 3] = [30, 15, 10];
 
 pub(super) fn render(report: &Report, screen: Screen) -> String {
@@ -19,6 +19,9 @@ pub(super) fn render(report: &Report, screen: Screen) -> String {
     text += &table("program", programs, MOST[2], screen);
     text += &table("file", files, MOST[1], screen);
     text += &functions(report, has_levels, screen);
+    let unknown = report.functions.iter().filter(|one| one.shares.unknown_pct > 0.0);
+    let unknown = unknown.map(|one| (one.title.as_str(), &one.shares));
+    text += &table("function of code that is not known", unknown, MOST[2], screen);
     let failed = report.files.iter().filter_map(|file| Some((&file.path, file.error.as_ref()?)));
     let failed: Vec<String> = failed.map(|(path, error)| format!("{path}: {error}\n")).collect();
     if !failed.is_empty() {
