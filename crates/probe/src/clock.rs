@@ -34,7 +34,7 @@ impl Clock {
         let mut silicon = silicon(machine, first)?;
         let calibration = Calibration::take(&mut silicon, first)?;
         let mut program = Program::default();
-        program.push(&[calibration.clock.clone()], WINDOWS);
+        program.push(std::slice::from_ref(&calibration.clock), WINDOWS);
         Ok(Self { silicon, calibration, cpus, program })
     }
 
