@@ -20,7 +20,7 @@ pub(crate) use bench::{
     BenchOf, BenchProgram, BenchServer, Moves, Neighbour, Tls,
 };
 pub(crate) use daemon::{Daemon, Record, Replay, Top};
-pub(crate) use find::{Doctor, Merge, Observe, PreThrottle, Probe, Ps, Scan, Use, Via};
+pub(crate) use find::{Doctor, Merge, Observe, PreThrottle, Probe, Ps, Scan, Stat, Use, Via};
 pub(crate) use phase_graph::{Chosen, PhaseGraph};
 pub(crate) use pstate::{Pstate, PstateSet, PstateTune};
 pub(crate) use run::Run;
@@ -33,7 +33,7 @@ pub(crate) use specialise::Specialise;
 #[command(name = "dimmer", version, max_term_width = 100, arg_required_else_help = true)]
 #[command(after_long_help = "\
 Exit status: 0 done; 1 failed; 2 bad input; 3 done, and the answer is no (bench, daemon replay, doctor --require, probe --baseline, scan --fail-on); 141 the reader of the \
-output has gone; 128 and the number of the signal that interrupted it. `observe`, `run` and `pstate tune -- COMMAND` end with the program's own status, and with \
+output has gone; 128 and the number of the signal that interrupted it. `observe`, `run`, `stat` and `pstate tune -- COMMAND` end with the program's own status, and with \
 125 if they fail themselves, 126 if the program cannot be executed, 127 if there is no such program.")]
 pub(crate) struct Arguments {
     /// Reads and changes the tree below DIR, laid out like `/`, instead of the machine.
@@ -74,6 +74,8 @@ pub(crate) enum Command {
     Ps(Ps),
     /// Finds the wide SIMD functions of a program, a library or a process; runs nothing.
     Scan(Scan),
+    /// Counts license levels, throttling and packed arithmetic of a program, a process or all CPUs.
+    Stat(Stat),
     /// Runs a program and reports which wide SIMD functions it calls, how often, and what that
     /// costs.
     Observe(Observe),
@@ -111,6 +113,7 @@ impl Command {
         match self {
             Self::Run(_) => true,
             Self::Observe(observe) => observe.process.pid.is_none(),
+            Self::Stat(stat) => !stat.command.is_empty(),
             Self::Pstate(Pstate::Tune(tune)) => !tune.command.is_empty(),
             _ => false,
         }
@@ -150,7 +153,7 @@ pub(crate) fn names_wrapper(arguments: impl IntoIterator<Item = OsString>) -> bo
     while let Some(argument) = arguments.next() {
         if WITH_VALUE.iter().any(|flag| argument == *flag) {
             arguments.next();
-        } else if is_of_pstate && argument == "tune" {
+        } else if is_of_pstate && argument == "tune" || !is_of_pstate && argument == "stat" {
             // A program comes after `--` alone.
             return arguments.any(|argument| argument == "--");
         } else if !argument.as_encoded_bytes().starts_with(b"-") {
@@ -213,6 +216,8 @@ mod tests {
         check("dimmer pstate tune --wrong", false);
         check("dimmer pstate run -- prog", false);
         check("dimmer pstate set --wrong", false);
+        check("dimmer stat --wrong -- prog", true);
+        check("dimmer stat -a --wrong", false);
         check("dimmer --help", false);
     }
 }

@@ -12,9 +12,8 @@
 //! | 128 + n | signal n ended the command, or the program of a wrapper |
 //! | 141 | the reader of the output has gone (SIGPIPE) |
 //!
-//! Wrappers are `observe`, `run` and `pstate tune -- COMMAND`. In all other cases they end with
-//! their program's status. 125 to 127 are those of
-//! env(1), nohup(1) and timeout(1).
+//! Wrappers are `observe`, `run`, `stat` and `pstate tune -- COMMAND`. In all other cases they end
+//! with their program's status. 125 to 127 are those of env(1), nohup(1) and timeout(1).
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{ExitCode, ExitStatus};

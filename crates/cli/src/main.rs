@@ -31,6 +31,7 @@ mod run;
 mod scan;
 mod sim;
 mod specialise;
+mod stat;
 mod top;
 mod validate;
 
@@ -109,6 +110,7 @@ fn dispatch(arguments: &Arguments, report: Option<Output>) -> anyhow::Result<Exi
         Command::Merge(arguments) => merge::run(arguments),
         Command::Ps(arguments) => ps::run(&root, arguments),
         Command::Scan(arguments) => scan::run(&root, arguments),
+        Command::Stat(arguments) => stat::run(&root, arguments, report),
         Command::Observe(arguments) => observe::run(&root, arguments, report),
         Command::Run(arguments) => run::run(&root, arguments, report),
         Command::Specialise(arguments) => specialise::run(&root, arguments),

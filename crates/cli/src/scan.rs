@@ -1,6 +1,7 @@
 //! `dimmer scan`: the wide SIMD functions of programs, libraries and processes.
 
 mod cache;
+mod perf;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
@@ -24,6 +25,9 @@ use crate::output;
 use cache::Key;
 
 pub(crate) fn run(root: &Root, arguments: &Scan) -> anyhow::Result<ExitCode> {
+    if let Some(profile) = &arguments.perf {
+        return perf::run(root, arguments, profile);
+    }
     let json = arguments.json.open()?;
     let machine = Machine::read(&Root::live(), &Cpuid::instruction());
     let model = crate::model::choose(arguments.model.name(), &machine)?;
@@ -64,14 +68,22 @@ pub(crate) fn run(root: &Root, arguments: &Scan) -> anyhow::Result<ExitCode> {
     progress.finish_and_clear();
     output::show(json, &report, &report.text(output::screen()))?;
     let Some(limit) = limit else { return Ok(ExitCode::SUCCESS) };
-    match report.reaching(&limit) {
+    answer(report.reaching(&limit), report.failed())
+}
+
+/// The exit status by what reaches the limit of --fail-on.
+///
+/// # Errors
+/// Nothing does, but some files were not scanned.
+fn answer(found: Option<String>, failed: usize) -> anyhow::Result<ExitCode> {
+    match found {
         Some(found) => {
             eprintln!("{}", output::printable(&found));
             Ok(ExitCode::from(exit::NO))
         }
-        None if report.failed() > 0 => Err(anyhow::anyhow!(
+        None if failed > 0 => Err(anyhow::anyhow!(
             "--fail-on: not answered, as {} could not be scanned",
-            counted(report.failed(), "file")
+            counted(failed, "file")
         )),
         None => Ok(ExitCode::SUCCESS),
     }

@@ -62,6 +62,7 @@ pub mod signals;
 pub mod specialisation;
 pub mod steal;
 pub mod symbols;
+pub mod tally;
 pub mod tile;
 pub mod topology;
 pub mod tune;

@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
 
 use dimmer_processor::units::Nanos;
-use perf_event::events::{Hardware, Raw};
+use perf_event::events::{Hardware, Raw, Software};
 use perf_event::{Builder, Counter, Group, GroupData};
 
 use crate::events::PmuEvent;
@@ -37,6 +37,12 @@ pub enum Countable {
     CacheMisses,
     /// A documented event of this microarchitecture.
     Event(PmuEvent),
+    /// CPU time (ns). The kernel counts it, and needs no hardware, as the next two.
+    TaskClock,
+    /// Context switches.
+    ContextSwitches,
+    /// Migrations of threads to other CPUs.
+    Migrations,
 }
 
 impl Countable {
@@ -50,10 +56,13 @@ impl Countable {
             Self::StalledCycles => "stalled-cycles-backend",
             Self::CacheMisses => "cache-misses",
             Self::Event(event) => event.name,
+            Self::TaskClock => "task-clock",
+            Self::ContextSwitches => "context-switches",
+            Self::Migrations => "cpu-migrations",
         }
     }
 
-    fn builder(&self) -> Builder<'static> {
+    pub(crate) fn builder(&self) -> Builder<'static> {
         // Builder's defaults are right: this thread, on whichever core it runs, user mode only,
         // stopped until started.
         match self {
@@ -63,6 +72,9 @@ impl Countable {
             Self::StalledCycles => Builder::new(Hardware::STALLED_CYCLES_BACKEND),
             Self::CacheMisses => Builder::new(Hardware::CACHE_MISSES),
             Self::Event(event) => Builder::new(Raw::new(event.config())),
+            Self::TaskClock => Builder::new(Software::TASK_CLOCK),
+            Self::ContextSwitches => Builder::new(Software::CONTEXT_SWITCHES),
+            Self::Migrations => Builder::new(Software::CPU_MIGRATIONS),
         }
     }
 }
@@ -396,8 +408,6 @@ pub(crate) fn refused(root: &Root, what: &str, error: &io::Error) -> Unavailable
 mod tests {
     use std::process::{Child, Command, Stdio};
     use std::time::Instant;
-
-    use perf_event::events::Software;
 
     use super::*;
 

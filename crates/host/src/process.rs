@@ -68,6 +68,15 @@ pub fn has_mapped(root: &Root, process: u32, file: &Path) -> bool {
     })
 }
 
+/// Time since the kernel last saw values in the AVX-512 registers of a thread (ms), below zero if
+/// it never did. `None` if the kernel or the processor does not have that (`arch_status`).
+#[must_use]
+pub fn avx512_elapsed_ms(root: &Root, (process, thread): Thread) -> Option<i64> {
+    let text = root.text(&format!("/proc/{process}/task/{thread}/arch_status")).ok()?;
+    let value = text.lines().find_map(|line| line.strip_prefix("AVX512_elapsed_ms:"))?;
+    value.trim().parse().ok()
+}
+
 /// The name of a thread; empty if it has ended.
 #[must_use]
 pub fn name(root: &Root, thread: u32) -> String {

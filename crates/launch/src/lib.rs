@@ -47,6 +47,7 @@ mod run;
 mod sections;
 mod served;
 mod slow_cpus;
+pub mod stat;
 pub mod trips;
 mod used_cores;
 mod wide_cores;

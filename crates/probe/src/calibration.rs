@@ -161,13 +161,17 @@ pub(crate) fn run_one(
 }
 
 /// Durations of undisturbed windows (ns).
-fn tsc_samples(tsc: TscFrequency, trace: &Trace, windows: impl Iterator<Item = usize>) -> Samples {
+pub(crate) fn tsc_samples(
+    tsc: TscFrequency,
+    trace: &Trace,
+    windows: impl Iterator<Item = usize>,
+) -> Samples {
     let undisturbed = windows.filter(|&window| !trace.interrupted(window));
     undisturbed.map(|window| tsc.ns(TscTicks::from_ticks(trace.ticks(window)))).collect()
 }
 
 /// Mean of the middle half: as robust as a median, and finer than the counter's steps.
-fn midmean(samples: &Samples) -> Result<f64, TargetError> {
+pub(crate) fn midmean(samples: &Samples) -> Result<f64, TargetError> {
     let mean = samples.trimmed_mean(0.25).filter(|mean| *mean > 0.0);
     mean.ok_or_else(|| TargetError::NoClock {
         why: "no window of the calibration was free of interrupts".to_owned(),

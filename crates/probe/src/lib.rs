@@ -15,6 +15,7 @@
 
 mod arch;
 pub mod calibration;
+pub mod clock;
 mod detection;
 mod epoch;
 pub mod handoff;

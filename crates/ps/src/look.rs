@@ -88,12 +88,10 @@ impl Seen {
 }
 
 impl SeenThread {
-    fn new(root: &Root, process: u32, thread: u32) -> Option<Self> {
-        let path = |file: &str| format!("/proc/{process}/task/{thread}/{file}");
-        let schedstat = root.text(&path("schedstat")).ok()?;
+    fn new(root: &Root, pid: u32, thread: u32) -> Option<Self> {
+        let schedstat = root.text(&format!("/proc/{pid}/task/{thread}/schedstat")).ok()?;
         let on_cpu = schedstat.split_whitespace().next()?.parse().ok()?;
-        let status = root.text(&path("arch_status")).unwrap_or_default();
-        let elapsed = elapsed_ms(&status);
+        let elapsed = process::avx512_elapsed_ms(root, (pid, thread));
         Some(Self {
             on_cpu: Duration::from_nanos(on_cpu),
             says_avx512: elapsed.is_some(),
@@ -101,10 +99,4 @@ impl SeenThread {
             avx512_before: elapsed.and_then(|ms| u64::try_from(ms).ok()).map(Duration::from_millis),
         })
     }
-}
-
-/// `AVX512_elapsed_ms` of `arch_status`; `None` if it is not there.
-fn elapsed_ms(text: &str) -> Option<i64> {
-    let value = text.lines().find_map(|line| line.strip_prefix("AVX512_elapsed_ms:"))?;
-    value.trim().parse().ok()
 }

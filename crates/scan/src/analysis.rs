@@ -323,7 +323,7 @@ pub(crate) fn refers_below_stack(instruction: &Instruction) -> bool {
         && !moves_it
 }
 
-fn names_zmm(instruction: &Instruction) -> bool {
+pub(crate) fn names_zmm(instruction: &Instruction) -> bool {
     (0..instruction.op_count()).any(|index| instruction.op_register(index).is_zmm())
         || instruction.memory_index().is_zmm()
 }

@@ -25,6 +25,7 @@ mod loader;
 mod loops;
 mod marks;
 mod names;
+mod near;
 mod runtime;
 mod seeds;
 mod starts;
@@ -48,6 +49,7 @@ pub use hook::Unhookable;
 pub use leaf::{Leaf, Leaves, NotLeaf, Width};
 pub use loader::{Name, Refused, Start, start};
 pub use names::{DebugLink, Names, debug_link, embedded_debug_file};
+pub use near::Near;
 pub use runtime::{Runtime, UnknownRuntime, runtime};
 pub use title::{plain, short, title};
 

@@ -46,7 +46,8 @@ fn demangled(symbol: &str, options: DemangleOptions) -> String {
     if let Ok(rust) = rustc_demangle::try_demangle(symbol) {
         return format!("{rust:#}");
     }
-    let parsed = cpp_demangle::Symbol::new(symbol).ok();
+    // The demangler also takes codes of types alone, so that the C function `f` would be `float`.
+    let parsed = symbol.starts_with('_').then(|| cpp_demangle::Symbol::new(symbol).ok()).flatten();
     let name = parsed.and_then(|parsed| parsed.demangle_with_options(&options).ok());
     name.unwrap_or_else(|| symbol.to_owned())
 }
@@ -59,6 +60,7 @@ mod tests {
     fn names_are_shown_as_they_were_written_and_cut_in_the_middle() {
         let check = |name: &str, expected: &str| assert_eq!(title(Some(name), 0), expected);
         check("plain_c", "plain_c");
+        check("f", "f");
         check("_ZN2ns1fEi", "ns::f(int)");
         check("_ZN4core3fmt5write17h0123456789abcdefE", "core::fmt::write");
         let long = title(Some(&"ab".repeat(40)), 0);

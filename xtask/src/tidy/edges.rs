@@ -12,7 +12,7 @@ use crate::tree::Problem;
 
 /// The dependencies of each crate within the workspace. A new crate or a new edge is a change of
 /// the architecture and starts in ARCHITECTURE.md.
-const EDGES: [(&str, &[&str]); 34] = [
+const EDGES: [(&str, &[&str]); 35] = [
     (
         "dimmer-bench",
         &[
@@ -43,6 +43,7 @@ const EDGES: [(&str, &[&str]); 34] = [
             "dimmer-probe",
             "dimmer-processor",
             "dimmer-protocol",
+            "dimmer-profile",
             "dimmer-ps",
             "dimmer-report",
             "dimmer-runtime",
@@ -109,6 +110,7 @@ const EDGES: [(&str, &[&str]); 34] = [
     ),
     ("dimmer-probe", &["dimmer-host", "dimmer-processor"]),
     ("dimmer-processor", &[]),
+    ("dimmer-profile", &["dimmer-host", "dimmer-launch", "dimmer-processor", "dimmer-scan"]),
     ("dimmer-protocol", &[]),
     ("dimmer-ps", &["dimmer-host", "dimmer-launch", "dimmer-processor", "dimmer-scan"]),
     (
@@ -124,6 +126,7 @@ const EDGES: [(&str, &[&str]); 34] = [
             "dimmer-policy",
             "dimmer-probe",
             "dimmer-processor",
+            "dimmer-profile",
             "dimmer-ps",
             "dimmer-scan",
             "dimmer-sim",

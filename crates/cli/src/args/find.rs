@@ -279,28 +279,45 @@ pub(crate) struct Ps {
 
 #[derive(Args, Debug)]
 #[command(mut_arg("pid", |arg| arg
-    .conflicts_with("file")
+    .conflicts_with_all(["file", "perf"])
     .help("Scans the program of this process")))]
 #[command(after_long_help = "\
 Examples:
   dimmer scan /usr/lib/x86_64-linux-gnu/libcrypto.so.3
   dimmer scan /usr/bin/openssl --libraries
   dimmer scan -p 1234 --libraries --json
-  dimmer scan build/server --fail-on heavy-512             # in CI: may this program slow its neighbors?")]
+  dimmer scan build/server --fail-on heavy-512             # in CI: may this program slow its neighbors?
+  perf record -g -- ./server && dimmer scan --perf perf.data
+  perf script --show-mmap-events | dimmer scan --perf - --folded stacks.txt")]
 pub(crate) struct Scan {
     /// A program or a library.
-    #[arg(value_name = "FILE", required_unless_present = "pid")]
+    #[arg(value_name = "FILE", required_unless_present_any = ["pid", "perf"])]
     pub(crate) file: Option<PathBuf>,
 
     #[command(flatten)]
     pub(crate) process: Process,
+
+    /// Shows the share of a profile's samples that lies in wide SIMD code: a file of `perf record`,
+    /// or the text of `perf script --show-mmap-events`; `-` is standard input.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["file", "libraries"])]
+    pub(crate) perf: Option<PathBuf>,
+
+    /// Where files perf-PID.map are, with names of generated code [default: /tmp].
+    #[arg(long, value_name = "DIR", requires = "perf")]
+    pub(crate) perf_maps: Option<PathBuf>,
+
+    /// Writes the profile's stacks for flame graphs and speedscope, a line each, with a frame for
+    /// the class and level of the sampled code.
+    #[arg(long, value_name = "FILE", requires = "perf")]
+    pub(crate) folded: Option<PathBuf>,
 
     /// Also scans the libraries that the program needs, or those that the process has loaded.
     #[arg(long)]
     pub(crate) libraries: bool,
 
     /// Ends with status 3 if a function has instructions of this class or a more demanding one, or
-    /// asks for this license level of the model or a higher one: for builds and CI.
+    /// asks for this license level of the model or a higher one: for builds and CI. With --perf,
+    /// only functions with samples in such code count.
     #[arg(long, value_name = "CLASS|LEVEL")]
     pub(crate) fail_on: Option<String>,
 
@@ -309,6 +326,41 @@ pub(crate) struct Scan {
 
     #[command(flatten)]
     pub(crate) json: Json,
+}
+
+#[derive(Args, Debug)]
+#[command(mut_arg("pid", |arg| arg
+    .conflicts_with_all(["command", "all"])
+    .help("Counts in a running process, and in what it starts, until it ends or Ctrl-C")))]
+#[command(mut_arg("duration", |arg| arg.help(
+    "Ends after this time; a program, with SIGTERM"
+)))]
+#[command(after_long_help = "\
+Events have the vendor's names and the codes of this processor. With fewer counters than events, counts are estimated from the time in which \
+each was counted. Without a PMU, as in most virtual machines, there is the clock by timing, and what the kernel counts. The program's output \
+stays as it is; the report goes to standard error, or to the file of -o.
+
+Examples:
+  dimmer stat -- ./server
+  dimmer stat -p 1234 --duration 10s
+  sudo dimmer stat -a --duration 10s --json")]
+pub(crate) struct Stat {
+    #[command(flatten)]
+    pub(crate) process: Process,
+
+    /// Counts everything on all CPUs, until Ctrl-C; needs root, or perf_event_paranoid below 1.
+    #[arg(short, long, conflicts_with = "command")]
+    pub(crate) all: bool,
+
+    #[command(flatten)]
+    pub(crate) duration: Lasting,
+
+    #[command(flatten)]
+    pub(crate) json: Json,
+
+    /// The program and its arguments.
+    #[arg(value_name = "COMMAND", required_unless_present_any = ["pid", "all"], last = true)]
+    pub(crate) command: Vec<OsString>,
 }
 
 #[derive(Args, Debug)]

@@ -22,6 +22,25 @@ pub struct UnknownLimit {
     accepted: String,
 }
 
+impl Limit {
+    /// Whether code of this most demanding class and level reaches it.
+    ///
+    /// * `levels`: the names of the model's levels, the least demanding first.
+    pub(crate) fn is_reached(
+        &self,
+        class: Option<InstructionClass>,
+        level: Option<&str>,
+        levels: &[String],
+    ) -> bool {
+        match self {
+            Self::Class(limit) => class >= Some(*limit),
+            Self::Level(limit) => {
+                level.and_then(|level| levels.iter().position(|one| one == level)) >= Some(*limit)
+            }
+        }
+    }
+}
+
 impl Report {
     /// The limit of this name: a class of more than 128 bits, or a level of the model.
     ///
@@ -49,14 +68,8 @@ impl Report {
     /// What reaches the limit, in words; `None` if nothing does.
     pub fn reaching(&self, limit: &Limit) -> Option<String> {
         let levels = self.model.as_ref().map_or(&[][..], |model| &model.levels);
-        let reaches = |function: &&WideFunction| match limit {
-            Limit::Class(limit) => {
-                function.class.parse().is_ok_and(|class: InstructionClass| class >= *limit)
-            }
-            Limit::Level(limit) => {
-                let level = function.level.as_ref();
-                level.and_then(|level| levels.iter().position(|one| one == level)) >= Some(*limit)
-            }
+        let reaches = |function: &&WideFunction| {
+            limit.is_reached(function.class.parse().ok(), function.level.as_deref(), levels)
         };
         let found = self.files.iter().filter_map(|file| {
             let functions = file.scan.wide_functions.iter().filter(reaches);
