@@ -19,8 +19,8 @@ const MDBOOK: &str = "0.5.4";
 /// Documents outside `docs/` that are pages of the book.
 const MAIN: [&str; 4] = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"];
 
-/// Builds the book of the tree at `root` in `out/book` and checks its links. `commands` are those of
-/// `dimmer`, each with what it prints for `--help`.
+/// Builds the book of the tree at `root` in `out/book` and checks its links. `commands` are those
+/// of `dimmer`, each with what it prints for `--help`.
 ///
 /// # Errors
 /// When mdBook cannot be installed, fails or warns, or a link leads nowhere.

@@ -2,9 +2,9 @@
 //!
 //! [`sources`] checks the Rust files, [`cycles`] their imports, [`orderings`] their atomic
 //! operations, [`edges`] the dependencies, [`documents`] the documentation, [`links`] its links,
-//! [`keys`] what it says of JSON, and [`words`] the words that all of them use. What the compiler or
-//! clippy can check is left to them. Each rule has a test that shows it failing on a made-up tree: a checker that never
-//! fails checks nothing.
+//! [`keys`] what it says of JSON, and [`words`] the words that all of them use. What the compiler
+//! or clippy can check is left to them. Each rule has a test that shows it failing on a made-up
+//! tree: a checker that never fails checks nothing.
 
 mod cycles;
 mod documents;
