@@ -4,4 +4,5 @@ mod csv;
 mod fixtures;
 mod html;
 mod json;
+mod picture;
 mod table;
