@@ -76,8 +76,10 @@ fn installed(place: &Path) -> Result<PathBuf> {
 /// Copies what the book is made of to `staged`.
 fn stage(root: &Path, staged: &Path, commands: &[(String, String)]) -> Result<()> {
     let documents = tree::documents(root)?;
-    let in_book =
-        |path: &str| documents.iter().any(|one| one.path == path) && place(path).is_some();
+    // The list of the pages is none of them.
+    let pages = documents.iter().filter(|one| one.path != "docs/SUMMARY.md");
+    let pages: BTreeSet<&str> = pages.map(|one| &*one.path).collect();
+    let in_book = |path: &str| pages.contains(path) && place(path).is_some();
     for document in &documents {
         let Some(place) = place(&document.path) else { continue };
         let mut text = relinked(document, &in_book);
