@@ -24,7 +24,7 @@ const COMMANDS: [&[&str]; 16] = [
     &["sim", "run", SCENARIO],
     &["sim", "compare", SCENARIO, "--repeat", "1"],
     &["sim", "phases", "--model", "i9-7940x", "0", "0", "20000", "2000", "0", "666"],
-    &["sim", "predict-lock", "--model", "fx-8120"],
+    &["sim", "predict-lock", "--model", "fx-8120", "--section", "100us", "--wait", "1ms"],
     &["sim", "validate", "--paper", "000"],
     &["sim", "validate", "--paper", "004"],
     &["sim", "model", "list"],
@@ -51,7 +51,7 @@ fn output_without_a_terminal_is_ascii() {
 fn on_terminal(columns: u32, arguments: &[&str]) -> Option<String> {
     let words: Vec<String> = arguments.iter().map(|word| format!("'{word}'")).collect();
     let dimmer = env!("CARGO_BIN_EXE_dimmer");
-    let shell = format!("stty cols {columns}; '{dimmer}' {} 2>/dev/null", words.join(" "));
+    let shell = format!("stty cols {columns} rows 50; '{dimmer}' {} 2>/dev/null", words.join(" "));
     let output = Command::new("script")
         .args(["--quiet", "--return", "--command", &shell, "/dev/null"])
         .current_dir(root())

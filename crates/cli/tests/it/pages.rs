@@ -144,7 +144,9 @@ fn pages_fit_windows_and_can_be_read_on_light_and_dark_screens() {
         assert_eq!(problems(&found, scheme == DARK_AND_LIGHT[0]), Vec::<String>::new());
     }
     // The check sees what it is for.
-    let wide = "<!DOCTYPE html><p style=\"width: 900px\">gray".to_owned();
+    let wide = "<!DOCTYPE html><body style=\"background: gray; color: gray\">\
+                <p style=\"width: 900px\">gray"
+        .to_owned();
     let found = measured(browser, directory.path(), &[("wide", wide)], DARK_AND_LIGHT[0]);
     assert_eq!(problems(&found, true).len(), 3, "{found:?}");
 }
