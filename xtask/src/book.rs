@@ -48,7 +48,7 @@ pub(crate) fn run(root: &Path, target: &Path, commands: &[(String, String)]) -> 
     }
     let pages = pages(&book)?;
     tree::none_of(&check(&pages))?;
-    println!("{} pages in {}", pages.len(), book.display());
+    println!("{} files in {}", pages.len(), book.display());
     Ok(())
 }
 
@@ -177,37 +177,37 @@ struct Page {
     places: BTreeSet<String>,
 }
 
-/// The pages of the book by their paths.
+/// The files of the book by their paths, with the links of its pages.
 fn pages(book: &Path) -> Result<BTreeMap<String, Page>> {
-    let files = tree::files_below(book, &["."], "html")?;
-    let all = files.into_iter().map(|file| {
-        let path = file.path.trim_start_matches("./").to_owned();
-        let places = attributes(&file.text, " id=\"").collect();
-        let links = attributes(&file.text, " href=\"").chain(attributes(&file.text, " src=\""));
-        let links = links.chain(attributes(&file.text, " srcset=\"")).collect();
-        (path, Page { links, places })
-    });
-    let mut pages: BTreeMap<String, Page> = all.collect();
-    // Not a page: what a server shows for others.
-    pages.remove("404.html");
-    if pages.is_empty() {
-        bail!("no pages in {}", book.display());
-    }
-    for path in others(book, book)? {
-        pages.entry(path).or_default();
+    let mut pages = BTreeMap::new();
+    for path in files(book)? {
+        let mut page = Page::default();
+        // 404.html is what a server shows for other pages.
+        if path.extension().is_some_and(|extension| extension == "html")
+            && !path.ends_with("404.html")
+        {
+            let text = fs::read_to_string(&path)
+                .with_context(|| format!("cannot read {}", path.display()))?;
+            page.places = attributes(&text, " id=\"").collect();
+            for start in [" href=\"", " src=\"", " srcset=\""] {
+                page.links.extend(attributes(&text, start));
+            }
+        }
+        let name = path.strip_prefix(book).unwrap_or(&path).to_string_lossy().into_owned();
+        pages.insert(name, page);
     }
     Ok(pages)
 }
 
-/// The files of the book that are no pages.
-fn others(book: &Path, folder: &Path) -> Result<Vec<String>> {
+/// All files in and below a folder.
+fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).context("cannot list the book")? {
         let path = entry.context("cannot list the book")?.path();
         if path.is_dir() {
-            found.extend(others(book, &path)?);
+            found.extend(files(&path)?);
         } else {
-            found.push(path.strip_prefix(book).unwrap_or(&path).to_string_lossy().into_owned());
+            found.push(path);
         }
     }
     Ok(found)
