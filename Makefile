@@ -35,7 +35,7 @@ MARK_HEADERS := swp.h ultmigration.h
 FILLED = sed -e 's|@PREFIX@|$(abspath $(PREFIX))|' -e 's|@SYSCONFDIR@|$(SYSCONFDIR)|' -e 's|@VERSION@|$(VERSION)|'
 TO = $(DESTDIR)$(abspath $(PREFIX))
 
-.PHONY: help demo test test-kernel torture build dist packages install install-dimmer install-daemon install-library uninstall
+.PHONY: help demo test test-kernel torture build book pictures dist packages install install-dimmer install-daemon install-library uninstall
 help:
 	@echo "make demo     what can this machine do, and what does wide SIMD code cost on it?"
 	@echo "make test     every check of the project (cargo xtask ci)"
@@ -43,6 +43,8 @@ help:
 	@echo "make torture  a hundred real programs with and without Dimmer, for an hour or two"
 	@echo "make build    $(DIMMER)"
 	@echo "make install  installs dimmer, dimmerd, and libdimmer for C and C++, below PREFIX=$(PREFIX)"
+	@echo "make book     docs/ as a book, in out/book, by mdBook"
+	@echo "make pictures the pictures of README.md, from probes in the repository"
 	@echo "make dist     archives of a release, for glibc 2.17 and later, in out/dist"
 	@echo "make packages .deb and .rpm of that, in out/packages (needs Go)"
 	@echo "make uninstall  removes what that has installed"
@@ -70,6 +72,17 @@ torture: build
 build:
 	@./ci/prerequisites.sh
 	cargo build --release --locked --package dimmer-cli --package dimmer-preload --package dimmer-boost --package dimmer-c --package dimmer-daemon $(MARKS:%=--package dimmer-%)
+
+# docs/ as a book in out/book.
+book:
+	@./ci/prerequisites.sh
+	cargo build --locked --package dimmer-cli
+	cargo xtask book
+
+# A test compares them with what they are made from.
+pictures:
+	@./ci/prerequisites.sh
+	UPDATE_EXPECT=1 cargo test --locked --package dimmer-report picture
 
 # Archives of a release in out/dist.
 dist:

@@ -4,7 +4,6 @@
 
 use std::collections::VecDeque;
 use std::env;
-use std::fs;
 use std::io::{self, BufRead as _, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -14,8 +13,8 @@ use anyhow::{Context as _, Result, anyhow, bail};
 
 use crate::dependencies::{self, cargo, has_command};
 use crate::test_log::{self, Counts};
-use crate::tidy;
-use crate::tree::{self, Problem};
+use crate::tidy::{self, links::title};
+use crate::tree::{self, Problem, TextFile};
 
 /// How a step ended. A step that failed is an error instead.
 enum Outcome {
@@ -60,7 +59,12 @@ pub(crate) fn run(root: &Path) -> Result<()> {
         counts = found;
         outcome
     });
-    step("commands", &mut || commands(root));
+    step("commands", &mut || commands(root).map(|_| Outcome::Passed));
+    step("book", &mut || match book(root) {
+        // Without a network or Python there is no mdBook.
+        Err(error) if env::var_os("CI").is_none() => Ok(Outcome::Skipped(format!("{error:#}"))),
+        outcome => outcome.map(|()| Outcome::Passed),
+    });
     let mut failures = std::mem::take(&mut counts.failures);
     let mut step_of_guest = |name: &'static str, script: &str| {
         step(name, &mut || {
@@ -229,9 +233,19 @@ fn built(root: &Path) -> PathBuf {
     root.join(target).join("debug")
 }
 
-/// Checks that README.md shows every command that `dimmer --help` lists, and the documents every
-/// command below these.
-fn commands(root: &Path) -> Result<Outcome> {
+/// Builds the book.
+///
+/// # Errors
+/// As of [`book::run`](crate::book::run), and when `dimmer` is not built.
+pub(crate) fn book(root: &Path) -> Result<()> {
+    let target = built(root).parent().map_or_else(|| root.join("target"), Path::to_owned);
+    crate::book::run(root, &target, &commands(root)?)
+}
+
+/// Checks that README.md shows every command that `dimmer --help` lists, that each has a page, and
+/// that the documents show every command below these. Returns the help of all, in alphabetical
+/// order.
+fn commands(root: &Path) -> Result<Vec<(String, String)>> {
     let help = |command: &str| -> Result<String> {
         let asked = command.split_whitespace().chain(["--help"]);
         let dimmer = built(root).join("dimmer");
@@ -242,27 +256,42 @@ fn commands(root: &Path) -> Result<Outcome> {
         }
         Ok(String::from_utf8_lossy(&help.stdout).into_owned())
     };
-    let read = |path: &Path| {
-        fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
-    };
-    let readme = read(&root.join("README.md"))?;
-    let mut documents = readme.clone();
-    for entry in fs::read_dir(root.join("docs")).context("cannot read docs/")? {
-        documents += &read(&entry.context("cannot read docs/")?.path())?;
-    }
+    let all = tree::documents(root)?;
+    let (readme, others): (Vec<_>, Vec<_>) = all.iter().partition(|one| one.path == "README.md");
+    let pages: Vec<&TextFile> =
+        others.into_iter().filter(|one| one.path.starts_with("docs/")).collect();
+    let joined = |files: &[&TextFile]| files.iter().map(|file| &*file.text).collect::<String>();
+    let documents = joined(&readme) + &joined(&pages);
     let mut below = listed_commands(&help("")?);
     if below.is_empty() {
         bail!("`dimmer --help` lists no commands under `Commands:`");
     }
-    let mut problems = unmentioned_commands(&below, "README.md", &readme);
+    let mut problems = unmentioned_commands(&below, "README.md", &joined(&readme));
+    problems.extend(commands_without_page(&below, &pages));
+    let mut found = Vec::new();
     while let Some(command) = below.pop() {
-        let own = listed_commands(&help(&command)?);
+        let text = help(&command)?;
+        let own = listed_commands(&text);
         let own: Vec<String> = own.into_iter().map(|one| format!("{command} {one}")).collect();
         problems.extend(unmentioned_commands(&own, "docs/", &documents));
         below.extend(own);
+        found.push((command, text));
     }
     tree::none_of(&problems)?;
-    Ok(Outcome::Passed)
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// A command's page starts with its name.
+fn commands_without_page(commands: &[String], pages: &[&TextFile]) -> Vec<Problem> {
+    let has_page = |command: &str| {
+        let start = format!("`dimmer {command}`");
+        pages.iter().any(|page| title(&page.text).is_some_and(|title| title.starts_with(&start)))
+    };
+    let missing = commands.iter().filter(|command| !has_page(command));
+    let problem =
+        |command| Problem::new("docs/", format!("no page has the title `dimmer {command}`"));
+    missing.map(problem).collect()
 }
 
 /// The commands that a help text lists.
@@ -373,6 +402,12 @@ mod tests {
         assert_eq!(
             unmentioned_commands(&commands, "README.md", "Run `dimmer doctor`."),
             [Problem::new("README.md", "does not show `dimmer probe`")]
+        );
+        let page = |text: &str| TextFile { path: "docs/a.md".to_owned(), text: text.to_owned() };
+        let pages = [page("# `dimmer probe`: what\n"), page("Text\n`dimmer doctor`\n")];
+        assert_eq!(
+            commands_without_page(&commands, &pages.iter().collect::<Vec<_>>()),
+            [Problem::new("docs/", "no page has the title `dimmer doctor`")]
         );
         assert!(listed_commands("Usage: dimmer\n").is_empty());
     }

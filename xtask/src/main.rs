@@ -9,6 +9,7 @@
     reason = "xtask is a command: standard output is where it reports"
 )]
 
+mod book;
 mod ci;
 mod dependencies;
 mod header;
@@ -25,6 +26,7 @@ usage: cargo xtask COMMAND
   ci            everything a change must pass; what `make test` and CI run
   tidy          the rules of ARCHITECTURE.md and CONTRIBUTING.md that a program can check
   dependencies  licenses, sources, duplicates and advisories of what Cargo.lock names
+  book          docs/ as a book in out/book, by mdBook from PyPI; needs a built `dimmer`
   header        writes the C header of libdimmer anew
   promises      notes the keys of JSON that a release promises, in xtask/promises.txt
   torture       a hundred real programs, and hostile surroundings, with and without Dimmer; takes an hour or two,
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
         ["ci"] => ci::run(root),
         ["tidy"] => tidy::run(root),
         ["dependencies"] => dependencies::run(root),
+        ["book"] => ci::book(root),
         ["header"] => header::run(root),
         ["promises"] => tidy::promises::run(root),
         ["torture", ..] => torture::run(root, &arguments[1..]),

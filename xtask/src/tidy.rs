@@ -1,15 +1,16 @@
 //! The rules of ARCHITECTURE.md and CONTRIBUTING.md that a program can check.
 //!
 //! [`sources`] checks the Rust files, [`cycles`] their imports, [`orderings`] their atomic
-//! operations, [`edges`] the dependencies, [`documents`] the documentation, [`keys`] what it says
-//! of JSON, [`promises`] that keys of releases stay, and [`words`] the words that all of them use.
-//! What the compiler or clippy can check is left to them. Each rule has a test that shows it
-//! failing on a made-up tree: a checker that never fails checks nothing.
+//! operations, [`edges`] the dependencies, [`documents`] the documentation, [`links`] its links,
+//! [`keys`] what it says of JSON, [`promises`] that keys of releases stay, and [`words`] the words
+//! that all of them use. What the compiler or clippy can check is left to them. Each rule has a
+//! test that shows it failing on a made-up tree: a checker that never fails checks nothing.
 
 mod cycles;
 mod documents;
 mod edges;
 mod keys;
+pub(crate) mod links;
 mod orderings;
 mod product;
 pub(crate) mod promises;
@@ -39,6 +40,7 @@ fn problems(root: &Path) -> Result<Vec<Problem>> {
     problems.extend(orderings::check(&sources));
     problems.extend(edges::check(&metadata)?);
     problems.extend(documents::check(root, &metadata)?);
+    problems.extend(links::check(&tree::documents(root)?));
     problems.extend(header::check(root, &metadata)?);
     let mut files = sources;
     let documents = tree::documents(root)?;

@@ -13,7 +13,7 @@ mod specialise;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, ColorChoice, Parser, Subcommand};
 
 pub(crate) use bench::{
     Bench, BenchDaemon, BenchDev, BenchHook, BenchHookedMoves, BenchLock, BenchMoves, BenchNginx,
@@ -57,6 +57,16 @@ pub(crate) struct Arguments {
     /// Prints more: every table, and reasons.
     #[arg(short, long, global = true, help_heading = "All commands")]
     pub(crate) verbose: bool,
+
+    /// Whether tables have colors; `auto` is on terminals, without NO_COLOR in the environment.
+    #[arg(
+        long,
+        value_name = "WHEN",
+        global = true,
+        default_value_t,
+        help_heading = "All commands"
+    )]
+    pub(crate) color: ColorChoice,
 
     #[command(subcommand)]
     pub(crate) command: Command,

@@ -80,6 +80,7 @@ fn main() -> ExitCode {
         Err(error) => error.exit(),
     };
     output::set_verbosity(arguments.quiet, arguments.verbose);
+    output::set_colours(arguments.color);
     let wraps = arguments.command.wraps();
     run_to_output(&arguments).unwrap_or_else(|error| {
         if !error.is::<output::ClosedPipe>() {

@@ -6,9 +6,11 @@ use std::io::{ErrorKind, Read as _, Seek as _, Write};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use anyhow::Context;
+use clap::ColorChoice;
 use dimmer_host::interrupt::Interrupt;
 use dimmer_report::Screen;
 use dimmer_report::timeline::Timeline;
@@ -18,6 +20,14 @@ use tempfile::NamedTempFile;
 
 /// Columns of output that does not go to a terminal.
 const PAGE: u16 = 100;
+
+/// `--color`.
+static COLOURS: OnceLock<ColorChoice> = OnceLock::new();
+
+/// Sets whether this process prints colors. Called once, before anything is printed.
+pub(crate) fn set_colours(choice: ColorChoice) {
+    COLOURS.get_or_init(|| choice);
+}
 
 /// `--quiet`, `--verbose`, or neither.
 static VERBOSITY: AtomicU8 = AtomicU8::new(USUAL);
@@ -65,7 +75,12 @@ fn screen_of(terminal: &console::Term) -> Screen {
     let (_, columns) = terminal.size_checked().unwrap_or((0, PAGE));
     let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let is_for_people = terminal.is_term();
-    Screen { width: columns.clamp(60, 140), is_coloured: is_for_people && !refused, is_for_people }
+    let is_coloured = match COLOURS.get() {
+        Some(ColorChoice::Always) => true,
+        Some(ColorChoice::Never) => false,
+        _ => is_for_people && !refused,
+    };
+    Screen { width: columns.clamp(60, 140), is_coloured, is_for_people }
 }
 
 /// The exit status of a command that has written its results. After an interrupt, prints that and
@@ -187,20 +202,20 @@ impl Redirected {
 /// standard error, as standard output is the program's.
 pub(crate) fn report(to: Option<Output>, text: &str) -> anyhow::Result<()> {
     match to {
-        Some(to) => to.write(text),
+        Some(to) => to.write(&Screen::file(PAGE).plain(text)),
         None => {
-            eprint!("{}", printable(text));
+            eprint!("{}", printable(&error_screen().plain(text)));
             Ok(())
         }
     }
 }
 
-/// Prints to standard output.
+/// Prints to standard output, as it fits the screen.
 ///
 /// # Errors
 /// [`ClosedPipe`] if the reader is gone; also if it cannot be written.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
-    Output::standard().add(text)
+    Output::standard().add(&screen().fitted(text))
 }
 
 /// Prints the text, unless the JSON goes to standard output, and writes the JSON.

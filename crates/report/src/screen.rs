@@ -1,5 +1,8 @@
 //! How a text is laid out: for a person at a terminal, or for a file that programs may read.
 
+use textwrap::core::display_width;
+use textwrap::{Options, WordSeparator, WordSplitter};
+
 use crate::number::SPACE;
 
 /// How a text is laid out.
@@ -28,6 +31,52 @@ impl Screen {
     /// The text broken into lines, with a line end after the last one. No number is broken.
     pub fn fill(self, text: &str) -> String {
         self.shown(&(textwrap::fill(&self.digits(text), usize::from(self.width)) + "\n"))
+    }
+
+    /// The text as it fits this screen: for people, lines that are too long are broken at blanks
+    /// and go on with their indentation; for programs as by [`Self::plain`].
+    pub fn fitted(self, text: &str) -> String {
+        if !self.is_for_people {
+            return self.plain(text);
+        }
+        let fitted = |line: &str| {
+            let words = line.trim_start_matches(' ');
+            let indentation = &line[..line.len() - words.len()];
+            let options = Options::new(usize::from(self.width))
+                .initial_indent(indentation)
+                .subsequent_indent(indentation)
+                .word_separator(WordSeparator::AsciiSpace)
+                .word_splitter(WordSplitter::NoHyphenation)
+                .break_words(false);
+            match display_width(line.trim_end()) <= usize::from(self.width) {
+                true => line.to_owned(),
+                false => textwrap::fill(words, options),
+            }
+        };
+        text.split_inclusive('\n').map(fitted).collect()
+    }
+
+    /// The text, for programs in ASCII: the characters of Dimmer's own words are replaced. Letters
+    /// in names of programs and functions stay.
+    pub fn plain(self, text: &str) -> String {
+        if self.is_for_people {
+            return text.to_owned();
+        }
+        let mut plain = String::with_capacity(text.len());
+        for character in text.chars() {
+            match character {
+                'µ' => plain.push('u'),
+                '−' | '–' | '─' | '·' => plain.push('-'),
+                '│' => plain.push('|'),
+                '…' => plain.push('~'),
+                '±' => plain += "+-",
+                '§' => plain += "section ",
+                '“' | '”' => plain.push('"'),
+                SPACE => plain.push(' '),
+                other => plain.push(other),
+            }
+        }
+        plain
     }
 
     /// The text with its numbers as on this screen, but with their spaces unbroken.
@@ -60,6 +109,22 @@ mod tests {
         let text = format!("{} and {}, −", grouped(-1_234_567.5, 1), time(1640.0));
         assert_eq!(TERMINAL.shown(&text), "−1 234 567.5 and 1 640 ns, −");
         assert_eq!(Screen::file(20).shown(&text), "-1234567.5 and 1640 ns, −");
+    }
+
+    #[test]
+    fn long_lines_are_broken_at_blanks_for_people() {
+        let text =
+            "short\n  a line of more-than-twenty columns\n\n\x1b[1mbold of 20 columns.\x1b[0m\n";
+        let broken = "short\n  a line of\n  more-than-twenty\n  columns\n\n\x1b[1mbold of 20 columns.\x1b[0m\n";
+        assert_eq!(TERMINAL.fitted(text), broken);
+        assert_eq!(Screen::file(20).fitted(text), text);
+    }
+
+    #[test]
+    fn programs_get_ascii() {
+        let text = "“a” ± 3 µs, −1 – 2 § 3, Größe…, _Z1µ";
+        assert_eq!(Screen::file(20).plain(text), "\"a\" +- 3 us, -1 - 2 section  3, Größe~, _Z1u");
+        assert_eq!(TERMINAL.plain(text), text);
     }
 
     #[test]

@@ -139,7 +139,7 @@ fn mechanisms_have_a_page_and_one_seed_one_result() {
     let with_page = [&arguments[..], &["--report", file.to_str().unwrap()]].concat();
     let output = dimmer(&project, &with_page);
     assert!(output.status.success(), "{}", stderr(&output));
-    assert!(stdout(&output).contains("thresholds") && stdout(&output).contains("0.10 µs"));
+    assert!(stdout(&output).contains("thresholds") && stdout(&output).contains("0.10 us"));
     let page = std::fs::read_to_string(&file).unwrap();
     // One program, and the time of a move.
     assert_eq!(page.matches("<svg").count(), 1);
@@ -168,7 +168,7 @@ fn a_hand_over_that_nobody_knows_is_named() {
         &project,
         &[&arguments[..], &["--model", "xeon-gold-6130", "--repeat", "1"]].concat(),
     );
-    assert!(stdout(&output).contains("takes 0.10 µs"), "{}", stdout(&output));
+    assert!(stdout(&output).contains("takes 0.10 us"), "{}", stdout(&output));
 }
 
 /// The made-up model with power added; these values are not measured either.
@@ -490,9 +490,9 @@ fn critical_sections_gain_from_the_length_of_the_model_on() {
     let with = |more: &[&'static str]| [&command[..], more].concat();
     let text = |more: &[&'static str]| stdout(&dimmer(&project, &with(more)));
     let long = text(&["--section", "120us", "--wait", "1ms"]);
-    assert!(long.contains("The owner's boost pays for a section of 120 µs."), "{long}");
+    assert!(long.contains("The owner's boost pays for a section of 120 us."), "{long}");
     let short = text(&["--section", "100us", "--wait", "1ms"]);
-    assert!(short.contains("The owner's boost does not pay: the section of 100 µs is"), "{short}");
+    assert!(short.contains("The owner's boost does not pay: the section of 100 us is"), "{short}");
     assert!(short.contains("One step pays"), "{short}");
     let hurried = text(&["--section", "120us", "--wait", "7us"]);
     assert!(hurried.contains("the request for P6 takes 7021 ns, longer than"), "{hurried}");

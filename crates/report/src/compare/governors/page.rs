@@ -5,7 +5,7 @@ use maud::html;
 use super::super::Measured;
 use super::{Compared, Document, Phase};
 use crate::machine::MachineDescription;
-use crate::number::length;
+use crate::number::{length, percent};
 use crate::page::{Drawing as _, PageError, command, figure, page, prose};
 use crate::plot::{self, DrawError, Figure, Way};
 
@@ -70,8 +70,7 @@ fn title(document: &Document) -> String {
     let best = told.max_by(|a, b| a.1.total_cmp(&b.1));
     match best.filter(|(_, ratio)| *ratio > 1.001) {
         Some((governor, ratio)) => {
-            let percent = 100.0 * (ratio - 1.0);
-            format!("Under {governor} the same work is done {percent:.1} % faster.")
+            format!("Under {governor} the same work is done {} faster.", percent(ratio - 1.0))
         }
         None if document.governors.iter().any(|governor| governor.below_us > 0.0) => {
             "No governor that keeps to the levels of the code does the work faster than the \

@@ -6,7 +6,7 @@ use maud::html;
 use super::super::Measured;
 use super::{Compared, Document};
 use crate::machine::MachineDescription;
-use crate::number::length;
+use crate::number::{length, percent};
 use crate::page::{Drawing as _, PageError, command, figure, page, prose};
 use crate::plot::{self, DrawError, Figure, Way};
 
@@ -86,8 +86,7 @@ fn title(document: &Document) -> String {
     let told = others.filter_map(|one| Some((one.name, one.ratio.as_ref()?.median)));
     match told.max_by(|a, b| a.1.total_cmp(&b.1)).filter(|(_, ratio)| *ratio > 1.001) {
         Some((mechanism, ratio)) => {
-            let percent = 100.0 * (ratio - 1.0);
-            format!("Under {mechanism} programs get {percent:.1} % more done.")
+            format!("Under {mechanism} programs get {} more done.", percent(ratio - 1.0))
         }
         None => "Programs get most done where regions stay.".to_owned(),
     }

@@ -4,5 +4,6 @@ mod csv;
 mod fixtures;
 mod html;
 mod json;
+mod picture;
 mod table;
 mod textfile;
