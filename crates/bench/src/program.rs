@@ -8,7 +8,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use dimmer_host::interrupt::Interrupt;
-use dimmer_host::{program, usage};
+use dimmer_host::program;
+use dimmer_host::usage::Usage;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
@@ -64,13 +65,12 @@ pub fn run(
     };
     let mut start = Command::new(first);
     start.args(rest).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let (begun, before) = (Instant::now(), usage::time_of_ended_children());
+    let (begun, before) = (Instant::now(), Usage::of_ended_children());
     let shown = || command.first().unwrap_or(first).to_string_lossy();
     let child = start.spawn().map_err(BenchError::system(format!("run {}", shown())))?;
     let outcome = finish(child, interrupt);
     let outcome = outcome.map_err(BenchError::system(format!("follow {}", shown())))?;
-    let (lasted, on_cpu) =
-        (begun.elapsed(), usage::time_of_ended_children().saturating_sub(before));
+    let (lasted, on_cpu) = (begun.elapsed(), Usage::of_ended_children().since(before).on_cpu);
     if interrupt.is_set() {
         return Err(BenchError::Interrupted);
     }

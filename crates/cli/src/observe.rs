@@ -105,7 +105,8 @@ pub(crate) fn run(
         hand_off,
         is_governable: !cpufreq::policies(root).is_empty(),
         status: seen.status,
-        on_cpu: seen.on_cpu,
+        on_cpu: seen.usage.on_cpu,
+        switches: seen.usage.switches,
         own_cpu,
         observed: &seen.observed,
         known: &known,
@@ -116,7 +117,7 @@ pub(crate) fn run(
     };
     let report = Report::new(&run);
     let scenario =
-        to_scenario.map(|to| scenario::write(to, arguments, &run, seen.in_kernel, begun));
+        to_scenario.map(|to| scenario::write(to, arguments, &run, seen.usage.in_kernel, begun));
     let description = crate::probe::description(&machine, begun);
     arguments.textfile.write(|| report.textfile(&description))?;
     if let Some(to) = to_trace {

@@ -1,5 +1,6 @@
 //! What the kernel counted, by `getrusage`: context switches and page faults of the calling thread,
-//! CPU time of its children.
+//! CPU
+//! time and switches of children.
 //!
 //! Two readings around a section show whether it ran undisturbed. Uses `unsafe` because no crate
 //! used here wraps `getrusage`.
@@ -29,13 +30,7 @@ impl ThreadUsage {
     /// One system call.
     #[must_use]
     pub fn read() -> Self {
-        let mut usage = MaybeUninit::<libc::rusage>::zeroed();
-        // SAFETY: getrusage writes one `rusage` through the pointer, and `usage` has room for one
-        // and lives until the call returns.
-        let _ = unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) };
-        // SAFETY: all-zero bytes are a valid `rusage`, which consists of integers only, so it is
-        // initialized even if the call fails, which it cannot for RUSAGE_THREAD.
-        let usage = unsafe { usage.assume_init() };
+        let usage = usage_of(libc::RUSAGE_THREAD);
         let count = |value: libc::c_long| u64::try_from(value).unwrap_or(0);
         Self {
             involuntary_switches: count(usage.ru_nivcsw),
@@ -59,23 +54,44 @@ impl ThreadUsage {
     }
 }
 
-/// CPU time, including kernel time on their behalf, of all children that have ended and been waited
-/// for, and of those children's children.
-///
-/// # Cost
-/// One system call.
-#[must_use]
-pub fn time_of_ended_children() -> Duration {
-    time_of(libc::RUSAGE_CHILDREN)
+/// What processes have used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// CPU time, including kernel time on their behalf.
+    pub on_cpu: Duration,
+    /// The part of it that the kernel used.
+    pub in_kernel: Duration,
+    /// Times that a thread waited or was preempted.
+    pub switches: u64,
 }
 
-/// The part of [`time_of_ended_children`] that the kernel used.
-///
-/// # Cost
-/// One system call.
-#[must_use]
-pub fn kernel_time_of_ended_children() -> Duration {
-    times_of(libc::RUSAGE_CHILDREN).1
+impl Usage {
+    /// The usage of all children that have ended and been waited for, and of those children's
+    /// children, since this process started.
+    ///
+    /// # Cost
+    /// One system call.
+    #[must_use]
+    pub fn of_ended_children() -> Self {
+        let usage = usage_of(libc::RUSAGE_CHILDREN);
+        let (in_program, in_kernel) = times(&usage);
+        let count = |value: libc::c_long| u64::try_from(value).unwrap_or(0);
+        Self {
+            on_cpu: in_program + in_kernel,
+            in_kernel,
+            switches: count(usage.ru_nvcsw).saturating_add(count(usage.ru_nivcsw)),
+        }
+    }
+
+    /// The usage since `earlier`.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Self {
+        Self {
+            on_cpu: self.on_cpu.saturating_sub(earlier.on_cpu),
+            in_kernel: self.in_kernel.saturating_sub(earlier.in_kernel),
+            switches: self.switches.saturating_sub(earlier.switches),
+        }
+    }
 }
 
 /// CPU time of this process, including kernel time on its behalf.
@@ -84,7 +100,8 @@ pub fn kernel_time_of_ended_children() -> Duration {
 /// One system call.
 #[must_use]
 pub fn own_time() -> Duration {
-    time_of(libc::RUSAGE_SELF)
+    let (in_program, in_kernel) = times(&usage_of(libc::RUSAGE_SELF));
+    in_program + in_kernel
 }
 
 /// Bytes that this process has written to files, sockets and terminals by write(2) and similar
@@ -101,18 +118,18 @@ pub fn written(root: &Root) -> Option<u64> {
     line.trim().parse().ok()
 }
 
-fn time_of(whom: libc::c_int) -> Duration {
-    let (user, kernel) = times_of(whom);
-    user + kernel
+fn usage_of(whom: libc::c_int) -> libc::rusage {
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: getrusage writes one `rusage` through the pointer, and `usage` has room for one and
+    // lives until the call returns.
+    let _ = unsafe { libc::getrusage(whom, usage.as_mut_ptr()) };
+    // SAFETY: all-zero bytes are a valid `rusage`, which consists of integers only, so it is
+    // initialized even if the call fails, which it cannot for the values that are passed here.
+    unsafe { usage.assume_init() }
 }
 
-/// CPU time in programs, and in the kernel on their behalf.
-fn times_of(whom: libc::c_int) -> (Duration, Duration) {
-    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: getrusage writes one `rusage` into `usage`, which has room and outlives the call.
-    let _ = unsafe { libc::getrusage(whom, usage.as_mut_ptr()) };
-    // SAFETY: all-zero bytes are a valid `rusage`, so it is initialized whatever the call did.
-    let usage = unsafe { usage.assume_init() };
+/// CPU time in the program, and in the kernel on its behalf.
+fn times(usage: &libc::rusage) -> (Duration, Duration) {
     let time = |value: libc::timeval| {
         let seconds = Duration::from_secs(u64::try_from(value.tv_sec).unwrap_or_default());
         seconds + Duration::from_micros(u64::try_from(value.tv_usec).unwrap_or_default())

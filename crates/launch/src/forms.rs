@@ -5,12 +5,11 @@ use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
-use std::time::Duration;
 
 use dimmer_host::root::Root;
-use dimmer_host::usage;
+use dimmer_host::usage::{self, Usage};
 use dimmer_observe::Tally;
-use dimmer_policy::cost::{self, CallCost, Lost};
+use dimmer_policy::cost::{CallCost, Lost, Running};
 use dimmer_policy::narrowing::{self, End, Form, Reason, Shown};
 use dimmer_policy::ways::{self, Load, Way};
 use rustix::process::Signal;
@@ -45,8 +44,8 @@ pub(crate) struct Forms {
 /// CPU time and output of the children that have ended since this process started.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spent {
-    /// Time on CPUs.
-    pub(crate) on_cpu: Duration,
+    /// Time on CPUs, and switches.
+    pub(crate) usage: Usage,
     /// Bytes written, including the few of this process; 0 if the kernel does not report them.
     pub(crate) written: u64,
 }
@@ -55,13 +54,13 @@ impl Spent {
     /// Reads the totals up to now.
     pub(crate) fn read() -> Self {
         let written = usage::written(&Root::live()).unwrap_or(0);
-        Self { on_cpu: usage::time_of_ended_children(), written }
+        Self { usage: Usage::of_ended_children(), written }
     }
 
     /// The difference to `earlier`.
     pub(crate) fn since(self, earlier: Self) -> Self {
-        let on_cpu = self.on_cpu.saturating_sub(earlier.on_cpu);
-        Self { on_cpu, written: self.written.saturating_sub(earlier.written) }
+        let usage = self.usage.since(earlier.usage);
+        Self { usage, written: self.written.saturating_sub(earlier.written) }
     }
 }
 
@@ -103,7 +102,7 @@ impl Forms {
     /// would have it if that were possible.
     pub(crate) fn keep(self, status: ExitStatus, spent: Spent, shown: Shown) -> Option<Next> {
         let Self { key, work, can_narrow, form, .. } = self;
-        let (on_cpu_ns, written) = (spent.on_cpu.as_secs_f64() * 1e9, spent.written);
+        let (on_cpu_ns, written) = (spent.usage.on_cpu.as_secs_f64() * 1e9, spent.written);
         let run = Shown { form, work, end: end(status), on_cpu_ns, written, ..shown };
         // Other runs may have ended meanwhile.
         let mut runs = runs(&key);
@@ -136,24 +135,20 @@ fn end(status: ExitStatus) -> End {
 /// functions' calls and the observed calls, as `dimmer observe` computes it. `None` if no cost is
 /// known, and if no called function has 512-bit registers (`has_zmm`).
 pub(crate) fn forecast<'a>(
-    functions: impl Iterator<Item = (CallCost, bool, &'a Tally)>,
-    on_cpu: Duration,
+    functions: impl Iterator<Item = (CallCost, bool, &'a Tally)> + Clone,
+    usage: Usage,
 ) -> Option<(f64, f64)> {
-    let on_cpu_ns = on_cpu.as_secs_f64() * 1e9;
-    let (mut within, mut gaps, mut lost, mut is_wide) = (0.0, 0.0, Lost::default(), false);
+    let on_cpu_ns = usage.on_cpu.as_secs_f64() * 1e9;
+    let stretches = functions.clone().flat_map(|(_, _, tally)| tally.stretches());
+    let running = Running::new(stretches, on_cpu_ns, usage.switches);
+    let (mut within, mut lost, mut is_wide) = (0.0, Lost::default(), false);
     for (cost, has_zmm, tally) in functions {
         is_wide |= has_zmm && tally.calls > 0;
-        within += tally.lasted.sum();
-        gaps += tally.gap_after.sum();
-        lost.add(cost.in_gaps(tally.gap_after.iter()));
+        within += running.of_all(tally.lasted.iter());
+        lost.add(cost.in_gaps(tally.gap_after.iter(), &running));
     }
-    let running = cost::running(within + gaps, on_cpu_ns);
-    let load = Load {
-        on_cpu: on_cpu_ns,
-        within: Some(within * running),
-        lost: lost.while_running(running).total_ns(),
-        ..Load::default()
-    };
+    let load =
+        Load { on_cpu: on_cpu_ns, within: Some(within), lost: lost.total_ns(), ..Load::default() };
     let narrow = ways::prospects(&load).into_iter().find(|prospect| prospect.way == Way::Narrow);
     narrow.and_then(|narrow| narrow.gain).filter(|_| is_wide)
 }

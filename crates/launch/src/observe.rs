@@ -10,7 +10,7 @@ use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use dimmer_host::relay::Relay;
-use dimmer_host::usage;
+use dimmer_host::usage::Usage;
 use dimmer_observe::{FunctionPlace, INTERVAL, Observed, Observer, TRACE_INTERVAL};
 use dimmer_policy::phases::{Choice, Graph};
 use dimmer_processor::class::InstructionClass;
@@ -56,10 +56,9 @@ pub struct Seen {
     pub command: Vec<String>,
     /// The exit status, if the program was started here.
     pub status: Option<ExitStatus>,
-    /// CPU time of the program and its children.
-    pub on_cpu: Duration,
-    /// The part of it that the kernel used; zero if the program was not started here.
-    pub in_kernel: Duration,
+    /// What the program and its children used. If they were not started here, only the time on
+    /// CPUs is known.
+    pub usage: Usage,
     /// What its hooks or counters have counted.
     pub observed: Observed,
     /// What ran between marks, or why that is not known. Empty without marks.
@@ -115,15 +114,14 @@ pub fn start(options: &Options<'_>) -> Result<Seen, LaunchError> {
         }
     }
     let begun = Instant::now();
-    let before = (usage::time_of_ended_children(), usage::kernel_time_of_ended_children());
+    let before = Usage::of_ended_children();
     let interval = if options.is_traced { TRACE_INTERVAL } else { INTERVAL };
     let relay = Relay::begin().map_err(LaunchError::Signals)?;
     let mut child = program.spawn(&mut command, &relay)?;
     let look = || observer.iter_mut().for_each(Observer::look);
     let status = follow(&mut child, options.deadline(), &relay, interval, look)?;
     drop(relay);
-    let on_cpu = usage::time_of_ended_children().saturating_sub(before.0);
-    let in_kernel = usage::kernel_time_of_ended_children().saturating_sub(before.1);
+    let usage = Usage::of_ended_children().since(before);
     let observed = match observer {
         Ok(observer) => observer.finish(),
         Err(why) => {
@@ -139,7 +137,7 @@ pub fn start(options: &Options<'_>) -> Result<Seen, LaunchError> {
         choice = Some(chosen);
     }
     let command = program::shown(words);
-    Ok(Seen { command, status: Some(status), on_cpu, in_kernel, observed, graph, choice, plans })
+    Ok(Seen { command, status: Some(status), usage, observed, graph, choice, plans })
 }
 
 /// The plans for functions that are named, if any are.

@@ -30,6 +30,11 @@ impl Tally {
         self.gap_after.merge(&other.gap_after);
         self.moved.merge(&other.moved);
     }
+
+    /// Durations of calls, and of the gaps after them, as pairs of length (ns) and number.
+    pub fn stretches(&self) -> impl Iterator<Item = (f64, f64)> + '_ {
+        self.lasted.iter().chain(self.gap_after.iter())
+    }
 }
 
 /// Calls of a thread, by the number of the function.

@@ -6,6 +6,8 @@
 //! code in between runs at the lower clock. (Paper 000 §3.3.4 for the hold.
 //! `dimmer probe --mode recurrence` measures the second regime.)
 
+use std::cmp::Ordering;
+
 use dimmer_processor::model::{Missing, Model, Sourced};
 use dimmer_processor::units::LicenseLevel;
 
@@ -73,11 +75,12 @@ impl CallCost {
         })
     }
 
-    /// The time lost in a gap of this length after a call (ns).
+    /// The time lost in a gap of this length after a call (ns), in which its thread ran for
+    /// `ran_ns`: only running code loses time to a lower clock.
     #[must_use]
-    pub fn in_gap(&self, gap_ns: f64) -> Lost {
+    pub fn in_gap(&self, gap_ns: f64, ran_ns: f64) -> Lost {
         if gap_ns < self.kept_below_ns {
-            return Lost { kept_ns: gap_ns * self.slower, episodes_ns: 0.0 };
+            return Lost { kept_ns: ran_ns * self.slower, episodes_ns: 0.0 };
         }
         Lost { kept_ns: 0.0, episodes_ns: self.episode_ns }
     }
@@ -89,10 +92,10 @@ impl CallCost {
     }
 
     /// The time lost over many gaps, given as pairs of length (ns) and number.
-    pub fn in_gaps(&self, gaps: impl IntoIterator<Item = (f64, f64)>) -> Lost {
+    pub fn in_gaps(&self, gaps: impl IntoIterator<Item = (f64, f64)>, running: &Running) -> Lost {
         let mut sum = Lost::default();
         for (gap_ns, number) in gaps {
-            let one = self.in_gap(gap_ns);
+            let one = self.in_gap(gap_ns, running.of(gap_ns));
             sum.kept_ns += number * one.kept_ns;
             sum.episodes_ns += number * one.episodes_ns;
         }
@@ -109,22 +112,94 @@ pub fn of_levels(model: &Model) -> Result<Vec<CallCost>, Missing> {
     levels.map(|level| CallCost::new(model, LicenseLevel::new(level))).collect()
 }
 
-/// The average part of the time in calls and in the gaps between them (`spent_ns`, of all threads)
-/// in which threads ran, rather than waited for a CPU or for anything else. `on_cpu_ns` is the
-/// program's time on CPUs.
-#[must_use]
-pub fn running(spent_ns: f64, on_cpu_ns: f64) -> f64 {
-    if spent_ns > on_cpu_ns { on_cpu_ns / spent_ns } else { 1.0 }
+/// For how long threads ran in each stretch (a call, or a gap between two), rather than waited for
+/// a CPU or for anything else.
+///
+/// Stretches are measured by the clock on the wall. If they are longer in all than the program's
+/// time on CPUs, threads waited in some of them, but at most once for each switch that the kernel
+/// counted. These are taken to be the longest ones, and each of them to have run equally long, or
+/// from end to end if it is shorter. So a call that is longer than most waits is taken for a wait
+/// where threads wait often.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Running {
+    /// Threads waited in all stretches that are longer than this (ns).
+    waited_above_ns: f64,
+    /// The part of the stretches of exactly that length in which they waited.
+    waited_part: f64,
+    /// For how long they ran in a stretch with a wait at most (ns).
+    ran_ns: f64,
+}
+
+impl Running {
+    /// Nothing waits.
+    pub const ALWAYS: Self =
+        Self { waited_above_ns: f64::INFINITY, waited_part: 0.0, ran_ns: f64::INFINITY };
+
+    /// From all stretches of a program's threads, as pairs of length (ns) and number, its time on
+    /// CPUs, and how often the kernel switched from one of its threads to another thread.
+    pub fn new(
+        stretches: impl IntoIterator<Item = (f64, f64)>,
+        on_cpu_ns: f64,
+        switches: u64,
+    ) -> Self {
+        let mut stretches: Vec<(f64, f64)> = stretches.into_iter().collect();
+        stretches.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+        stretches.dedup_by(|next, kept| {
+            let is_same = next.0.total_cmp(&kept.0).is_eq();
+            kept.1 += if is_same { next.1 } else { 0.0 };
+            is_same
+        });
+        let total_ns: f64 = stretches.iter().map(|(ns, number)| ns * number).sum();
+        if total_ns <= on_cpu_ns {
+            return Self::ALWAYS;
+        }
+        // The longest ones, and how many of each length had a wait. If the others leave no time
+        // for these, there were more waits than switches: those of processes for which the program
+        // did not wait are not counted.
+        let (mut waited, mut waits, mut without_ns) = (Vec::new(), 0.0, total_ns);
+        let mut running = Self::ALWAYS;
+        for (ns, number) in stretches {
+            let by_switches = (switches as f64 - waits).clamp(0.0, number);
+            let by_time = ((without_ns - on_cpu_ns) / ns).clamp(0.0, number);
+            let with_wait = by_switches.max(by_time);
+            if with_wait == 0.0 {
+                break;
+            }
+            waited.push((ns, with_wait));
+            (waits, without_ns) = (waits + with_wait, without_ns - ns * with_wait);
+            (running.waited_above_ns, running.waited_part) = (ns, with_wait / number);
+        }
+        // The shorter ones run to their end, and leave the others more.
+        let (mut left, mut left_ns) = (waits, (on_cpu_ns - without_ns).max(0.0));
+        for (ns, number) in waited.into_iter().rev() {
+            if ns * left > left_ns {
+                running.ran_ns = left_ns / left;
+                break;
+            }
+            (left, left_ns) = (left - number, left_ns - ns * number);
+        }
+        running
+    }
+
+    /// For how long threads ran in a stretch of this length (ns), on average.
+    #[must_use]
+    pub fn of(&self, stretch_ns: f64) -> f64 {
+        let waited = match stretch_ns.total_cmp(&self.waited_above_ns) {
+            Ordering::Less => 0.0,
+            Ordering::Equal => self.waited_part,
+            Ordering::Greater => 1.0,
+        };
+        waited * stretch_ns.min(self.ran_ns) + (1.0 - waited) * stretch_ns
+    }
+
+    /// For how long threads ran in many stretches, given as pairs of length (ns) and number.
+    #[must_use]
+    pub fn of_all(&self, stretches: impl IntoIterator<Item = (f64, f64)>) -> f64 {
+        stretches.into_iter().map(|(ns, number)| number * self.of(ns)).sum()
+    }
 }
 
 impl Lost {
-    /// What is lost if threads ran for only this part of the time ([`running`]): only running code
-    /// loses time to a lower clock.
-    #[must_use]
-    pub fn while_running(self, part: f64) -> Self {
-        Self { kept_ns: self.kept_ns * part, ..self }
-    }
-
     /// Adds another loss.
     pub fn add(&mut self, other: Self) {
         self.kept_ns += other.kept_ns;
@@ -171,7 +246,7 @@ mod tests {
     #[test]
     fn calls_that_recur_slow_all_code_in_between() {
         // One call every 200 us: 6 % of it all.
-        let lost = cost(&xeon_6()).in_gaps([(200_000.0, 5000.0)]);
+        let lost = cost(&xeon_6()).in_gaps([(200_000.0, 5000.0)], &Running::ALWAYS);
         assert!((lost.total_ns() / 1e9 - 0.06).abs() < 1e-12, "{lost:?}");
         assert_eq!(lost.episodes_ns, 0.0);
     }
@@ -180,15 +255,54 @@ mod tests {
     fn no_gap_costs_more_than_the_most() {
         let cost = cost(&xeon_6());
         let gaps = (0..1000).map(|step| 500.0 * f64::from(step));
-        let dearest = gaps.map(|gap| cost.in_gap(gap).total_ns()).fold(0.0, f64::max);
+        let dearest = gaps.map(|gap| cost.in_gap(gap, gap).total_ns()).fold(0.0, f64::max);
         assert!(dearest <= cost.most_ns() && dearest > 0.99 * cost.most_ns(), "{dearest}");
     }
 
     #[test]
     fn calls_apart_cost_an_episode_each() {
         // One every 400 us: 2750 ns each, 0.7 %.
-        let lost = cost(&xeon_6()).in_gaps([(400_000.0, 2500.0)]);
+        let lost = cost(&xeon_6()).in_gaps([(400_000.0, 2500.0)], &Running::ALWAYS);
         assert!((lost.total_ns() - 2500.0 * 2750.0).abs() < 1e-3, "{lost:?}");
+    }
+
+    #[test]
+    fn a_server_that_waits_for_requests_ran_in_its_calls() {
+        // 10,000 calls of 2 us; between them 9,900 gaps of 1 us and 100 of 100 ms, in which it ran
+        // for 50 us each: it waited that often.
+        let (calls, gaps) = ([(2000.0, 10_000.0)], [(1000.0, 9900.0), (1e8, 100.0)]);
+        let on_cpu_ns = 20e6 + 9.9e6 + 100.0 * 50e3;
+        let running = Running::new(calls.into_iter().chain(gaps), on_cpu_ns, 100);
+        assert_eq!(running.of_all(calls), 20e6);
+        assert!((running.of(1e8) - 50e3).abs() < 1e-3 && running.of(1000.0) == 1000.0);
+        // Long calls, and longer waits between them.
+        let (call, gap) = ((1e7, 10.0), (1e8, 10.0));
+        let running = Running::new([call, gap], 10.0 * 1.05e7, 12);
+        assert!((running.of(call.0) - 1e7).abs() < 2e6, "{running:?}");
+        assert_eq!(Running::new([call, gap], 10.0 * 1.05e7, 10).of(call.0), 1e7);
+    }
+
+    #[test]
+    fn threads_that_share_a_cpu_ran_for_their_part_of_it() {
+        // Two threads on a CPU, each in calls for half of its time; 50 calls and 50 gaps last 4 ms
+        // longer each, as the other thread had the CPU.
+        let stretches = [(1000.0, 99_950.0), (4e6 + 1000.0, 50.0)];
+        let total: f64 = stretches.iter().map(|(ns, number)| ns * number).sum();
+        let running = Running::new(stretches.into_iter().chain(stretches), total, 100);
+        let within = running.of_all(stretches);
+        assert!((within / total - 0.5).abs() < 1e-9, "{running:?}");
+    }
+
+    #[test]
+    fn without_switches_the_longest_stretches_waited() {
+        let running = Running::new([(10.0, 10.0), (1000.0, 1.0)], 150.0, 0);
+        assert!(running.of(10.0) == 10.0 && (running.of(1000.0) - 50.0).abs() < 1e-9);
+        // Not even the short ones had the time to run to their end.
+        let running = Running::new([(10.0, 10.0), (1000.0, 1.0)], 55.0, 0);
+        assert!((running.of(10.0) - 5.5).abs() < 1e-9 && running.of(1000.0) == 0.0);
+        assert_eq!(Running::new([], 1.0, 3), Running::ALWAYS);
+        assert_eq!(Running::new([(5.0, 2.0)], 10.0, 7), Running::ALWAYS);
+        assert_eq!(Running::new([(5.0, 2.0)], 0.0, 0).of_all([(5.0, 2.0)]), 0.0);
     }
 
     #[test]
@@ -196,8 +310,8 @@ mod tests {
         let mut skylake = xeon_6();
         skylake.release.recurrence_ns = None;
         skylake.release.hold_ns = Some(Sourced::new(670_000, "test"));
-        assert!(cost(&skylake).in_gap(600_000.0).kept_ns > 0.0);
-        assert!(cost(&skylake).in_gap(700_000.0).episodes_ns > 0.0);
+        assert!(cost(&skylake).in_gap(600_000.0, 600_000.0).kept_ns > 0.0);
+        assert!(cost(&skylake).in_gap(700_000.0, 700_000.0).episodes_ns > 0.0);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use dimmer_host::machine::Machine;
 use dimmer_observe::{FunctionPlace, Observed, Tally, ThreadSeen, Times};
+use dimmer_policy::cost::Running;
 use dimmer_policy::phases::Choice;
 use dimmer_probe::stats::Estimate;
 use dimmer_processor::class::InstructionClass;
@@ -102,6 +103,8 @@ pub struct Run<'a> {
     pub is_governable: bool,
     /// CPU time of the program and its children.
     pub on_cpu: Duration,
+    /// How often the kernel switched from one of its threads to another thread.
+    pub switches: u64,
     /// CPU time of the command that observed.
     pub own_cpu: Duration,
     /// What was observed.
@@ -301,6 +304,9 @@ impl Report {
                 problem: (!problem.is_empty()).then(|| problem.clone()),
             }
         });
+        let stretches = observed.threads.iter().flat_map(|thread| thread.functions.values());
+        let stretches = stretches.flat_map(Tally::stretches);
+        let running = Running::new(stretches, run.on_cpu.as_secs_f64() * 1e9, run.switches);
         let mut functions: Vec<Function> = observed
             .functions()
             .iter()
@@ -310,14 +316,14 @@ impl Report {
                 let entered = if own.is_none() { entered_by(known, place.address) } else { None };
                 let callers = observed.threads.iter();
                 let threads = callers.filter(|thread| thread.functions.contains_key(place)).count();
-                Function::new(place, (own, entered), tally, threads, run)
+                Function::new(place, (own, entered), tally, threads, (run, &running))
             })
             .collect();
         functions.sort_by(|a, b| {
             let time = |one: &Function| one.time_share.unwrap_or_default();
             time(b).total_cmp(&time(a)).then(b.calls.cmp(&a.calls))
         });
-        let losses = losses::of(run, &mut functions);
+        let losses = losses::of(run, &running, &mut functions);
         let (lost, lost_unknown) = match losses {
             Ok(lost) => (Some(lost), None),
             Err(why) => (None, Some(why)),
@@ -445,12 +451,12 @@ impl Function {
         (own, entered): (Option<&WideFunction>, Option<(&WideFunction, &LeadingFunction)>),
         tally: &Tally,
         threads: usize,
-        run: &Run<'_>,
+        (run, running): (&Run<'_>, &Running),
     ) -> Self {
         let address = place.address;
         let seconds = run.observed.lasted.as_secs_f64();
         let on_cpu = run.on_cpu.as_secs_f64();
-        let within = tally.lasted.mean().map(|_| tally.lasted.sum() * 1e-9);
+        let within = tally.lasted.mean().map(|_| running.of_all(tally.lasted.iter()) * 1e-9);
         let (entered, leader) = entered.unzip();
         let leader_name = leader.and_then(|leader| leader.name.clone());
         let title = match (own, entered) {

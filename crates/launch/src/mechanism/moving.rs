@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use dimmer_hook::PlannedEntry;
 use dimmer_host::root::format_cpu_list;
 use dimmer_observe::{FunctionPlace, Observer, Tally, Times};
-use dimmer_policy::cost::CallCost;
+use dimmer_policy::cost::{CallCost, Running};
 use dimmer_policy::moving::{Calls, Decision, Word};
 use dimmer_policy::narrowing::Shown;
 use dimmer_processor::units::CpuId;
@@ -223,7 +223,8 @@ impl Moving {
             let new = |of: fn(&Tally) -> &Times| of(&all).since(of(&moved.told));
             let (lasted, gaps) = (new(|tally| &tally.lasted), new(|tally| &tally.gap_after));
             let lasted_ns = lasted.quantile(0.5);
-            let lost = moved.cost.map(|cost| cost.in_gaps(gaps.iter()).total_ns());
+            let lost =
+                moved.cost.map(|cost| cost.in_gaps(gaps.iter(), &Running::ALWAYS).total_ns());
             let calls = Calls {
                 timed: lasted.measured(),
                 lasted_ns,
@@ -290,7 +291,7 @@ impl Mechanism for Moving {
         let observed = self.observer.finish();
         let calls = observed.functions();
         let is_served = self.auto.as_ref().is_some_and(|auto| auto.served().is_some());
-        let on_cpu_ns = spent.on_cpu.as_secs_f64() * 1e9;
+        let on_cpu_ns = spent.usage.on_cpu.as_secs_f64() * 1e9;
         let seen = |moved: &Moved| moved.tally(|place| calls.get(place));
         let tallies: Vec<Tally> = self.functions.iter().map(seen).collect();
         let all = || self.functions.iter().zip(&tallies);
@@ -313,7 +314,7 @@ impl Mechanism for Moving {
         };
         let costs = all().filter(|_| !is_narrow);
         let costs = costs.filter_map(|(moved, seen)| Some((moved.cost?, moved.has_zmm, seen)));
-        let forecast = forms::forecast(costs, spent.on_cpu);
+        let forecast = forms::forecast(costs, spent.usage);
         let name = |planned: &Planned| format!("{} in {}", planned.title, planned.file.display());
         let shown = || Shown {
             calls: all()

@@ -11,7 +11,8 @@ use dimmer_host::interrupt::Interrupt;
 use dimmer_host::process::{self, Thread};
 use dimmer_host::relay::Relay;
 use dimmer_host::root::Root;
-use dimmer_host::{libraries, program as files, usage};
+use dimmer_host::usage::Usage;
+use dimmer_host::{libraries, program as files};
 use dimmer_observe::{Attached, FunctionPlace, INTERVAL, MOST_COUNTERS, ProbePoint};
 use dimmer_policy::phases::Graph;
 use dimmer_processor::class::InstructionClass;
@@ -58,14 +59,13 @@ pub fn attach(
     let since = |(thread, time): (&Thread, &Duration)| {
         time.saturating_sub(before.get(thread).copied().unwrap_or_default())
     };
-    let on_cpu = on_cpu.iter().map(since).sum();
+    let usage = Usage { on_cpu: on_cpu.iter().map(since).sum(), ..Usage::default() };
     let command = vec![format!("process {process}")];
     let observed = attached.finish();
     Ok(Seen {
         command,
         status: None,
-        on_cpu,
-        in_kernel: Duration::ZERO,
+        usage,
         observed,
         graph: Ok(Graph::default()),
         choice: None,
@@ -88,8 +88,7 @@ pub fn start(root: &Root, options: &Options<'_>) -> Result<Seen, LaunchError> {
     let mut command = Command::new(&program.file);
     command.args(&words[1..]);
     let refused = |why| LaunchError::CannotRun { file: program.file.clone(), why };
-    let before = usage::time_of_ended_children();
-    let in_kernel = usage::kernel_time_of_ended_children();
+    let before = Usage::of_ended_children();
     let relay = Relay::begin().map_err(LaunchError::Signals)?;
     relay.prepare(&mut command);
     let held = Held::start(command).map_err(refused)?;
@@ -97,12 +96,11 @@ pub fn start(root: &Root, options: &Options<'_>) -> Result<Seen, LaunchError> {
     let mut child = held.let_go().map_err(refused)?;
     let status = follow(&mut child, options.deadline(), &relay, INTERVAL, || attached.look())?;
     drop(relay);
-    let on_cpu = usage::time_of_ended_children().saturating_sub(before);
+    let usage = Usage::of_ended_children().since(before);
     let observed = attached.finish();
     let command = program::shown(words);
-    let in_kernel = usage::kernel_time_of_ended_children().saturating_sub(in_kernel);
     let (status, graph) = (Some(status), Ok(Graph::default()));
-    Ok(Seen { command, status, on_cpu, in_kernel, observed, graph, choice: None, plans: None })
+    Ok(Seen { command, status, usage, observed, graph, choice: None, plans: None })
 }
 
 /// Checks that this number of counters is possible.

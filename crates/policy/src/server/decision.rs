@@ -213,7 +213,8 @@ impl Decide<'_> {
     fn expected(&self, unit: &Decided) -> Option<f64> {
         let stayed = unit.stayed?;
         let (hand_over_ns, costs) = self.prices(unit.density?.above(&self.lowest)?)?;
-        let lost = costs.in_gap((stayed.apart_ns - stayed.call_ns).max(0.0));
+        let gap_ns = (stayed.apart_ns - stayed.call_ns).max(0.0);
+        let lost = costs.in_gap(gap_ns, gap_ns);
         let core = 1.0 / self.settings.cores.cores as f64;
         Some((lost.total_ns() - hand_over_ns) / stayed.apart_ns - core)
     }

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use dimmer_observe::{Clocks, FunctionPlace, Tally};
-use dimmer_policy::cost::{self, CallCost, Lost};
+use dimmer_observe::{Clocks, FunctionPlace};
+use dimmer_policy::cost::{CallCost, Lost, Running};
 use dimmer_policy::ways::{self, Load};
 use dimmer_probe::stats::Samples;
 use dimmer_processor::units::LicenseLevel;
@@ -14,7 +14,11 @@ use super::{ClockCheck, Function, Losses, Outlook, Run};
 
 /// Sets for each function what the code after its calls loses, and returns the sum; or the reason
 /// why it is unknown.
-pub(super) fn of(run: &Run<'_>, functions: &mut [Function]) -> Result<Losses, String> {
+pub(super) fn of(
+    run: &Run<'_>,
+    running: &Running,
+    functions: &mut [Function],
+) -> Result<Losses, String> {
     let Some((model, _)) = run.model else {
         return Err(
             "nothing is known of this machine's levels; `dimmer probe` measures them".to_owned()
@@ -32,15 +36,13 @@ pub(super) fn of(run: &Run<'_>, functions: &mut [Function]) -> Result<Losses, St
     let by_name: BTreeMap<&str, CallCost> =
         model.levels.iter().map(|level| level.name.as_str()).zip(costs.iter().copied()).collect();
     let tallies = run.observed.functions();
-    let running = running(run, on_cpu_ns);
     let mut sum = Lost::default();
     for function in functions {
-        function.time_share = function.time_share.map(|share| share * running);
         let place =
             FunctionPlace { file: Path::new(&function.file).to_owned(), address: function.address };
         let cost = function.level.as_deref().and_then(|level| by_name.get(level));
         let (Some(cost), Some(tally)) = (cost, tallies.get(&place)) else { continue };
-        let lost = cost.in_gaps(tally.gap_after.iter()).while_running(running);
+        let lost = cost.in_gaps(tally.gap_after.iter(), running);
         function.lost_share = Some(lost.total_ns() / on_cpu_ns);
         sum.add(lost);
     }
@@ -92,10 +94,3 @@ pub(super) fn clock(run: &Run<'_>, kept_below_ns: f64) -> Option<ClockCheck> {
 
 /// Minimum number of chains for a result.
 const LEAST_CLOCKS: usize = 20;
-
-/// The share of calls and gaps during which threads ran.
-fn running(run: &Run<'_>, on_cpu_ns: f64) -> f64 {
-    let spent = |tally: &Tally| tally.lasted.sum() + tally.gap_after.sum();
-    let tallies = run.observed.threads.iter().flat_map(|thread| thread.functions.values());
-    cost::running(tallies.map(spent).sum(), on_cpu_ns)
-}

@@ -89,6 +89,7 @@ fn with<T>(
         hand_off: None,
         is_governable: false,
         on_cpu: Duration::from_millis(1500),
+        switches: 0,
         own_cpu: Duration::ZERO,
         observed: &observed,
         known: &known(),
