@@ -71,6 +71,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     };
     step_of_guest("guest", "ci/guest.sh");
     step_of_guest("processors", "ci/processors.sh");
+    step_of_guest("python", "ci/python.sh");
 
     println!("\n==> summary");
     for line in summary.into_iter().chain(counts.reasons.iter().map(|r| format!("SKIPPED: {r}"))) {
@@ -193,7 +194,7 @@ fn test(command: &mut Command, log: &mut dyn Write) -> Result<(Result<Outcome>, 
 /// which part it was.
 const LAST_LINES: usize = 20;
 
-/// Runs a script that needs a machine of its own, if one is available. Passes on what it prints,
+/// Runs a script that needs a machine or a Python of its own, if one is available. Passes on what it prints,
 /// and reads the tests in it.
 fn guest(root: &Path, script: &str, log: &mut dyn Write) -> Result<(Result<Outcome>, Counts)> {
     let mut command = Command::new("sh");

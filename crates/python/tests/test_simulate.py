@@ -133,7 +133,7 @@ def test_other_threads_run_meanwhile(regions: str) -> None:
 
     thread = threading.Thread(target=tick)
     thread.start()
-    dimmer.simulate(regions, end_us=2_000_000)
+    dimmer.simulate(regions, end_us=20_000_000)
     stop.set()
     thread.join()
     assert len(ticks) > 2
