@@ -194,8 +194,8 @@ fn test(command: &mut Command, log: &mut dyn Write) -> Result<(Result<Outcome>, 
 /// which part it was.
 const LAST_LINES: usize = 20;
 
-/// Runs a script that needs a machine or a Python of its own, if one is available. Passes on what it prints,
-/// and reads the tests in it.
+/// Runs a script that needs a machine or a Python of its own, if one is available. Passes on what
+/// it prints, and reads the tests in it.
 fn guest(root: &Path, script: &str, log: &mut dyn Write) -> Result<(Result<Outcome>, Counts)> {
     let mut command = Command::new("sh");
     command.arg(script).current_dir(root).env("DIMMER_BUILT", "1").stdout(Stdio::piped());
