@@ -55,6 +55,10 @@ install --reinstall-package dimmer "$wheel[tests]" || skip "the Python package r
 # Ray has no package for every Python; its tests are skipped without it.
 install ray || echo "note: Ray cannot be installed"
 
+# Type hints are right, and those of the native part are what it has.
+"$venv/bin/python" -m mypy --strict --package dimmer
+"$venv/bin/python" -m mypy.stubtest dimmer._dimmer
+
 dimmer=$(dirname "$CARGO_TARGET_DIR")/debug/dimmer
 if [ -x "$dimmer" ]; then
     DIMMER_COMMAND=$(realpath "$dimmer")

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -83,7 +84,7 @@ def test_overrides_are_keys_of_the_scenario(regions: str) -> None:
         (lambda _: dimmer.Model.load("/dev/null"), ValueError, "expected a regular file"),
         (lambda s: dimmer.simulate(s, policy="best"), ValueError, "`best`, expected one of hardw"),
         (lambda s: dimmer.simulate(s, policy=3), TypeError, "an object with a method `decide`"),
-        (lambda s: dimmer.simulate(s, seed=-1), OverflowError, "negative"),
+        (lambda s: dimmer.simulate(s, seed=-1), ValueError, "seed is -1, expected 0 to 184467"),
         (lambda s: dimmer.simulate(s, seed="1"), TypeError, "seed"),
         (lambda s: dimmer.simulate(s, cores=0), ValueError, "`cores` is 0, expected 1 to 4096"),
         (lambda s: dimmer.simulate(s, nodes=1), ValueError, "nodes"),
@@ -91,6 +92,7 @@ def test_overrides_are_keys_of_the_scenario(regions: str) -> None:
         (lambda s: dimmer.simulate(s, policy="specialise"), ValueError, "muqss"),
         (lambda s: dimmer.compare(s, "trials"), TypeError, "a list of policies"),
         (lambda s: dimmer.compare(s, ["trials"], seeds=0), ValueError, "at least one"),
+        (lambda s: dimmer.compare(s, ["trials"], seeds=0.5), TypeError, "a list, not float"),
         (lambda s: dimmer.compare(s, ["trials", "user"]), ValueError, "one kind at a time"),
         (lambda s: dimmer.table([1]), TypeError, "expected Result, not int"),
         (lambda s: dimmer.table([], rows="day"), ValueError, "expected one of run, thread, core"),
@@ -141,8 +143,8 @@ def test_other_threads_run_meanwhile(regions: str) -> None:
 
 ENDLESS = """
 import sys, dimmer
-print("starts", flush=True)
 try:
+    print("starts", flush=True)
     {call}
 except KeyboardInterrupt:
     print("interrupted")
@@ -159,7 +161,8 @@ except KeyboardInterrupt:
 )
 def test_ctrl_c_ends_a_long_run(call: str, regions: str) -> None:
     # A thread that sleeps for most of the time has few steps in an hour.
-    scenario = regions.replace("    { run = \"scalar\"", "    { sleep_us = 2000 },\n    { run = \"scalar\"")
+    run = "    { run = \"scalar\""
+    scenario = regions.replace(run, f"    {{ sleep_us = 2000 }},\n{run}")
     process = subprocess.Popen(
         [sys.executable, "-c", ENDLESS.format(call=call)],
         stdin=subprocess.PIPE,
@@ -170,13 +173,10 @@ def test_ctrl_c_ends_a_long_run(call: str, regions: str) -> None:
     process.stdin.write(scenario)
     process.stdin.close()
     assert process.stdout.readline() == "starts\n"
+    time.sleep(0.5)  # For the run to have started; if it has not, the test only shows less.
+    process.send_signal(signal.SIGINT)
     try:
-        while process.poll() is None:
-            process.send_signal(signal.SIGINT)
-            try:
-                process.wait(1)
-            except subprocess.TimeoutExpired:
-                continue
+        process.wait(600)
     finally:
         process.kill()
     assert process.returncode == 7

@@ -55,6 +55,12 @@ def test_bad_input_is_refused(regions: str) -> None:
         study.sweep(["task"])  # type: ignore[list-item]
     with pytest.raises(TypeError, match="a dask.distributed.Client or \"ray\", not int"):
         study.sweep([], client=3)
+    with pytest.raises(ValueError, match="unknown policy `best`, expected one of hardware"):
+        study.tasks(regions, ["best"])
+    with pytest.raises(TypeError, match="a list of policies, not str"):
+        study.tasks(regions, "none")
+    with pytest.raises(ValueError, match="no model or file `x`"):
+        study.tasks(regions, models="x")
     with pytest.raises(TypeError, match="seed: expected an int, not str"):
         study.tasks(regions, seeds=["1"])  # type: ignore[list-item]
 

@@ -7,6 +7,7 @@ methods of :class:`Policy`. ``region`` marks what a program runs, for ``dimmerd`
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import sys
@@ -114,7 +115,7 @@ class _Document:
 
     def to_dict(self) -> dict[str, Any]:
         """The document, as ``dimmer sim`` writes it with ``--json``."""
-        return json.loads(json.dumps(self._document))
+        return copy.deepcopy(self._document)
 
 
 class Result(_Document):
@@ -160,9 +161,39 @@ def _scenario(scenario: ScenarioLike, overrides: Mapping[str, Any]) -> Scenario:
 
 
 def _model(model: Optional[ModelLike], scenario: Scenario) -> Model:
-    if isinstance(model, Model):
-        return model
-    return Model.load(scenario.model if model is None else model)
+    return _loaded(scenario.model if model is None else model)
+
+
+def _loaded(model: ModelLike) -> Model:
+    return model if isinstance(model, Model) else Model.load(model)
+
+
+def _seed(seed: int) -> int:
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise TypeError(f"seed: expected an int, not {type(seed).__name__}")
+    if not 0 <= seed < 1 << 64:
+        raise ValueError(f"seed is {seed}, expected 0 to {(1 << 64) - 1}")
+    return seed
+
+
+def _seeds(seeds: Union[int, Iterable[int]]) -> list[int]:
+    """Seeds, or seeds 1 to a number."""
+    if isinstance(seeds, int) and not isinstance(seeds, bool):
+        own = list(range(1, seeds + 1))
+    elif isinstance(seeds, Iterable):
+        own = [_seed(seed) for seed in seeds]
+    else:
+        raise TypeError(f"seeds: expected a number or a list, not {type(seeds).__name__}")
+    if not own:
+        raise ValueError("seeds: expected at least one")
+    return own
+
+
+def _policies(policies: Iterable[PolicyLike]) -> list[PolicyLike]:
+    if isinstance(policies, (str, bytes)) or not isinstance(policies, Iterable):
+        found = type(policies).__name__
+        raise TypeError(f"policies: expected a list of policies, not {found}")
+    return list(policies)
 
 
 def simulate(
@@ -185,12 +216,12 @@ def simulate(
     Other Python threads run meanwhile.
     """
     of = _scenario(scenario, overrides)
-    return Result(json.loads(_dimmer.simulate(of, _model(model, of), policy, seed)))
+    return Result(json.loads(_dimmer.simulate(of, _model(model, of), policy, _seed(seed))))
 
 
 def compare(
     scenario: ScenarioLike,
-    policies: Sequence[PolicyLike],
+    policies: Iterable[PolicyLike],
     model: Optional[ModelLike] = None,
     *,
     seeds: Union[int, Iterable[int]] = 30,
@@ -202,14 +233,9 @@ def compare(
 
     * ``seeds``: seeds, or their number: 1 to that.
     """
-    if isinstance(policies, (str, bytes)):
-        raise TypeError("policies: expected a list of policies, not a text")
-    own = range(1, seeds + 1) if isinstance(seeds, int) else seeds
-    own = list(own)
-    if not own:
-        raise ValueError("seeds: expected at least one")
+    ways, own = _policies(policies), _seeds(seeds)
     of = _scenario(scenario, overrides)
-    return Comparison(json.loads(_dimmer.compare(of, _model(model, of), list(policies), own)))
+    return Comparison(json.loads(_dimmer.compare(of, _model(model, of), ways, own)))
 
 
 def table(results: Iterable[Result], rows: str = "run") -> dict[str, list[Any]]:

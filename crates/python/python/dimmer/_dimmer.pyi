@@ -1,8 +1,23 @@
 """The native part of the package; ``dimmer`` documents what users call."""
 
 import os
-from typing import Any, Optional, Sequence, Union
+from typing import Any, Optional, Sequence, Union, final
 
+__all__ = [
+    "Model",
+    "Scenario",
+    "models",
+    "scenarios",
+    "policies",
+    "Region",
+    "dedicated_cores",
+    "metric",
+    "region_statistics",
+    "compare",
+    "simulate",
+]
+
+@final
 class Model:
     """A processor model."""
 
@@ -22,6 +37,7 @@ class Model:
     @property
     def text(self) -> str: ...
 
+@final
 class Scenario:
     """A workload."""
 
@@ -47,10 +63,11 @@ class Scenario:
     @property
     def files(self) -> dict[str, str]: ...
 
+@final
 class Region:
     """A region: ``with`` enters and leaves it."""
 
-    def __init__(self, name: str, file: str, line: int) -> None: ...
+    def __new__(cls, name: str, file: str, line: int) -> Region: ...
     def __enter__(self) -> Region: ...
     def __exit__(self, *exception: object) -> None: ...
     @property

@@ -17,8 +17,10 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from typing import Any, Optional, Union
 
-from . import Model, ModelLike, Policy, PolicyLike, Result, Scenario, ScenarioLike
-from . import _model, _scenario, simulate
+from . import Model, ModelLike, Policy, PolicyLike, Result, Scenario, ScenarioLike, policies
+from . import _loaded, _model, _policies, _scenario, _seed, _seeds, simulate
+
+_names = policies
 
 __all__ = ["Task", "sweep", "tasks"]
 
@@ -38,8 +40,7 @@ class Task:
     key: str = field(init=False)
 
     def __post_init__(self) -> None:
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int):
-            raise TypeError(f"seed: expected an int, not {type(self.seed).__name__}")
+        _seed(self.seed)
         content = {
             "scenario": self.scenario.text,
             "files": self.scenario.files,
@@ -61,6 +62,8 @@ class Task:
 def _policy_key(policy: PolicyLike) -> Any:
     """What distinguishes a policy: its name, or its class's source and its own state."""
     if policy is None or isinstance(policy, str):
+        if policy is not None and policy not in _names():
+            raise ValueError(f"unknown policy `{policy}`, expected one of {', '.join(_names())}")
         return policy
     if hasattr(policy, "key"):
         return ["key", str(policy.key)]
@@ -90,14 +93,17 @@ def tasks(
     * ``seeds``: seeds, or their number: 1 to that;
     * ``overrides``: as in :func:`dimmer.simulate`.
     """
-    single = isinstance(scenarios, (str, os.PathLike, Scenario))
-    own = list(range(1, seeds + 1) if isinstance(seeds, int) else seeds)
-    made = []
-    for scenario in [scenarios] if single else scenarios:
+    if isinstance(scenarios, (str, os.PathLike, Scenario)):
+        scenarios = [scenarios]
+    if isinstance(models, (str, os.PathLike, Model)):
+        models = [models]
+    on = None if models is None else [_loaded(model) for model in models]
+    ways, own = _policies(policies), _seeds(seeds)
+    made: list[Task] = []
+    for scenario in scenarios:
         of = _scenario(scenario, overrides)
-        for model in [None] if models is None else models:
-            on = _model(model, of)
-            made.extend(Task(of, on, policy, seed) for policy in policies for seed in own)
+        for model in [_model(None, of)] if on is None else on:
+            made.extend(Task(of, model, policy, seed) for policy in ways for seed in own)
     return made
 
 
