@@ -19,7 +19,8 @@ python=${PYTHON:-python3}
 command -v "$python" >/dev/null 2>&1 || skip "Python is not installed (apt-get install python3 python3-venv)"
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 9))' || skip "$("$python" --version) is older than 3.9"
 
-export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/python"
+target=${CARGO_TARGET_DIR:-target}
+export CARGO_TARGET_DIR="$target/python"
 venv=$CARGO_TARGET_DIR/venv
 if [ ! -x "$venv/bin/pip" ]; then
     rm -rf "$venv"
@@ -44,6 +45,9 @@ if [ "${1:-}" = wheel ]; then
     exit
 fi
 
+# What it says of advisories is another step's: a line `SKIPPED` is about all of this one.
+checked=$(CARGO_TARGET_DIR=$target cargo xtask dependencies crates/python)
+echo "$checked" | grep -v '^SKIPPED'
 cargo fmt --check --manifest-path crates/python/Cargo.toml
 wheels=$CARGO_TARGET_DIR/wheels
 rm -rf "$wheels"
@@ -59,7 +63,7 @@ install ray || echo "note: Ray cannot be installed"
 "$venv/bin/python" -m mypy --strict --package dimmer
 "$venv/bin/python" -m mypy.stubtest dimmer._dimmer
 
-dimmer=$(dirname "$CARGO_TARGET_DIR")/debug/dimmer
+dimmer=$target/debug/dimmer
 if [ -x "$dimmer" ]; then
     DIMMER_COMMAND=$(realpath "$dimmer")
     export DIMMER_COMMAND

@@ -48,7 +48,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     };
     step("format", &mut || component("fmt", &mut cargo_at(root, FORMAT)));
     step("tidy", &mut || tidy::run(root).map(|()| Outcome::Passed));
-    step("dependencies", &mut || dependencies::run(root).map(|()| Outcome::Passed));
+    step("dependencies", &mut || dependencies::run(root, "").map(|()| Outcome::Passed));
     step("clippy", &mut || component("clippy", &mut cargo_at(root, CLIPPY)));
     step("clippy panics", &mut || component("clippy", &mut cargo_at(root, CLIPPY_PANICS)));
     step("documentation", &mut || succeed(&mut cargo_at(root, DOCUMENTATION)));

@@ -24,7 +24,8 @@ usage: cargo xtask COMMAND
 
   ci            everything a change must pass; what `make test` and CI run
   tidy          the rules of ARCHITECTURE.md and CONTRIBUTING.md that a program can check
-  dependencies  licenses, sources, duplicates and advisories of what Cargo.lock names
+  dependencies  licenses, sources, duplicates and advisories of what Cargo.lock names;
+                DIRECTORY: that of another workspace, as crates/python
   header        writes the C header of libdimmer anew
   torture       a hundred real programs, and hostile surroundings, with and without Dimmer; takes an hour or two,
                 and goes on where it was interrupted. NAME...: only those; --binaries DIR: of another build
@@ -36,7 +37,8 @@ fn main() -> ExitCode {
     let outcome = match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["ci"] => ci::run(root),
         ["tidy"] => tidy::run(root),
-        ["dependencies"] => dependencies::run(root),
+        ["dependencies"] => dependencies::run(root, ""),
+        ["dependencies", workspace] => dependencies::run(root, workspace),
         ["header"] => header::run(root),
         ["torture", ..] => torture::run(root, &arguments[1..]),
         ["help" | "--help" | "-h"] => {
