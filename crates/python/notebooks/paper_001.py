@@ -39,9 +39,7 @@ moved: dict[str, dict[str, float]] = {}
 for name, policy in POLICIES.items():
     for code, scenario in CODE.items():
         runs = [
-            dimmer.simulate(
-                scenario, policy=policy, seed=seed, end_us=LENGTH, scheduler="muqss"
-            )
+            dimmer.simulate(scenario, policy=policy, seed=seed, end_us=LENGTH, scheduler="muqss")
             for seed in SEEDS
         ]
         columns = dimmer.table(runs)
@@ -62,7 +60,9 @@ for name, of in rates.items():
     cells = (f"{of[code]:8.0f}/s, {100 * moved[name][code]:3.0f} % moved" for code in CODE)
     print(f"{name:<13}" + "".join(f"{cell:>22}" for cell in cells))
 for name in POLICIES:
-    print(f"{name}: AVX-512 over SSE without a server {100 * (rates[name]['AVX-512'] / base - 1):+.1f} %")
+    print(
+        f"{name}: AVX-512 over SSE without a server {100 * (rates[name]['AVX-512'] / base - 1):+.1f} %"
+    )
 
 # %%
 try:

@@ -127,7 +127,9 @@ def crossing(strategy: str) -> float:
 # %%
 print("section (kcycles)  " + "".join(f"{strategy:>8}" for strategy in clocks))
 for at, section in enumerate(SECTIONS):
-    print(f"{section / 1000:<19g}" + "".join(f"{own[at]:8.3f}" for own in clocks.values()) + "  GHz")
+    print(
+        f"{section / 1000:<19g}" + "".join(f"{own[at]:8.3f}" for own in clocks.values()) + "  GHz"
+    )
 crossings = {strategy: crossing(strategy) for strategy in PAPER}
 for strategy, paper in PAPER.items():
     print(f"{strategy}: faster than `one` from {crossings[strategy]:.0f} kcycles; paper {paper}")

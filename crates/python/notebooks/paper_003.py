@@ -31,9 +31,7 @@ def rate(scenario: str, policy: str, seed: int) -> float:
 # %%
 narrow = [rate(NARROW, "none", seed) for seed in SEEDS]
 lost = {
-    policy: [
-        100 * (1 - rate(WIDE, policy, seed) / base) for seed, base in zip(SEEDS, narrow)
-    ]
+    policy: [100 * (1 - rate(WIDE, policy, seed) / base) for seed, base in zip(SEEDS, narrow)]
     for policy in POLICIES
 }
 
@@ -45,9 +43,7 @@ lost = {
 print("policy               paper   simulated median, least, most (loss of throughput by AVX-512)")
 for policy, own in lost.items():
     paper = f"{PAPER[policy]:.1f} %" if policy in PAPER else ""
-    print(
-        f"{policy:<20} {paper:>6}   {median(own):.2f} %  {min(own):.2f} %  {max(own):.2f} %"
-    )
+    print(f"{policy:<20} {paper:>6}   {median(own):.2f} %  {min(own):.2f} %  {max(own):.2f} %")
 
 # %%
 try:

@@ -161,7 +161,7 @@ except KeyboardInterrupt:
 )
 def test_ctrl_c_ends_a_long_run(call: str, regions: str) -> None:
     # A thread that sleeps for most of the time has few steps in an hour.
-    run = "    { run = \"scalar\""
+    run = '    { run = "scalar"'
     scenario = regions.replace(run, f"    {{ sleep_us = 2000 }},\n{run}")
     process = subprocess.Popen(
         [sys.executable, "-c", ENDLESS.format(call=call)],

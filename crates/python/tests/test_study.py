@@ -3,7 +3,7 @@
 import os
 import signal
 import threading
-import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -53,7 +53,7 @@ def test_an_exception_of_a_task_ends_the_sweep(regions: str) -> None:
 def test_bad_input_is_refused(regions: str) -> None:
     with pytest.raises(TypeError, match="expected dimmer.study.Task, not str"):
         study.sweep(["task"])  # type: ignore[list-item]
-    with pytest.raises(TypeError, match="a dask.distributed.Client or \"ray\", not int"):
+    with pytest.raises(TypeError, match='a dask.distributed.Client or "ray", not int'):
         study.sweep([], client=3)
     with pytest.raises(ValueError, match="unknown policy `best`, expected one of hardware"):
         study.tasks(regions, ["best"])
@@ -65,57 +65,68 @@ def test_bad_input_is_refused(regions: str) -> None:
         study.tasks(regions, seeds=["1"])  # type: ignore[list-item]
 
 
-def swept(tasks: "list[study.Task]", client: Any, meanwhile: Any) -> "dict[str, dimmer.Result]":
-    """Sweeps while another thread does something, which must have been done before the end."""
+#: Simulated times (µs), until tasks take long enough for a worker to be killed among them.
+LENGTHS = [300_000, 1_200_000, 4_800_000]
+
+
+def swept(
+    tasks: "list[study.Task]", client: Any, find: Callable[[], "int | None"]
+) -> "tuple[dict[str, dimmer.Result], int | None]":
+    """Sweeps while another thread looks for a process to kill. Returns which one was killed."""
+    killed: "list[int]" = []
     failed: "list[BaseException]" = []
+    over = threading.Event()
 
     def act() -> None:
         try:
-            meanwhile()
+            while not over.wait(0.005):
+                victim = find()
+                if victim is not None:
+                    os.kill(victim, signal.SIGKILL)
+                    killed.append(victim)
+                    return
         except BaseException as error:  # noqa: BLE001
             failed.append(error)
 
     thread = threading.Thread(target=act)
     thread.start()
-    results = study.sweep(tasks, client=client)
-    thread.join()
+    try:
+        results = study.sweep(tasks, client=client)
+    finally:
+        over.set()
+        thread.join()
     assert not failed, failed
-    return results
+    return results, killed[0] if killed else None
 
 
-def wait_for(condition: Any, what: str) -> Any:
-    until = time.monotonic() + 600
-    while time.monotonic() < until:
-        found = condition()
-        if found:
-            return found
-        time.sleep(0.005)
-    raise AssertionError(f"waited in vain for {what}")
+def check(regions: str, client: Any, find: "Callable[[list[study.Task]], int | None]") -> "int":
+    """Sweeps with a worker killed in the middle: all results are there, and are the right ones."""
+    for length in LENGTHS:
+        tasks = of(regions, seeds=8, end_us=length)
+        results, killed = swept(tasks, client, lambda: find(tasks))  # noqa: B023
+        if killed is not None:
+            assert list(results) == [task.key for task in tasks]
+            assert results == study.sweep(tasks)
+            return killed
+    raise AssertionError("no worker was busy when it was looked at")
 
 
 def test_dask_loses_nothing_when_a_worker_is_killed(regions: str) -> None:
     distributed = pytest.importorskip("distributed")
-    tasks = of(regions, seeds=8, end_us=300_000)
     cluster = distributed.LocalCluster(
         n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
     )
     with cluster, distributed.Client(cluster) as client:
         pids = client.run(os.getpid)
 
-        def kill() -> None:
-            def busy() -> Any:
-                ready = sum(len(held) for held in client.has_what().values())
-                works = [worker for worker, own in client.processing().items() if own]
-                return works if 0 < ready < len(tasks) / 2 and len(works) == 2 else None
+        def busy(tasks: "list[study.Task]") -> "int | None":
+            ready = sum(len(held) for held in client.has_what().values())
+            works = [worker for worker, own in client.processing().items() if own]
+            in_the_middle = 0 < ready < len(tasks) and len(works) == 2
+            return pids[works[0]] if in_the_middle else None
 
-            victim = wait_for(busy, "a sweep in the middle")[0]
-            os.kill(pids[victim], signal.SIGKILL)
-
-        results = swept(tasks, client, kill)
-        lost = [pid for pid in pids.values() if pid not in client.run(os.getpid).values()]
-        assert len(lost) == 1
-    assert results == study.sweep(tasks)
-    assert list(results) == [task.key for task in tasks]
+        killed = check(regions, client, busy)
+        assert killed not in client.run(os.getpid).values()
 
 
 def running() -> "list[int]":
@@ -144,7 +155,6 @@ def test_ray_loses_nothing_when_a_worker_is_killed(
     ray = pytest.importorskip("ray")
     # Workers import the module of the policy's class.
     monkeypatch.setenv("PYTHONPATH", os.path.dirname(__file__))
-    tasks = of(regions, seeds=8, end_us=300_000)
     ray.init(
         num_cpus=2,
         include_dashboard=False,
@@ -153,15 +163,9 @@ def test_ray_loses_nothing_when_a_worker_is_killed(
         _node_ip_address="127.0.0.1",
     )
     try:
-        killed: "list[int]" = []
-
-        def kill() -> None:
-            victim = wait_for(running, "a worker of Ray's that runs a task")[0]
-            os.kill(victim, signal.SIGKILL)
-            killed.append(victim)
-
-        results = swept(tasks, "ray", kill)
-        assert len(killed) == 1 and not os.path.exists(f"/proc/{killed[0]}")
+        check(regions, "ray", lambda _: next(iter(running()), None))
+        # An exception of a task is of its own type.
+        with pytest.raises(ValueError, match="muqss"):
+            study.sweep(study.tasks(regions, ["specialise"]), client=ray)
     finally:
         ray.shutdown()
-    assert results == study.sweep(tasks)

@@ -137,7 +137,7 @@ def sweep(
         found = _on_dask(pending, client)
     else:
         raise TypeError(
-            "client: expected None, a dask.distributed.Client or \"ray\", not "
+            'client: expected None, a dask.distributed.Client or "ray", not '
             f"{type(client).__name__}"
         )
     return {key: known[key] if key in known else found[key] for key in wanted}
