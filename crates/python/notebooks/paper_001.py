@@ -4,7 +4,8 @@
 # nginx encrypts with ChaCha20-Poly1305 in 128, 256 or 512-bit code. Under the paper's policy server
 # (the loop `thresholds`) encryption moves to a dedicated core when it lowers clocks.
 #
-# The scheduler is the paper's, MuQSS. The third series is a policy in ten lines of Python: it moves what runs at L2, and nothing else.
+# The scheduler is the paper's, MuQSS. The third series is a policy in ten lines of Python: it moves
+# what runs at L2, and nothing else.
 
 # %%
 from __future__ import annotations
@@ -49,9 +50,9 @@ for name, policy in POLICIES.items():
 
 # %% [markdown]
 # The paper: 512-bit code costs 17 % of the throughput against SSE, and 8.5 % under the policy
-# server (§6.3). The simulator predicts a smaller loss, because the page is a guess, and a server that
-# takes one of eight cores then brings nothing (rows R001-11 to R001-16 of `docs/VALIDATION.md`, in
-# which the processor's other six cores are busy as well).
+# server (§6.3). The simulator predicts a smaller loss, because the page is a guess, and a server
+# that takes one of eight cores then brings nothing (rows R001-11 to R001-16 of
+# `docs/VALIDATION.md`, in which the processor's other six cores are busy as well).
 
 # %%
 base = rates["none"]["SSE"]
@@ -60,9 +61,8 @@ for name, of in rates.items():
     cells = (f"{of[code]:8.0f}/s, {100 * moved[name][code]:3.0f} % moved" for code in CODE)
     print(f"{name:<13}" + "".join(f"{cell:>22}" for cell in cells))
 for name in POLICIES:
-    print(
-        f"{name}: AVX-512 over SSE without a server {100 * (rates[name]['AVX-512'] / base - 1):+.1f} %"
-    )
+    over = 100 * (rates[name]["AVX-512"] / base - 1)
+    print(f"{name}: AVX-512 over SSE without a server {over:+.1f} %")
 
 # %%
 try:

@@ -121,8 +121,8 @@ def crossing(strategy: str) -> float:
 
 
 # %% [markdown]
-# The crossings of `ownr`, `wait` and `mgrt` come sooner here than in the paper, that of `dlgt` later
-# (rows R002-07 to R002-09 of `docs/VALIDATION.md`, where threads take the lock in another order).
+# The crossings of `ownr`, `wait` and `mgrt` come sooner here than in the paper, that of `dlgt`
+# later: rows R002-07 to R002-09 of `docs/VALIDATION.md`, with what is known of the causes.
 
 # %%
 print("section (kcycles)  " + "".join(f"{strategy:>8}" for strategy in clocks))

@@ -35,7 +35,7 @@ ROUNDS, ROUNDS_HERE = 10_000, 200
 
 
 def model(mhz: int) -> dimmer.Model:
-    """The model with this clock of P1, at the voltage on the line between its P-states' voltages."""
+    """The model with this clock of P1, at the voltage on the line between its P-states'."""
     # 3600 MHz at 1200 mV, 2500 MHz at 1000 mV, 833 MHz at 800 mV.
     low, high = ((833, 800), (2500, 1000)) if mhz < 2500 else ((2500, 1000), (3600, 1200))
     mv = low[1] + (high[1] - low[1]) * (mhz - low[0]) / (high[0] - low[0])

@@ -94,7 +94,7 @@ print("moved", True in seen)
 
 
 def test_regions_migrate_with_the_interpreters_lock() -> None:
-    """Threads that hold and hand over the interpreter's lock on a dedicated core compute the same."""
+    """Threads that hand over the interpreter's lock on a dedicated core compute the same."""
     cpus = sorted(os.sched_getaffinity(0))
     if len(cpus) < 2:
         pytest.skip("one CPU: no core can be dedicated")
