@@ -68,7 +68,7 @@ torture: build
 	cargo xtask torture
 
 python:
-	@./ci/prerequisites.sh
+	@./ci/prerequisites.sh python
 	./ci/python.sh
 
 build:

@@ -19,7 +19,7 @@ python=${PYTHON:-python3}
 command -v "$python" >/dev/null 2>&1 || skip "Python is not installed (apt-get install python3 python3-venv)"
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 9))' || skip "$("$python" --version) is older than 3.9"
 
-target=${CARGO_TARGET_DIR:-target}
+target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 export CARGO_TARGET_DIR="$target/python"
 venv=$CARGO_TARGET_DIR/venv
 if [ ! -x "$venv/bin/pip" ]; then
