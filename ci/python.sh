@@ -38,7 +38,7 @@ install 'maturin>=1.9,<2' || skip "the Python package registry is not reached"
 
 cargo fetch --locked --quiet --manifest-path crates/python/Cargo.toml ||
     cargo fetch --locked --quiet --offline --manifest-path crates/python/Cargo.toml ||
-    skip "crates.io is not reached"
+    skip "crates.io is not reached, or crates/python/Cargo.lock is not up to date (cargo update --workspace --manifest-path crates/python/Cargo.toml)"
 
 if [ "${1:-}" = wheel ]; then
     "$venv/bin/maturin" build --release --locked --offline --manifest-path crates/python/Cargo.toml --out out/wheels
