@@ -35,11 +35,12 @@ MARK_HEADERS := swp.h ultmigration.h
 FILLED = sed -e 's|@PREFIX@|$(abspath $(PREFIX))|' -e 's|@SYSCONFDIR@|$(SYSCONFDIR)|' -e 's|@VERSION@|$(VERSION)|'
 TO = $(DESTDIR)$(abspath $(PREFIX))
 
-.PHONY: help demo test test-kernel torture build book pictures dist packages install install-dimmer install-daemon install-library uninstall
+.PHONY: help demo test test-kernel torture python build book pictures dist packages install install-dimmer install-daemon install-library uninstall
 help:
 	@echo "make demo     what can this machine do, and what does wide SIMD code cost on it?"
 	@echo "make test     every check of the project (cargo xtask ci)"
 	@echo "make test-kernel  core specialisation in a kernel of its own, in QEMU (builds a Linux, once)"
+	@echo "make python   the package for Python: builds and tests it (docs/python.md)"
 	@echo "make torture  a hundred real programs with and without Dimmer, for an hour or two"
 	@echo "make build    $(DIMMER)"
 	@echo "make install  installs dimmer, dimmerd, and libdimmer for C and C++, below PREFIX=$(PREFIX)"
@@ -68,6 +69,10 @@ test-kernel:
 
 torture: build
 	cargo xtask torture
+
+python:
+	@./ci/prerequisites.sh python
+	./ci/python.sh
 
 build:
 	@./ci/prerequisites.sh

@@ -4,7 +4,8 @@
 # is told the one command to run.
 #
 # usage: ci/prerequisites.sh          what a build needs
-#        ci/prerequisites.sh checks   clippy and rustfmt as well
+#        ci/prerequisites.sh checks   clippy, rustfmt and Python as well
+#        ci/prerequisites.sh python   Python, for ci/python.sh
 #        ci/prerequisites.sh guest    a build's, and what ci/guest.sh boots a Linux of its own with
 #        ci/prerequisites.sh kernel   the guest's, and what ci/kernel.sh builds a kernel with
 set -eu
@@ -142,6 +143,12 @@ want_checks() {
     has_checks || echo "prerequisites: clippy or rustfmt is missing; their checks are left out" >&2
 }
 
+# Not having it is no reason to stop: ci/python.sh says what it lacks.
+want_python() {
+    python3 -c 'import ensurepip, venv' 2>/dev/null && return
+    if may_install && [ "$manager" = apt-get ]; then install_packages python3 python3-venv || true; fi
+}
+
 # Not having them is no reason to stop: ci/guest.sh says what it lacks.
 want_guest() {
     has qemu-system-x86_64 && has busybox && ! ldd "$(command -v busybox)" >/dev/null 2>&1 && return
@@ -169,7 +176,11 @@ need_linker
 need_rust
 finish
 case ${1:-} in
-checks) want_checks ;;
+checks)
+    want_checks
+    want_python
+    ;;
+python) want_python ;;
 guest) want_guest ;;
 kernel)
     want_guest

@@ -47,7 +47,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     };
     step("format", &mut || component("fmt", &mut cargo_at(root, FORMAT)));
     step("tidy", &mut || tidy::run(root).map(|()| Outcome::Passed));
-    step("dependencies", &mut || dependencies::run(root).map(|()| Outcome::Passed));
+    step("dependencies", &mut || dependencies::run(root, "").map(|()| Outcome::Passed));
     step("clippy", &mut || component("clippy", &mut cargo_at(root, CLIPPY)));
     step("clippy panics", &mut || component("clippy", &mut cargo_at(root, CLIPPY_PANICS)));
     step("documentation", &mut || succeed(&mut cargo_at(root, DOCUMENTATION)));
@@ -76,6 +76,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     step_of_guest("guest", "ci/guest.sh");
     step_of_guest("processors", "ci/processors.sh");
     step_of_guest("metrics", "ci/check-metrics.sh");
+    step_of_guest("python", "ci/python.sh");
 
     println!("\n==> summary");
     for line in summary.into_iter().chain(counts.reasons.iter().map(|r| format!("SKIPPED: {r}"))) {
@@ -198,8 +199,8 @@ fn test(command: &mut Command, log: &mut dyn Write) -> Result<(Result<Outcome>, 
 /// which part it was.
 const LAST_LINES: usize = 20;
 
-/// Runs a script that needs a machine of its own, if one is available. Passes on what it prints,
-/// and reads the tests in it.
+/// Runs a script that needs a machine or a Python of its own, if one is available. Passes on what
+/// it prints, and reads the tests in it.
 fn guest(root: &Path, script: &str, log: &mut dyn Write) -> Result<(Result<Outcome>, Counts)> {
     let mut command = Command::new("sh");
     command.arg(script).current_dir(root).env("DIMMER_BUILT", "1").stdout(Stdio::piped());

@@ -45,20 +45,22 @@ struct Sources {
     allow_registry: Vec<String>,
 }
 
-/// Checks the packages in `Cargo.lock` against `deny.toml`.
+/// Checks the packages in the `Cargo.lock` of a workspace, a directory below `root` or `root`
+/// itself, against `deny.toml`.
 ///
 /// # Errors
 /// When something breaks the policy, or the lock file does not match the manifests.
-pub(crate) fn run(root: &Path) -> Result<()> {
-    if !root.join("Cargo.lock").exists() {
+pub(crate) fn run(root: &Path, workspace: &str) -> Result<()> {
+    let directory = root.join(workspace);
+    if !directory.join("Cargo.lock").exists() {
         bail!("Cargo.lock is missing: it is committed, so that everybody builds the same");
     }
     let policy = fs::read_to_string(root.join("deny.toml")).context("cannot read deny.toml")?;
-    let metadata = tree::metadata(root, &["--locked"])?;
+    let metadata = tree::metadata(&directory, &["--locked"])?;
     let packages: Vec<&Package> = metadata
         .packages
         .iter()
-        .filter(|package| !metadata.workspace_members.contains(&package.id))
+        .filter(|package| !package.manifest_path.starts_with(root))
         .collect();
     let policy: Policy = toml::from_str(&policy).context("cannot read deny.toml")?;
     let problems = check(&policy, &packages)?;
@@ -66,7 +68,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
         println!("note: {name} in {} versions: {}", versions.len(), versions.join(", "));
     }
     println!("{} foreign crates checked against deny.toml", packages.len());
-    advisories(root)?;
+    advisories(&directory)?;
     tree::none_of(&problems)
 }
 

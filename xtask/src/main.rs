@@ -25,7 +25,8 @@ usage: cargo xtask COMMAND
 
   ci            everything a change must pass; what `make test` and CI run
   tidy          the rules of ARCHITECTURE.md and CONTRIBUTING.md that a program can check
-  dependencies  licenses, sources, duplicates and advisories of what Cargo.lock names
+  dependencies  licenses, sources, duplicates and advisories of what Cargo.lock names;
+                DIRECTORY: that of another workspace, as crates/python
   book          docs/ as a book in out/book, by mdBook from PyPI; needs a built `dimmer`
   header        writes the C header of libdimmer anew
   promises      notes the keys of JSON that a release promises, in xtask/promises.txt
@@ -39,7 +40,8 @@ fn main() -> ExitCode {
     let outcome = match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["ci"] => ci::run(root),
         ["tidy"] => tidy::run(root),
-        ["dependencies"] => dependencies::run(root),
+        ["dependencies"] => dependencies::run(root, ""),
+        ["dependencies", workspace] => dependencies::run(root, workspace),
         ["book"] => ci::book(root),
         ["header"] => header::run(root),
         ["promises"] => tidy::promises::run(root),
