@@ -31,6 +31,7 @@ mod run;
 mod scan;
 mod sim;
 mod specialise;
+mod study;
 mod top;
 mod validate;
 
@@ -126,6 +127,7 @@ fn dispatch(arguments: &Arguments, report: Option<Output>) -> anyhow::Result<Exi
         Command::Sim(Sim::PredictLock(arguments)) => predict_lock::run(arguments),
         Command::Sim(Sim::Validate(arguments)) => validate::run(arguments),
         Command::Sim(Sim::Model(arguments)) => model::run(arguments),
+        Command::Study(arguments) => study::run(arguments),
         Command::Restore(arguments) => restore::run(&root, arguments),
         Command::Completions(arguments) => manual::completions(arguments),
         Command::Manual(arguments) => manual::pages(arguments),

@@ -30,6 +30,7 @@ pub mod scan;
 mod screen;
 pub mod sim;
 pub mod specialise;
+pub mod study;
 pub mod table;
 pub mod validate;
 

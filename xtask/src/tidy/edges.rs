@@ -12,7 +12,7 @@ use crate::tree::Problem;
 
 /// The dependencies of each crate within the workspace. A new crate or a new edge is a change of
 /// the architecture and starts in ARCHITECTURE.md.
-const EDGES: [(&str, &[&str]); 34] = [
+const EDGES: [(&str, &[&str]); 35] = [
     (
         "dimmer-bench",
         &[
@@ -48,6 +48,7 @@ const EDGES: [(&str, &[&str]); 34] = [
             "dimmer-runtime",
             "dimmer-scan",
             "dimmer-sim",
+            "dimmer-study",
             "dimmer-top",
             "dimmer-validate",
             "dimmer-watch",
@@ -127,6 +128,7 @@ const EDGES: [(&str, &[&str]); 34] = [
             "dimmer-ps",
             "dimmer-scan",
             "dimmer-sim",
+            "dimmer-study",
             "dimmer-validate",
             "dimmer-watch",
         ],
@@ -134,6 +136,10 @@ const EDGES: [(&str, &[&str]); 34] = [
     ("dimmer-runtime", &["dimmer-host", "dimmer-policy", "dimmer-processor", "dimmer-protocol"]),
     ("dimmer-scan", &["dimmer-processor"]),
     ("dimmer-sim", &["dimmer-policy", "dimmer-processor"]),
+    (
+        "dimmer-study",
+        &["dimmer-launch", "dimmer-policy", "dimmer-probe", "dimmer-processor", "dimmer-sim"],
+    ),
     ("dimmer-swp", &["dimmer-marks"]),
     ("dimmer-swp-dummy", &[]),
     ("dimmer-swp-migrate", &["dimmer-marks"]),

@@ -30,6 +30,7 @@ mod sections;
 mod server;
 mod signals;
 mod specialise;
+mod study;
 mod trace;
 mod victims;
 mod wide_cores;
