@@ -4,6 +4,7 @@
 mod page;
 mod reason;
 
+use dimmer_policy::ways::WORTHWHILE;
 use dimmer_study::Mechanism;
 use dimmer_study::matrix::{Case, Cell, Plan, Runs};
 use dimmer_study::ranking::{Interval, Place};
@@ -205,6 +206,11 @@ impl CaseEntry {
         }
     }
 
+    /// Whether the first place gains as much as is worth any action.
+    fn is_worthwhile(&self) -> bool {
+        self.best().first().is_some_and(|first| first.gain.mean >= WORTHWHILE)
+    }
+
     /// The mechanisms in the first place: `none` alone if it is among them.
     fn best(&self) -> Vec<&Ranked> {
         let first: Vec<&Ranked> =
@@ -280,39 +286,68 @@ impl Document {
                 text += &self.told_case(case, screen);
             }
         } else {
-            let mut table = Table::new(["Scenario", "model", "first", "gain", "reason"]);
-            for case in &fit {
-                let best = case.best();
-                let Some(first) = best.first() else { continue };
-                let names: Vec<&str> = best.iter().map(|ranked| ranked.mechanism).collect();
-                table.row([
-                    Text::from(case.scenario.as_str()),
-                    case.model.as_str().into(),
-                    names.join(", ").into(),
-                    Text::right(first.gain.told()),
-                    first.reason.as_str().into(),
-                ]);
-            }
-            text += &table.render(screen);
+            text += &self.told_firsts(&fit, screen);
         }
         let refused: Vec<&CaseEntry> =
             self.cases.iter().filter(|case| case.does_not_apply.is_some()).collect();
         if all || refused.len() < 4 {
             for case in &refused {
                 let why = case.does_not_apply.as_deref().unwrap_or_default();
-                text += &format!("\n{} on {}: does not apply: {why}.\n", case.scenario, case.model);
+                let told = format!("{} on {}: does not apply: {why}.", case.scenario, case.model);
+                text += &format!("\n{}", screen.fill(&told));
             }
         } else {
-            text += &format!(
-                "\n{} do not apply: --verbose has the reasons.\n",
-                counted(refused.len(), "other pair") + " of a scenario and a model"
+            let pairs = counted(refused.len(), "other pair");
+            let told = format!(
+                "{pairs} of a scenario and a model do not apply: --verbose has the reasons."
             );
+            text += &format!("\n{}", screen.fill(&told));
         }
-        text + &format!(
-            "\nGain: work that programs get done, more than under none with the same seed: mean and \
-             95 % interval over {} at most. Mechanisms whose difference may be none share a rank.\n",
-            counted(usize::try_from(self.seeds).unwrap_or(usize::MAX), "seed")
-        )
+        let seeds = counted(usize::try_from(self.seeds).unwrap_or(usize::MAX), "seed");
+        let told = format!(
+            "Gain: work that programs get done, more than under none with the same seed: mean and \
+             95 % interval over {seeds}; one is enough where nothing is random. Mechanisms whose \
+             difference may be none share a rank; bounds, and those under which code runs above \
+             the clock of its level, have none."
+        );
+        text + "\n" + &screen.fill(&told)
+    }
+
+    /// The first places, scenario by scenario: those that are worth something with their reasons.
+    fn told_firsts(&self, fit: &[&CaseEntry], screen: Screen) -> String {
+        let mut text = String::new();
+        for scenario in &self.scenarios {
+            let of = fit.iter().filter(|case| case.scenario == scenario.name);
+            let (worth, others): (Vec<&CaseEntry>, Vec<&CaseEntry>) =
+                of.copied().partition(|case| case.is_worthwhile());
+            if worth.is_empty() && others.is_empty() {
+                continue;
+            }
+            text += &format!("{}\n", scenario.name);
+            let mut table = Table::new(Vec::<&str>::new());
+            for case in &worth {
+                let best = case.best();
+                let Some(first) = best.first() else { continue };
+                let names: Vec<&str> = best.iter().map(|ranked| ranked.mechanism).collect();
+                table.row([
+                    Text::from(format!("  {}", case.model)),
+                    names.join(", ").into(),
+                    Text::right(first.gain.told()),
+                    first.reason.as_str().into(),
+                ]);
+            }
+            if !worth.is_empty() {
+                text += &table.render(screen);
+            }
+            if !others.is_empty() {
+                let models: Vec<&str> = others.iter().map(|case| case.model.as_str()).collect();
+                let percent = grouped(100.0 * WORTHWHILE, 0);
+                let told =
+                    format!("Less than {percent}{SPACE}% is gained on {}.", models.join(", "));
+                text += &screen.fill(&told);
+            }
+        }
+        text
     }
 
     fn told_case(&self, case: &CaseEntry, screen: Screen) -> String {
@@ -344,16 +379,16 @@ impl Document {
         }
         text += &table.render(screen);
         if let Some(why) = case.ranking.iter().find_map(|ranked| ranked.no_energy.as_ref()) {
-            text += &format!("\nNo energy: {why}.\n");
+            text += &format!("\n{}", screen.fill(&format!("No energy: {why}.")));
         }
         for turn in &case.sensitivity {
-            text += &format!("{}\n", turn.told());
+            text += &screen.fill(&turn.told());
         }
         if !case.others.is_empty() {
             text += "\n";
         }
         for Other { mechanism, does_not_apply } in &case.others {
-            text += &format!("{mechanism} does not apply: {does_not_apply}.\n");
+            text += &screen.fill(&format!("{mechanism} does not apply: {does_not_apply}."));
         }
         text
     }

@@ -40,7 +40,8 @@ steps = [
 
 fn study(directory: &Path, more: &[&str]) -> String {
     fs::write(directory.join("tiny.toml"), TINY).unwrap();
-    let usual = ["study", "tiny.toml", "--model", "i9-7940x", "--model", "zen-5", "--cache", "kept"];
+    let usual =
+        ["study", "tiny.toml", "--model", "i9-7940x", "--model", "zen-5", "--cache", "kept"];
     let output = dimmer(directory, &[&usual, more].concat());
     assert!(output.status.success(), "{}", stderr(&output));
     stdout(&output)

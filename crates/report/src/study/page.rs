@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use dimmer_policy::ways::WORTHWHILE;
 use maud::{Markup, html};
 
 use super::{CaseEntry, Document, IntervalEntry, ModelEntry, Ranked};
@@ -51,23 +52,25 @@ pub(super) fn render(document: &Document, machine: &MachineDescription) -> Strin
 /// What is first how often, in one sentence.
 fn title(document: &Document) -> String {
     let mut firsts: BTreeMap<&str, usize> = BTreeMap::new();
-    for case in &document.cases {
+    let fit: Vec<&CaseEntry> =
+        document.cases.iter().filter(|case| !case.ranking.is_empty()).collect();
+    for case in fit.iter().filter(|case| case.is_worthwhile()) {
         // Several in the first place are counted as the one with the best mean.
         if let Some(best) = case.best().first() {
             *firsts.entry(best.mechanism).or_default() += 1;
         }
     }
-    let all: usize = firsts.values().sum();
-    let none = firsts.remove("none").unwrap_or(0);
-    let mut others: Vec<(&str, usize)> = firsts.into_iter().collect();
-    others.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    let pairs = counted(all, "pair");
-    match others.first() {
-        None => format!("No mechanism gains on any of {pairs} of workload and processor."),
+    let gains: usize = firsts.values().sum();
+    let percent = grouped(100.0 * WORTHWHILE, 0);
+    let pairs = counted(fit.len(), "pair");
+    match firsts.iter().max_by_key(|(_, count)| **count) {
+        None => format!(
+            "No mechanism gains {percent}{SPACE}% on any of {pairs} of workload and processor."
+        ),
         Some((name, count)) => format!(
-            "Of {pairs} of workload and processor, nothing gains on {}; {name} is first most often, \
-             on {}.",
-            length(none),
+            "Of {pairs} of workload and processor, a mechanism gains {percent}{SPACE}% or more on \
+             {}: {name} most often, on {}.",
+            length(gains),
             length(*count)
         ),
     }

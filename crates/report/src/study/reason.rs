@@ -99,6 +99,8 @@ fn governed(own: &Run, none: &Run) -> Vec<String> {
         let below = time(own.below_s * 1e9);
         parts.push(format!("code ran above the clock of its level for {below}: no rank"));
     }
-    parts.extend(own.way.as_ref().map(|way| format!("it did as {way}")));
+    // The oracle's own way has no other name in a run.
+    let way = own.way.as_deref().map(|way| if way == "oracle" { "the break-even" } else { way });
+    parts.extend(way.map(|way| format!("it did as {way}")));
     parts
 }
