@@ -344,7 +344,7 @@ impl Document {
                 let percent = grouped(100.0 * WORTHWHILE, 0);
                 let told =
                     format!("Less than {percent}{SPACE}% is gained on {}.", models.join(", "));
-                text += &screen.fill(&told);
+                text += &screen.fill(&format!("  {told}"));
             }
         }
         text

@@ -1,4 +1,4 @@
-//! The scenarios that come with Dimmer, by name, as [`dimmer_processor::model::BUILTIN`] has models.
+//! The scenarios that come with Dimmer, by name.
 
 use std::path::Path;
 

@@ -4,6 +4,7 @@ mod bursts;
 
 use dimmer_policy::license::hardware::Rules;
 use dimmer_processor::model::{Missing, Model};
+use dimmer_processor::units::LicenseLevel;
 use dimmer_sim::scenario::{Outcome, ThreadOutcome};
 use dimmer_sim::{Course, Moment, Observer, Picos, Segment, Served, SimError, Totals};
 use serde::{Deserialize, Serialize};
@@ -27,6 +28,9 @@ pub struct Run {
     pub dedicated_cores: f64,
     /// Time at each level, executing at full rate.
     pub at_level_s: Vec<f64>,
+    /// The part of the busy time that lower clocks take, by the model's clocks with one core active;
+    /// `None` if the model does not say them.
+    pub slower: Option<f64>,
     /// Executing code that is throttled until it has its level.
     pub throttled_s: f64,
     /// Standing still while clocks change.
@@ -90,6 +94,14 @@ impl Run {
         part(self.throttled_s + self.still_s, self.busy_s())
     }
 
+    fn slower(&self, model: &Model) -> Option<f64> {
+        let lost = self.at_level_s.iter().zip(0..).map(|(seconds, level)| {
+            let ratio = model.clock_ratio(LicenseLevel::new(level), "the time lost").ok()?;
+            Some(seconds * (1.0 - ratio))
+        });
+        Some(part(lost.sum::<Option<f64>>()?, self.busy_s()))
+    }
+
     /// How much of something there was in a second of simulated time.
     #[must_use]
     pub fn a_second(&self, count: u64) -> f64 {
@@ -144,7 +156,11 @@ pub fn measure(
     let gaps = looks.then(|| Gaps::new(model, cores)).transpose()?;
     let watch = Watch { course: Course::default(), gaps };
     let (outcome, watch) = way.scenario.run_on(model, settings, watch, &|_| stops())?;
-    Ok((!outcome.is_partial).then(|| Run::new(&outcome, watch, move_ns)))
+    Ok((!outcome.is_partial).then(|| {
+        let mut run = Run::new(&outcome, watch, move_ns);
+        run.slower = run.slower(model);
+        run
+    }))
 }
 
 /// A migration at marks, there and back (ns).
@@ -208,6 +224,7 @@ impl Run {
             length_s: seconds(outcome.end.since_start()),
             dedicated_cores: watch.course.mean(Moment::START, outcome.end, dedicated),
             at_level_s: (0..levels).map(at_level).collect(),
+            slower: None,
             throttled_s: sum(|core| core.throttled),
             still_s: sum(|core| core.still),
             governor_s: sum(|core| core.stolen),

@@ -3,7 +3,7 @@
 use dimmer_study::Mechanism;
 use dimmer_study::run::Run;
 
-use crate::number::{five_digits, grouped, percent, time};
+use crate::number::{grouped, percent, time};
 
 /// * `own`, `none`: runs with the same seed; `hold_ns`: how long a level is kept.
 pub(super) fn of(mechanism: Mechanism, own: &Run, none: &Run, hold_ns: Option<f64>) -> String {
@@ -40,7 +40,12 @@ fn bursts(own: &Run, hold_ns: Option<f64>) -> String {
     let Some(bursts) = own.bursts.as_ref().filter(|bursts| bursts.count > 0) else {
         return "no code asks for a license level".to_owned();
     };
-    let lower = format!("{} of the busy time at a lower clock", percent(own.lowered()));
+    let takes = own.slower.map(|part| format!(", which takes {} of it", percent(part)));
+    let lower = format!(
+        "{} of the busy time at a lower clock{}",
+        percent(own.lowered()),
+        takes.unwrap_or_default()
+    );
     let gap = bursts.gap_us.map(|us| time(us * 1e3));
     match (gap, hold_ns, bursts.kept) {
         (Some(gap), Some(hold), Some(kept)) => format!(
@@ -54,15 +59,23 @@ fn bursts(own: &Run, hold_ns: Option<f64>) -> String {
     }
 }
 
-/// The time at a lower clock, beside that under none.
+/// The time at a lower clock and what that takes, beside those under none.
 fn lowered(own: &Run, none: &Run) -> String {
-    let [own, none] = [own, none].map(|run| percent(run.lowered()));
-    format!("{own} of the busy time at a lower clock instead of {none}")
+    let lower = |run: &Run| percent(run.lowered());
+    let told =
+        format!("{} of the busy time at a lower clock instead of {}", lower(own), lower(none));
+    match (own.slower, none.slower) {
+        (Some(own), Some(none)) => {
+            format!("{told}, which takes {} of it instead of {}", percent(own), percent(none))
+        }
+        _ => told,
+    }
 }
 
 /// How often code moved, and what part of the busy time that took.
 fn taken(own: &Run, count: u64, what: &str) -> String {
-    let a_second = five_digits(own.a_second(count));
+    let a_second = own.a_second(count);
+    let a_second = grouped(a_second, if a_second < 10.0 { 1 } else { 0 });
     match own.move_ns {
         Some(ns) => {
             let part = percent(count as f64 * ns / 1e9 / own.busy_s());

@@ -1,3 +1,5 @@
+//! The cache: interrupted studies, damaged files, several studies at once.
+
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -58,12 +60,12 @@ fn file(directory: &Path) -> PathBuf {
 
 #[test]
 fn results_do_not_depend_on_threads_or_on_what_is_kept() {
-    let directory = tempfile::tempdir().unwrap();
+    let (directory, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let cache = Cache::new(Some(directory.path()));
     let first = whole(&plan(3), &cache);
     let one_thread = Plan { jobs: 1, ..plan(3) };
     assert_eq!(first.cells, whole(&plan(3), &cache).cells);
-    assert_eq!(first.cells, whole(&one_thread, &Cache::new(None)).cells);
+    assert_eq!(first.cells, whole(&one_thread, &Cache::new(Some(other.path()))).cells);
     assert!(matches!(&first.cells[0].1, Cell::Ran(runs) if runs.runs.len() == 3));
 }
 
@@ -133,8 +135,8 @@ fn what_is_damaged_is_computed_again() {
 
 #[test]
 fn two_studies_at_once_do_no_harm() {
-    let directory = tempfile::tempdir().unwrap();
-    let expected = whole(&plan(4), &Cache::new(None)).cells;
+    let (directory, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let expected = whole(&plan(4), &Cache::new(Some(other.path()))).cells;
     std::thread::scope(|scope| {
         let study = || whole(&plan(4), &Cache::new(Some(directory.path()))).cells;
         let studies: Vec<_> = (0..4).map(|_| scope.spawn(study)).collect();

@@ -1,8 +1,10 @@
+//! Intervals and ranks of made-up runs.
+
 use super::*;
 use crate::run::Program;
 
 /// A run of one program.
-pub(crate) fn run(rate: f64) -> Run {
+fn run(rate: f64) -> Run {
     let program = Program { name: "p".to_owned(), is_serving: false, rate, p99_us: None };
     Run {
         programs: vec![program],
@@ -10,6 +12,7 @@ pub(crate) fn run(rate: f64) -> Run {
         length_s: 1.0,
         dedicated_cores: 0.0,
         at_level_s: vec![1.0],
+        slower: None,
         throttled_s: 0.0,
         still_s: 0.0,
         governor_s: 0.0,
