@@ -9,7 +9,7 @@ use dimmer_study::Mechanism;
 use dimmer_study::matrix::{Case, Cell, Plan, Runs};
 use dimmer_study::ranking::{Interval, Place};
 use dimmer_study::run::hold_ns;
-use dimmer_study::sensitivity::{Parameter, Turn};
+use dimmer_study::sensitivity::{Parameter, Turn, Turns};
 use serde::Serialize;
 
 use crate::machine::MachineDescription;
@@ -206,6 +206,18 @@ impl CaseEntry {
         }
     }
 
+    /// Mechanisms that do not apply, those with the same reason together.
+    fn refused(&self) -> Vec<(String, &str)> {
+        let mut reasons: Vec<(String, &str)> = Vec::new();
+        for Other { mechanism, does_not_apply } in &self.others {
+            match reasons.iter_mut().find(|(_, why)| why == does_not_apply) {
+                Some((names, _)) => *names += &format!(", {mechanism}"),
+                None => reasons.push(((*mechanism).to_owned(), does_not_apply)),
+            }
+        }
+        reasons
+    }
+
     /// Whether the first place gains as much as is worth any action.
     fn is_worthwhile(&self) -> bool {
         self.best().first().is_some_and(|first| first.gain.mean >= WORTHWHILE)
@@ -224,7 +236,7 @@ impl CaseEntry {
 impl Document {
     /// `turns`: for each case, what changes its first place, if that was asked for.
     #[must_use]
-    pub fn new(plan: &Plan, cases: &[Case], turns: &[Vec<(Parameter, Vec<Turn>)>]) -> Self {
+    pub fn new(plan: &Plan, cases: &[Case], turns: &[Turns]) -> Self {
         let mechanism = |mechanism: Mechanism| MechanismEntry {
             name: mechanism.name(),
             summary: mechanism.summary(),
@@ -387,8 +399,8 @@ impl Document {
         if !case.others.is_empty() {
             text += "\n";
         }
-        for Other { mechanism, does_not_apply } in &case.others {
-            text += &screen.fill(&format!("{mechanism} does not apply: {does_not_apply}."));
+        for (mechanisms, why) in case.refused() {
+            text += &screen.fill(&format!("{mechanisms}: does not apply: {why}."));
         }
         text
     }

@@ -74,7 +74,7 @@ pub enum StudyError {
         /// The mechanism's name.
         mechanism: &'static str,
         /// What went wrong.
-        error: SimError,
+        error: Box<SimError>,
     },
     /// The threads cannot be started.
     #[error("--jobs {threads}: cannot start that many threads: {error}")]
@@ -267,7 +267,7 @@ impl Plan {
                 scenario: scenario_name.to_owned(),
                 model: model_name.to_owned(),
                 mechanism: mechanism.name(),
-                error,
+                error: Box::new(error),
             })?;
             let Some(ran) = ran else { return Ok(None) };
             let mut read_back = None;

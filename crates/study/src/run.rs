@@ -28,8 +28,8 @@ pub struct Run {
     pub dedicated_cores: f64,
     /// Time at each level, executing at full rate.
     pub at_level_s: Vec<f64>,
-    /// The part of the busy time that lower clocks take, by the model's clocks with one core active;
-    /// `None` if the model does not say them.
+    /// The part of the busy time that lower clocks take, by the clocks of the model with one core
+    /// active; `None` if it does not say them.
     pub slower: Option<f64>,
     /// Executing code that is throttled until it has its level.
     pub throttled_s: f64,

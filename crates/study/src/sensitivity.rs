@@ -31,6 +31,10 @@ pub enum Parameter {
     Clock,
 }
 
+/// What changes a first place: each parameter that the model has, with at most one factor above 1
+/// and one below.
+pub type Turns = Vec<(Parameter, Vec<Turn>)>;
+
 /// A factor with which another mechanism is first.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Turn {
@@ -152,7 +156,7 @@ impl Plan {
         cases: &[Case],
         cache: &Cache,
         follower: &Follower<'_>,
-    ) -> Result<Vec<Vec<(Parameter, Vec<Turn>)>>, StudyError> {
+    ) -> Result<Vec<Turns>, StudyError> {
         let complete = Mutex::new(0);
         let of_case = |case: &Case| {
             let turns = self.turns(case, cache, follower)?;
@@ -169,7 +173,7 @@ impl Plan {
         case: &Case,
         cache: &Cache,
         follower: &Follower<'_>,
-    ) -> Result<Vec<(Parameter, Vec<Turn>)>, StudyError> {
+    ) -> Result<Turns, StudyError> {
         let places = case.ranking();
         let Some(was) = first(&places).filter(|_| places.len() > 1) else { return Ok(Vec::new()) };
         let mechanisms: Vec<Mechanism> = places

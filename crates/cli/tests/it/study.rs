@@ -82,7 +82,7 @@ fn a_study_has_a_text_a_page_and_its_sensitivity() {
     let directory = directory.path();
     let chosen = ["--mechanisms", "delegate,narrow,boost", "--seeds", "2", "--report", "page.html"];
     let text = study(directory, &[&chosen[..], &["--sensitivity", "--verbose"]].concat());
-    for part in ["tiny.toml on i9-7940x", "hold time: ", "boost does not apply: ", "gain"] {
+    for part in ["tiny.toml on i9-7940x", "hold time: ", "boost: does not apply: ", "gain"] {
         assert!(text.contains(part), "{part} is missing: {text}");
     }
     let page = fs::read_to_string(directory.join("page.html")).unwrap();

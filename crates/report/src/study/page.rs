@@ -16,8 +16,13 @@ const FULL: f64 = 0.2;
 
 /// The study as an HTML page.
 pub(super) fn render(document: &Document, machine: &MachineDescription) -> String {
-    let models: Vec<&ModelEntry> =
+    let mut models: Vec<&ModelEntry> =
         document.models.iter().filter(|model| !fitting(document, model).is_empty()).collect();
+    // Those on which most is gained come first.
+    let gains = |model: &ModelEntry| {
+        fitting(document, model).into_iter().filter(|case| case.is_worthwhile()).count()
+    };
+    models.sort_by_cached_key(|model| std::cmp::Reverse(gains(model)));
     let main = html! {
         section.study {
             h2 { "Gain by workload and mechanism" }
@@ -201,15 +206,8 @@ fn unfolded(case: &CaseEntry) -> Markup {
                 tbody { @for ranked in &case.ranking { (row(ranked, has_p99, has_energy)) } }
             }
             @for turn in &case.sensitivity { p.quality { (turn.told()) } }
-            @if !case.others.is_empty() {
-                p.quality {
-                    "Does not apply: "
-                    @for (index, other) in case.others.iter().enumerate() {
-                        @if index > 0 { "; " }
-                        b { (other.mechanism) } ", " (prose(&other.does_not_apply))
-                    }
-                    "."
-                }
+            @for (mechanisms, why) in case.refused() {
+                p.quality { b { (mechanisms) } " does not apply: " (prose(why)) "." }
             }
         }
     }

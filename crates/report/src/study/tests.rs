@@ -80,7 +80,7 @@ fn a_text_has_ranks_reasons_and_what_does_not_apply() {
             " after the last one (median), 100.0 % of them within the 664 µs for which a level is held: ",
             "hold time: none first at 0.50 times.\n",
             "move cost: no change of the first place within a factor of 8.\n",
-            "oracle does not apply: no code of the scenario asks for a license level on this model.\n",
+            "oracle: does not apply: no code of the scenario asks for a license level on this model.\n",
             "tiny on epyc-rome: does not apply: the model of AMD EPYC (Rome) does not say",
         ],
     );
