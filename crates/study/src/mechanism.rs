@@ -307,6 +307,16 @@ mod tests {
     }
 
     #[test]
+    fn narrower_code_asks_for_lower_levels() {
+        let scenario = scenario("multiphase-worst-case").unwrap();
+        let model = Model::parse(Path::new("i9"), builtin("i9-7940x").unwrap()).unwrap();
+        let narrow = Mechanism::Narrow.on(&scenario, &model).unwrap().scenario;
+        let level = |of: &Scenario| of.highest_level(&model).unwrap().index();
+        assert_eq!((level(&scenario), level(&narrow)), (2, 1));
+        assert!(scenario.has_512_bit_code() && !narrow.has_512_bit_code());
+    }
+
+    #[test]
     fn names_are_found_again() {
         for mechanism in Mechanism::ALL {
             assert_eq!(Mechanism::named(mechanism.name()), Some(mechanism));

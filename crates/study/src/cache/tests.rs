@@ -111,17 +111,17 @@ fn what_is_damaged_is_computed_again() {
     let expected = whole(&plan(2), &cache);
     let path = file(directory.path());
     let text = fs::read(&path).unwrap();
-    let damaged: [&dyn Fn(&mut Vec<u8>); 5] = [
+    let damaged: [fn(&mut Vec<u8>); 5] = [
         // Cut, as when the disk was full.
-        &|bytes| bytes.truncate(bytes.len() / 2),
+        |bytes| bytes.truncate(bytes.len() / 2),
         // A digit that is another one.
-        &|bytes| {
+        |bytes| {
             let at = bytes.iter().rposition(|byte| *byte == b'1').unwrap();
             bytes[at] = b'2';
         },
-        &|bytes| bytes.clear(),
-        &|bytes| *bytes = b"dimmer/study-cache/0\n".to_vec(),
-        &|bytes| bytes.iter_mut().for_each(|byte| *byte ^= 0xff),
+        |bytes| bytes.clear(),
+        |bytes| *bytes = b"dimmer/study-cache/0\n".to_vec(),
+        |bytes| bytes.iter_mut().for_each(|byte| *byte ^= 0xff),
     ];
     for damage in damaged {
         let mut bytes = text.clone();
