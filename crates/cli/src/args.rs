@@ -9,6 +9,7 @@ mod pstate;
 mod run;
 mod sim;
 mod specialise;
+mod study;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -26,6 +27,7 @@ pub(crate) use pstate::{Pstate, PstateSet, PstateTune};
 pub(crate) use run::Run;
 pub(crate) use sim::{Compare, Governor, Model, Paper, Phases, PredictLock, Sim, SimRun, Validate};
 pub(crate) use specialise::Specialise;
+pub(crate) use study::Study;
 
 /// Measure what AVX2, AVX-512 and AMX code costs on this machine, find the functions that cause the
 /// cost, and avoid it.
@@ -108,6 +110,8 @@ pub(crate) enum Command {
     /// Simulates workloads on processor models.
     #[command(subcommand)]
     Sim(Sim),
+    /// Compares mechanisms on workloads and processor models, in the simulator.
+    Study(Study),
     /// Undoes changes to the machine that a killed run left behind.
     Restore(Restore),
     /// Prints what a shell needs to complete commands and options.

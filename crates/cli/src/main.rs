@@ -32,6 +32,7 @@ mod scan;
 mod sim;
 mod specialise;
 mod stat;
+mod study;
 mod top;
 mod validate;
 
@@ -129,6 +130,7 @@ fn dispatch(arguments: &Arguments, report: Option<Output>) -> anyhow::Result<Exi
         Command::Sim(Sim::PredictLock(arguments)) => predict_lock::run(arguments),
         Command::Sim(Sim::Validate(arguments)) => validate::run(arguments),
         Command::Sim(Sim::Model(arguments)) => model::run(arguments),
+        Command::Study(arguments) => study::run(arguments),
         Command::Restore(arguments) => restore::run(&root, arguments),
         Command::Completions(arguments) => manual::completions(arguments),
         Command::Manual(arguments) => manual::pages(arguments),

@@ -51,11 +51,16 @@ pub(crate) fn run(arguments: &args::SimRun) -> anyhow::Result<ExitCode> {
 
 /// Reads a scenario, and the model that it runs on.
 pub(crate) fn read(path: &Path, model: Option<&str>) -> anyhow::Result<(Scenario, Model)> {
-    let text = |path: &Path| input::text(path).map_err(|error| format!("{error:#}"));
-    let scenario = Scenario::parse_with(path, &text(path).map_err(bad_input)?, &text);
-    let scenario = scenario.map_err(bad_input)?;
+    let scenario = scenario(path)?;
     let model = model::read(model.unwrap_or(&scenario.model))?;
     Ok((scenario, model))
+}
+
+/// Reads a scenario.
+pub(crate) fn scenario(path: &Path) -> anyhow::Result<Scenario> {
+    let text = |path: &Path| input::text(path).map_err(|error| format!("{error:#}"));
+    let scenario = Scenario::parse_with(path, &text(path).map_err(bad_input)?, &text);
+    scenario.map_err(bad_input)
 }
 
 pub(crate) fn governor(governor: args::Governor) -> Governor {

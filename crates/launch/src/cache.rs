@@ -25,6 +25,12 @@ pub fn scans() -> Option<PathBuf> {
     Some(cache::directory()?.join("scan"))
 }
 
+/// The directory of cached simulations; `None` without a home directory.
+#[must_use]
+pub fn studies() -> Option<PathBuf> {
+    Some(cache::directory()?.join("study"))
+}
+
 /// The directory of cached choices of functions; `None` without a home directory.
 pub(crate) fn choices() -> Option<PathBuf> {
     Some(cache::directory()?.join("run"))
@@ -69,7 +75,7 @@ pub fn read_own(path: &Path) -> io::Result<String> {
 
 /// A digest of these parts that is the same with every build of this program: files on disk are
 /// named by it. Not for secrets: its key is known.
-pub(crate) fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u64 {
+pub fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u64 {
     let mut hasher = SipHasher13::new();
     for part in parts {
         hasher.write(&(part.len() as u64).to_le_bytes());

@@ -32,6 +32,7 @@ mod screen;
 pub mod sim;
 pub mod specialise;
 pub mod stat;
+pub mod study;
 pub mod table;
 mod textfile;
 pub mod timeline;

@@ -12,6 +12,7 @@ mod oracle;
 mod outcome;
 mod phases;
 mod steps;
+mod variants;
 
 #[cfg(test)]
 mod extremes;

@@ -12,7 +12,7 @@ use crate::tree::Problem;
 
 /// The dependencies of each crate within the workspace. A new crate or a new edge is a change of
 /// the architecture and starts in ARCHITECTURE.md.
-const EDGES: [(&str, &[&str]); 35] = [
+const EDGES: [(&str, &[&str]); 36] = [
     (
         "dimmer-bench",
         &[
@@ -49,6 +49,7 @@ const EDGES: [(&str, &[&str]); 35] = [
             "dimmer-runtime",
             "dimmer-scan",
             "dimmer-sim",
+            "dimmer-study",
             "dimmer-top",
             "dimmer-validate",
             "dimmer-watch",
@@ -130,6 +131,7 @@ const EDGES: [(&str, &[&str]); 35] = [
             "dimmer-ps",
             "dimmer-scan",
             "dimmer-sim",
+            "dimmer-study",
             "dimmer-validate",
             "dimmer-watch",
         ],
@@ -137,6 +139,10 @@ const EDGES: [(&str, &[&str]); 35] = [
     ("dimmer-runtime", &["dimmer-host", "dimmer-policy", "dimmer-processor", "dimmer-protocol"]),
     ("dimmer-scan", &["dimmer-processor"]),
     ("dimmer-sim", &["dimmer-policy", "dimmer-processor"]),
+    (
+        "dimmer-study",
+        &["dimmer-launch", "dimmer-policy", "dimmer-probe", "dimmer-processor", "dimmer-sim"],
+    ),
     ("dimmer-swp", &["dimmer-marks"]),
     ("dimmer-swp-dummy", &[]),
     ("dimmer-swp-migrate", &["dimmer-marks"]),

@@ -34,6 +34,7 @@ mod server;
 mod signals;
 mod specialise;
 mod stat;
+mod study;
 mod trace;
 mod victims;
 mod wide_cores;

@@ -13,6 +13,7 @@ use dimmer_probe::stats::Samples;
 use dimmer_processor::model::Model;
 use dimmer_sim::scenario::{Outcome, Scenario, ThreadOutcome};
 use dimmer_sim::{Course, Governor, Moment, Moving};
+use dimmer_study::work::{Done, done};
 use serde::Serialize;
 
 use super::{Measured, Study};
@@ -64,40 +65,6 @@ pub(crate) struct Program {
 
 /// A run: the work done, and the decisions.
 type Run = (Outcome, Course);
-
-/// The work of a program in a run.
-#[derive(Clone, Copy, Debug, Default)]
-struct Done {
-    is_serving: bool,
-    requests: f64,
-    instructions: f64,
-    /// When its last thread finished, or the run ended.
-    until: Moment,
-    /// The longest 99th percentile of its threads' requests (ns).
-    p99: u64,
-}
-
-impl Done {
-    /// Work per second.
-    fn rate(&self) -> f64 {
-        let counted = if self.is_serving { self.requests } else { self.instructions };
-        counted / (self.until.since_start().as_f64() / 1e12)
-    }
-}
-
-fn done(outcome: &Outcome) -> BTreeMap<&str, Done> {
-    let mut programs: BTreeMap<&str, Done> = BTreeMap::new();
-    for thread in &outcome.threads {
-        let ThreadOutcome { program, finished, phases, latencies, .. } = thread;
-        let of = programs.entry(program.as_str()).or_default();
-        of.is_serving |= latencies.is_some();
-        of.until = of.until.max(finished.unwrap_or(outcome.end));
-        of.instructions += phases.iter().map(|phase| phase.instructions).sum::<f64>();
-        of.requests += latencies.map_or(0.0, |latencies| latencies.requests as f64);
-        of.p99 = of.p99.max(latencies.map_or(0, |latencies| latencies.p99));
-    }
-    programs
-}
 
 fn compared(moving: Moving, own: &[Run], none: &[Run]) -> Compared {
     let own_done: Vec<_> = own.iter().map(|(outcome, _)| done(outcome)).collect();

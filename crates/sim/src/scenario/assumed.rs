@@ -77,7 +77,7 @@ impl Scenario {
     }
 
     /// The code of all threads.
-    fn segments(&self) -> impl Iterator<Item = Segment> {
+    pub(super) fn segments(&self) -> impl Iterator<Item = Segment> {
         let operations = self.threads.iter().flat_map(|thread| thread.steps.operations.iter());
         operations.filter_map(|operation| match operation.step() {
             Some(Step::Run(segment)) => Some(*segment),

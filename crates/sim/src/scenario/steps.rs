@@ -204,6 +204,18 @@ impl Steps {
             effort,
         })
     }
+
+    /// The same with other operations, one for each.
+    pub(super) fn with(&self, operations: Arc<[Operation]>) -> Self {
+        let Self { distributions, runs, written, effort, .. } = self;
+        Self {
+            operations,
+            distributions: Arc::clone(distributions),
+            runs: runs.clone(),
+            written: *written,
+            effort: effort.clone(),
+        }
+    }
 }
 
 /// Writes a script.
