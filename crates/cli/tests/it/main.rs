@@ -13,6 +13,7 @@ mod kernel;
 mod latencies;
 mod ledgers;
 mod loaders;
+mod machines;
 mod marks;
 mod merge;
 mod migrate;

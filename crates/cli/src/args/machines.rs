@@ -1,0 +1,46 @@
+//! The arguments of `dimmer machines`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::common::{Json, Page};
+
+#[derive(Args, Debug)]
+pub(crate) struct Machines {
+    /// A directory of records, each named as in `epyc-zen5-vm-linux-6.18-2026-11-27`, or one of
+    /// these [default: the project's own records, which are in the program].
+    #[arg(long, value_name = "DIR", global = true)]
+    pub(crate) database: Option<PathBuf>,
+    #[command(subcommand)]
+    pub(crate) action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Action {
+    /// Lists machines, days, and what was found.
+    List(Records),
+    /// Shows all figures.
+    Show(Records),
+    /// Puts figures side by side, and shows whether days and hosts of one kind agree.
+    Compare(Records),
+    /// Checks records, and which sentences of the documentation they confirm or refute. Ends with
+    /// exit status 3 if a record is wrong or refutes one.
+    Check(Records),
+    /// Measures this machine with all commands, in at most 20 minutes, into --database.
+    Record {
+        /// The number of this host, to tell hosts of one kind apart.
+        #[arg(long, value_name = "N")]
+        host: Option<u32>,
+    },
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Records {
+    /// Machines, or records of one day [default: all].
+    pub(crate) names: Vec<String>,
+    #[command(flatten)]
+    pub(crate) json: Json,
+    #[command(flatten)]
+    pub(crate) page: Page,
+}
