@@ -56,9 +56,9 @@ demo:
 	$(DIMMER) probe --quick --report $(REPORT)
 	@echo "The report: $(REPORT)"
 
-# HOST=2 for a second host of one kind.
+# LABEL=host2 for another host of one kind, LABEL=run2 for another run on one day.
 evidence: build
-	$(DIMMER) machines record --database machines $(HOST:%=--host %)
+	$(DIMMER) machines record --database machines $(LABEL:%=--label %)
 
 test:
 	@./ci/prerequisites.sh checks

@@ -45,7 +45,7 @@ pub fn problems(record: &Record, privacy: &Privacy) -> Vec<String> {
     let expected = record.about.machine();
     if names::kind(&record.machine) != expected {
         problems.push(format!(
-            "{}: by its documents it is {expected}, or {expected}-host1 and so on",
+            "{}: by its documents it is {expected}, or {expected}-host2 and so on",
             record.name
         ));
     }
@@ -97,7 +97,7 @@ mod tests {
             "epyc-zen4-vm-linux-6.18-2026-11-26",
             hook([60.0; 3]),
             "epyc-zen4-vm-linux-6.18-2026-11-26: by its documents it is epyc-zen5-vm-linux-6.18, \
-             or epyc-zen5-vm-linux-6.18-host1 and so on",
+             or epyc-zen5-vm-linux-6.18-host2 and so on",
         );
         let mut documents = hook([60.0; 3]);
         documents.push(("probe", probe("6.18.44", "2026-11-26T10:00:00Z")));

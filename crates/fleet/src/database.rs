@@ -8,6 +8,7 @@ use dimmer_host::bounded_file::{self, BoundedFileError};
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::claims::{self, Claim, ClaimsError};
 use crate::document::{Document, DocumentError};
 use crate::evidence::Evidence;
 use crate::kinds::{self, Figure, Misfit};
@@ -133,6 +134,9 @@ pub enum DatabaseError {
     /// A probe's document is wrong.
     #[error(transparent)]
     Probe(#[from] DocumentError),
+    /// The claims are wrong.
+    #[error(transparent)]
+    Claims(#[from] ClaimsError),
     /// No record or machine has this name.
     #[error("no machine is named `{name}`: expected one of {accepted}")]
     Machine {
@@ -169,6 +173,17 @@ impl Database {
             database.add(Path::new(name), files);
         }
         database
+    }
+
+    /// The records in a directory and the claims to check them by; without one, the project's.
+    ///
+    /// # Errors
+    /// As [`Self::read`], or if the claims are wrong.
+    pub fn open(directory: Option<&Path>) -> Result<(Self, Vec<Claim>), DatabaseError> {
+        match directory {
+            None => Ok((Self::builtin(), claims::builtin()?)),
+            Some(directory) => Ok((Self::read(directory)?, claims::beside(directory)?)),
+        }
     }
 
     /// Reads the records in a directory, or a directory that is a record itself. What is wrong in

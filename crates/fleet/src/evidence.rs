@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::database::Entry;
-use crate::names::About;
+use crate::names::{self, About};
 use crate::privacy::Privacy;
 
 /// The longest that all commands may take together.
@@ -186,22 +186,26 @@ pub struct Making {
 
 impl Making {
     /// Makes room for the record of this machine and day, without touching one that is there.
-    /// `host` tells several hosts of one kind apart.
+    /// `label` tells hosts of one kind or runs on one day apart.
     ///
     /// # Errors
-    /// If there is such a record, or the directory cannot be written.
-    pub fn begin(database: &Path, machine: &Machine, host: Option<u32>) -> io::Result<Self> {
-        Self::of(database, &About::of(machine), host)
+    /// If there is such a record, the label is none, or the directory cannot be written.
+    pub fn begin(database: &Path, machine: &Machine, label: Option<&str>) -> io::Result<Self> {
+        Self::of(database, &About::of(machine), label)
     }
 
-    fn of(database: &Path, about: &About, host: Option<u32>) -> io::Result<Self> {
-        let host = host.map(|number| format!("-host{number}")).unwrap_or_default();
+    fn of(database: &Path, about: &About, label: Option<&str>) -> io::Result<Self> {
+        if let Some(label) = label.filter(|label| !names::is_label(label)) {
+            let said = format!("`{label}` is no label: expected `host2`, `run2` and so on");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, said));
+        }
+        let label = label.map(|label| format!("-{label}")).unwrap_or_default();
         let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
-        let target = database.join(format!("{}{host}-{}", about.machine(), &now[..10]));
+        let target = database.join(format!("{}{label}-{}", about.machine(), &now[..10]));
         if target.exists() {
             let said = format!(
-                "{} is there already, and is not overwritten; for another host of this kind, \
-                 give it a number by --host",
+                "{} is there already, and is not overwritten: --label host2 is for another host \
+                 of this kind, --label run2 for another run on this day",
                 target.display()
             );
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, said));
@@ -414,7 +418,9 @@ mod tests {
         assert!(rival.end("{}").is_err());
         let said = Making::of(database.path(), &about, None).unwrap_err().to_string();
         assert!(said.contains("is not overwritten"), "{said}");
-        assert!(Making::of(database.path(), &about, Some(2)).is_ok());
+        assert!(Making::of(database.path(), &about, Some("run2")).is_ok());
+        let said = Making::of(database.path(), &about, Some("../x")).unwrap_err().to_string();
+        assert_eq!(said, "`../x` is no label: expected `host2`, `run2` and so on");
         assert_eq!(std::fs::read_dir(database.path()).unwrap().count(), 1);
     }
 

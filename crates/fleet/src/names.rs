@@ -1,7 +1,8 @@
 //! Names of records: what the machine is, and the day, as in `epyc-zen5-vm-linux-6.18-2026-11-27`.
 //!
 //! The name of a machine comes from what its documents say of it, so it names no host. Several
-//! hosts of one kind have numbers: `epyc-zen5-vm-linux-6.18-host2-2026-11-27`.
+//! hosts of one kind, and several runs on one day, have labels with a number:
+//! `epyc-zen5-vm-linux-6.18-host2-2026-11-27`.
 
 use std::time::{Duration, SystemTime};
 
@@ -82,13 +83,22 @@ pub fn parts(name: &str) -> Option<(&str, &str)> {
     (is_name && day(date).is_some()).then_some((machine, date))
 }
 
-/// The kind of a machine: its name without the number of the host.
+/// The kind of a machine: its name without the label of a host or a run.
 #[must_use]
 pub fn kind(machine: &str) -> &str {
-    match machine.rsplit_once("-host") {
-        Some((kind, number)) if number.parse::<u32>().is_ok() => kind,
+    match machine.rsplit_once('-') {
+        Some((kind, label)) if is_label(label) => kind,
         _ => machine,
     }
+}
+
+/// Whether a text tells hosts of one kind apart, or runs on one day: `host2`, `run2`.
+#[must_use]
+pub fn is_label(text: &str) -> bool {
+    let number = text.strip_prefix("host").or_else(|| text.strip_prefix("run"));
+    number.is_some_and(|number| {
+        (1..=3).contains(&number.len()) && number.bytes().all(|digit| digit.is_ascii_digit())
+    })
 }
 
 /// The midnight at which a day starts (UTC): `2026-11-27`, also as the start of a longer time.
@@ -148,7 +158,9 @@ mod tests {
             check(wrong, None);
         }
         assert_eq!(kind("a-vm-host12"), "a-vm");
+        assert_eq!(kind("a-vm-run2"), "a-vm");
         assert_eq!(kind("a-vm-hosts"), "a-vm-hosts");
+        assert_eq!(kind("a-vm-host+1"), "a-vm-host+1");
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod compare;
 mod evidence;
 mod page;
 
+use dimmer_fleet::claims::Claim;
 use dimmer_fleet::database::{Finding, Record};
 use dimmer_fleet::kinds::Figure;
 use dimmer_fleet::measure::{Cost, Measure};
@@ -16,10 +17,75 @@ use crate::number::{SPACE, grouped, interval, time, time_bound, time_estimate};
 use crate::screen::Screen;
 use crate::table::{Cell, Table};
 
-pub use check::Check;
-pub use compare::Compared;
+use check::Check;
+use compare::Compared;
 pub use evidence::evidence;
 pub use page::page;
+
+/// What to show of records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// Machines, days, and what was found.
+    List,
+    /// All figures.
+    Show,
+    /// Figures side by side, and whether they agree.
+    Compare,
+    /// What is wrong, and what claims they refute.
+    Check,
+}
+
+/// What is shown of records.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub enum Shown {
+    /// Machines, days, and what was found.
+    List(List),
+    /// All figures.
+    Show(Show),
+    /// Figures side by side.
+    Compared(Compared),
+    /// What is wrong, and what claims they refute.
+    Check(Check),
+}
+
+impl Shown {
+    /// Makes it. `problems` are what is wrong with the records.
+    ///
+    /// # Errors
+    /// If fewer than two records are to be compared.
+    pub fn new(
+        what: What,
+        records: &[&Record],
+        claims: &[Claim],
+        problems: Vec<String>,
+    ) -> Result<Self, String> {
+        Ok(match (what, records) {
+            (What::List, _) => Self::List(List::new(records)),
+            (What::Show, _) => Self::Show(Show::new(records)),
+            (What::Compare, [] | [_]) => {
+                return Err("compare: name two records at least".to_owned());
+            }
+            (What::Compare, _) => Self::Compared(Compared::new(records)),
+            (What::Check, _) => Self::Check(Check::new(records, claims, problems)),
+        })
+    }
+
+    /// As text. `is_all` also shows claims about which nothing can be said.
+    pub fn text(&self, is_all: bool, screen: Screen) -> String {
+        match self {
+            Self::List(list) => list.text(screen),
+            Self::Show(show) => show.text(screen),
+            Self::Compared(compared) => compared.text(screen),
+            Self::Check(check) => check.text(is_all, screen),
+        }
+    }
+
+    /// Whether it is a check by which a record is wrong, or refutes a sentence.
+    pub fn is_refused(&self) -> bool {
+        matches!(self, Self::Check(check) if check.is_refused())
+    }
+}
 
 /// The document `dimmer/machines-list/1`.
 #[derive(Debug, Serialize)]

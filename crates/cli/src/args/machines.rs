@@ -8,8 +8,7 @@ use super::common::{Json, Page};
 
 #[derive(Args, Debug)]
 pub(crate) struct Machines {
-    /// A directory of records, each named as in `epyc-zen5-vm-linux-6.18-2026-11-27`, or one of
-    /// these [default: the project's own records, which are in the program].
+    /// A directory of records, or one record [default: the project's, which are in the program].
     #[arg(long, value_name = "DIR", global = true)]
     pub(crate) database: Option<PathBuf>,
     #[command(subcommand)]
@@ -24,14 +23,13 @@ pub(crate) enum Action {
     Show(Records),
     /// Puts figures side by side, and shows whether days and hosts of one kind agree.
     Compare(Records),
-    /// Checks records, and which sentences of the documentation they confirm or refute. Ends with
-    /// exit status 3 if a record is wrong or refutes one.
+    /// Checks records and the documentation; status 3 if a record is wrong or refutes a sentence.
     Check(Records),
     /// Measures this machine with all commands, in at most 20 minutes, into --database.
     Record {
-        /// The number of this host, to tell hosts of one kind apart.
-        #[arg(long, value_name = "N")]
-        host: Option<u32>,
+        /// Tells hosts of one kind or runs on one day apart: `host2`, `run2`.
+        #[arg(long)]
+        label: Option<String>,
     },
 }
 

@@ -159,7 +159,7 @@ fn a_record_is_never_overwritten() {
     let directory = tempfile::tempdir().unwrap();
     let output = dimmer(directory.path(), &["machines", "record"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("--database DIR names the directory"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("expected --database DIR"), "{}", stderr(&output));
     let record = || {
         let mut command = command(directory.path(), &["machines", "record", "--database", "."]);
         command.stdout(std::process::Stdio::null()).spawn().unwrap()

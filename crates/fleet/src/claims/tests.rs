@@ -1,3 +1,5 @@
+//! Tests of claims: made-up ones, and those of the documentation by its machines.
+
 use super::*;
 use crate::database::tests::{database, hook};
 

@@ -1,3 +1,5 @@
+//! Tests of databases: made-up ones in a directory, and the one of the project.
+
 use std::fs;
 
 use serde_json::json;

@@ -178,9 +178,13 @@ impl KindEntry {
             0 => format!("{kind}: {several} records have no figure with an interval in common."),
             all => format!(
                 "{kind}: of {} in several of {several} records, {agree} agree (their 95 % \
-                 intervals have a value in common) and {differ} differ{}",
+                 intervals have a value in common) and {differ} {}",
                 counted(all, "figure"),
-                if *differ == 0 { "." } else { ":" },
+                match differ {
+                    0 => "differ.",
+                    1 => "differs:",
+                    _ => "differ:",
+                },
             ),
         }
     }

@@ -1,3 +1,5 @@
+//! Tests of what `dimmer machines` prints of made-up records.
+
 use dimmer_fleet::claims;
 use dimmer_fleet::database::Database;
 
@@ -42,7 +44,7 @@ fn database() -> Database {
         "schema": "dimmer/evidence/1", "dimmer_version": "0.1.0",
         "begun": "2026-11-27T10:00:00Z", "ended": "2026-11-27T10:20:00Z",
         "load_begin": [1.5, 1.0, 1.0], "load_end": [2.0, 1.0, 1.0], "cpus": 2,
-        "others_cpu_pct": 43.0, "steal_pct": 0.5, "interrupted": false,
+        "others_cpu_pct": 43.0, "steal_pct": 0.2, "interrupted": false,
         "commands": [
             { "name": "probe-quick", "command": "dimmer probe --quick --json", "seconds": 8.1,
               "is_done": true, "reason": null },
@@ -84,10 +86,10 @@ epyc-zen4-vm-linux-6.18: AMD EPYC, Zen 4; KVM; kernel 6.18.4; microcode 0x1
   2026-11-26  an isolated burst costs 1000 ns  probe-quick
 
 epyc-zen5-vm-linux-6.18: AMD EPYC, Zen 5; KVM; kernel 6.18.4; microcode 0x1
-  2026-11-26  no effect above 101 ns                                           probe-quick
-  2026-11-27  no effect above 101 ns                                           evidence, probe-quick
+  2026-11-26  no effect above 101 ns                                     probe-quick
+  2026-11-27  no effect above 101 ns                                     evidence, probe-quick
               busy meanwhile: other programs took 43 % of the CPUs, the
-              hypervisor 1 %; load 1.5 at the start
+              hypervisor 0 %; load 1.5 at the start
 ";
     assert_eq!(text, expected, "{text}");
 }
@@ -109,9 +111,9 @@ fn days_that_differ_are_named_first() {
     let text = Compared::new(&records).text(Screen::file(100));
     let expected = "\
 epyc-zen5-vm-linux-6.18: of 1 figure in several of 2 records, 0 agree (their 95 % intervals have a
-value in common) and 1 differ:
-  probe-quick  an isolated burst costs the code after it, k, 800      2026-11-26: 3.0 ns [-2.0, 8.0]
-               instructions                                           2026-11-27: 20 ns [15, 25]
+value in common) and 1 differs:
+  probe-quick  an isolated burst costs the code after it, k, 800  2026-11-26: 3.0 ns [-2.0, 8.0]
+               instructions                                       2026-11-27: 20 ns [15, 25]
 ";
     assert!(text.starts_with(expected), "{text}");
     assert!(text.contains("C: epyc-zen5-vm-linux-6.18-2026-11-27\n"), "{text}");
