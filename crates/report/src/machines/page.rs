@@ -74,6 +74,14 @@ pub fn page(
             p { "A figure confirms or refutes a sentence by its whole interval; otherwise it \
                  cannot say." }
             (claims_table(&shown, &claims))
+            @if claims.iter().any(|claim| !is_judged(claim)) {
+                p { "No record says anything about:" }
+                ul.skipped {
+                    @for claim in claims.iter().filter(|claim| !is_judged(claim)) {
+                        li { (prose(&claim.quote)) span.label { (claim.file) "; " (claim.condition) } }
+                    }
+                }
+            }
         }
         p.command { (command(&machine.command)) }
     };
@@ -107,7 +115,7 @@ fn draw(records: &[&Record], row: &Row) -> Result<Figure, DrawError> {
         let value: dimmer_fleet::place::Quantity = (*value)?;
         let (number, interval) = told(value.into(), row.unit);
         Some(plot::Value {
-            name: record.name.clone(),
+            name: short(record),
             median: value.median,
             interval: value.interval,
             told: format!("{number} {interval}").trim_end().to_owned(),
@@ -121,14 +129,24 @@ fn draw(records: &[&Record], row: &Row) -> Result<Figure, DrawError> {
         unit => format!("{} {unit}", grouped(value, decimals)).trim_end().to_owned(),
     };
     let title = format!("{}: {}", row.document, row.what);
-    plot::values(&title, "record", axis, &values)
+    // What distinguishes figures of one kind stands behind a comma.
+    let head = row.what.split_once(", ").map_or(row.what.as_str(), |(_, rest)| rest);
+    plot::values((head, &title), "record", axis, &values)
+}
+
+/// A record's name as short as a plot needs it: without the kernel.
+fn short(record: &Record) -> String {
+    let machine = names::kind(&record.machine);
+    let label = record.machine.strip_prefix(machine).unwrap_or_default();
+    let processor = machine.split_once("-linux-").map_or(machine, |(processor, _)| processor);
+    format!("{processor}{label} {}", record.date)
 }
 
 /// The records: what each machine is, and what was found.
 fn table(records: &[RecordEntry]) -> Markup {
     html! {
         div.scroll tabindex="0" {
-            table {
+            table.machines {
                 thead {
                     tr {
                         @for title in ["machine", "day", "processor", "kernel", "microcode", "finding"] {
@@ -147,7 +165,7 @@ fn table(records: &[RecordEntry]) -> Markup {
                             }
                             td { (record.kernel.as_deref().unwrap_or("not known")) }
                             td { (record.microcode.as_deref().unwrap_or("not known")) }
-                            td {
+                            td.finding {
                                 (record.finding)
                                 @if let Some(note) = record.busy_note() {
                                     span.label { (note) }
@@ -190,6 +208,11 @@ fn agreement(kind: &KindEntry) -> Markup {
     }
 }
 
+/// Whether a record says something of a claim.
+fn is_judged(claim: &ClaimEntry) -> bool {
+    claim.verdicts.iter().any(|one| one.verdict != Verdict::CannotSay.name())
+}
+
 fn claims_table(records: &[RecordEntry], claims: &[ClaimEntry]) -> Markup {
     let class = |one: &VerdictEntry| {
         if one.verdict == Verdict::Confirmed.name() {
@@ -212,7 +235,7 @@ fn claims_table(records: &[RecordEntry], claims: &[ClaimEntry]) -> Markup {
                     }
                 }
                 tbody {
-                    @for claim in claims {
+                    @for claim in claims.iter().filter(|claim| is_judged(claim)) {
                         tr {
                             th scope="row" {
                                 (claim.quote)

@@ -13,10 +13,10 @@ pub(crate) struct Value {
     pub(crate) told: String,
 }
 
-/// A bar for each value from zero on, with a line over its interval. `of` what kind the things
-/// are.
+/// A bar for each value from zero on, with a line over its interval. `head` stands above the plot,
+/// `title` says all of it. `of` what kind the things are.
 pub(crate) fn values(
-    title: &str,
+    (head, title): (&str, &str),
     of: &str,
     unit: impl Fn(f64, usize) -> String + Copy + 'static,
     values: &[Value],
@@ -35,7 +35,7 @@ pub(crate) fn values(
     let y = Axis::linear(0.0, rows, |_, _| String::new());
     let height = 52 + ROW * u32::try_from(values.len()).unwrap_or(1);
     let plot = draw(height, title, |area| {
-        let mut panel = panel(area, title, &x, &y, Some(""))?;
+        let mut panel = panel(area, head, &x, &y, Some(""))?;
         for (row, value) in values.iter().enumerate() {
             let [median, low_end, high_end] = ends(value);
             let label = format!("{}  {}", value.name, value.told);
