@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::SystemTime;
 
 use anyhow::Context as _;
 use dimmer_fleet::evidence::{Making, STEPS};
@@ -31,7 +30,7 @@ pub(crate) fn run(root: &Root, arguments: &Machines) -> anyhow::Result<ExitCode>
     let shown = Shown::new(what, &records, &claims, problems).map_err(bad_input)?;
     if let Some(page) = page {
         let machine = Machine::read(&Root::live(), &Cpuid::instruction());
-        let machine = probe::description(&machine, SystemTime::now());
+        let machine = probe::description(&machine, std::time::SystemTime::now());
         page.write(&report::page(&records, &claims, &machine)?)?;
     }
     let text = shown.text(output::is_verbose(), output::screen());
@@ -46,7 +45,6 @@ pub(crate) fn run(root: &Root, arguments: &Machines) -> anyhow::Result<ExitCode>
 
 fn record(dir: Option<&Path>, label: Option<&str>, privacy: &Privacy) -> anyhow::Result<ExitCode> {
     let dir = dir.ok_or_else(|| bad_input("record: expected --database DIR, to write into"))?;
-    output::directory(dir)?;
     let machine = Machine::read(&Root::live(), &Cpuid::instruction());
     let making = Making::begin(dir, &machine, label).map_err(bad_input)?;
     let interrupt = Interrupt::install().context("cannot handle signals")?;

@@ -186,7 +186,7 @@ pub struct Making {
 
 impl Making {
     /// Makes room for the record of this machine and day, without touching one that is there.
-    /// `label` tells hosts of one kind or runs on one day apart.
+    /// `label` tells hosts of one kind or runs on one day apart. Makes the database, too.
     ///
     /// # Errors
     /// If there is such a record, the label is none, or the directory cannot be written.
@@ -210,6 +210,7 @@ impl Making {
             );
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, said));
         }
+        std::fs::create_dir_all(database)?;
         let hidden = tempfile::Builder::new().prefix(".record-").tempdir_in(database)?;
         Ok(Self { hidden, target })
     }

@@ -111,11 +111,11 @@ impl Check {
         let claims = counted(self.claims.len(), "claim");
         let records = counted(self.records.len(), "record");
         text + &screen.fill(&format!(
-            "{claims} by {records}: {} confirmed, {} refuted, {} cannot say; {} wrong.",
+            "{claims} by {records}: {} confirmed, {} refuted, {} cannot say; {}.",
             length(self.confirmed),
             length(self.refuted),
             length(self.cannot_say),
-            counted(self.problems.len(), "file"),
+            counted(self.problems.len(), "problem"),
         ))
     }
 }

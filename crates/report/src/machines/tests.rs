@@ -131,9 +131,7 @@ fn a_check_has_what_is_refuted_first() {
     assert!(text.contains("  refuted  1000 ns [995, 1005]  at most 10 ns"), "{text}");
     assert!(text.contains("  confirmed  3.0 ns [-2.0, 8.0]"), "{text}");
     assert!(
-        text.ends_with(
-            "1 claim by 3 records: 1 confirmed, 2 refuted, 0 cannot say; 1 file wrong.\n"
-        ),
+        text.ends_with("1 claim by 3 records: 1 confirmed, 2 refuted, 0 cannot say; 1 problem.\n"),
         "{text}"
     );
 }
