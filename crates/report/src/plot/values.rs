@@ -33,7 +33,7 @@ pub(crate) fn values(
     let x = Axis::linear(low - room, high + room, unit);
     let rows = values.len() as f64;
     let y = Axis::linear(0.0, rows, |_, _| String::new());
-    let height = 52 + ROW * u32::try_from(values.len()).unwrap_or(1);
+    let height = 80 + ROW * u32::try_from(values.len()).unwrap_or(1);
     let plot = draw(height, title, |area| {
         let mut panel = panel(area, head, &x, &y, Some(""))?;
         for (row, value) in values.iter().enumerate() {
