@@ -35,9 +35,10 @@ MARK_HEADERS := swp.h ultmigration.h
 FILLED = sed -e 's|@PREFIX@|$(abspath $(PREFIX))|' -e 's|@SYSCONFDIR@|$(SYSCONFDIR)|' -e 's|@VERSION@|$(VERSION)|'
 TO = $(DESTDIR)$(abspath $(PREFIX))
 
-.PHONY: help demo test test-kernel torture python build book pictures dist packages install install-dimmer install-daemon install-library uninstall
+.PHONY: help demo evidence test test-kernel torture python build book pictures dist packages install install-dimmer install-daemon install-library uninstall
 help:
 	@echo "make demo     what can this machine do, and what does wide SIMD code cost on it?"
+	@echo "make evidence what all commands measure here, into machines/, in 20 minutes at most"
 	@echo "make test     every check of the project (cargo xtask ci)"
 	@echo "make test-kernel  core specialisation in a kernel of its own, in QEMU (builds a Linux, once)"
 	@echo "make python   the package for Python: builds and tests it (docs/python.md)"
@@ -58,6 +59,10 @@ demo:
 	$(DIMMER) doctor
 	$(DIMMER) probe --quick --report $(REPORT)
 	@echo "The report: $(REPORT)"
+
+# LABEL=host2 for another host of one kind, LABEL=run2 for another run on one day.
+evidence: build
+	$(DIMMER) machines record --database machines $(LABEL:%=--label %)
 
 test:
 	@./ci/prerequisites.sh checks

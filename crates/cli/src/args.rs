@@ -4,6 +4,7 @@ mod bench;
 pub(crate) mod common;
 mod daemon;
 mod find;
+mod machines;
 mod phase_graph;
 mod pstate;
 mod run;
@@ -22,6 +23,7 @@ pub(crate) use bench::{
 };
 pub(crate) use daemon::{Daemon, Record, Replay, Top};
 pub(crate) use find::{Doctor, Merge, Observe, PreThrottle, Probe, Ps, Scan, Stat, Use, Via};
+pub(crate) use machines::{Action, Machines};
 pub(crate) use phase_graph::{Chosen, PhaseGraph};
 pub(crate) use pstate::{Pstate, PstateSet, PstateTune};
 pub(crate) use run::Run;
@@ -34,7 +36,7 @@ pub(crate) use study::Study;
 #[derive(Debug, Parser)]
 #[command(name = "dimmer", version, max_term_width = 100, arg_required_else_help = true)]
 #[command(after_long_help = "\
-Exit status: 0 done; 1 failed; 2 bad input; 3 done, and the answer is no (bench, daemon replay, doctor --require, probe --baseline, scan --fail-on); 141 the reader of the \
+Exit status: 0 done; 1 failed; 2 bad input; 3 done, and the answer is no (bench, daemon replay, doctor --require, machines check, probe --baseline, scan --fail-on); 141 the reader of the \
 output has gone; 128 and the number of the signal that interrupted it. `observe`, `run`, `stat` and `pstate tune -- COMMAND` end with the program's own status, and with \
 125 if they fail themselves, 126 if the program cannot be executed, 127 if there is no such program.")]
 pub(crate) struct Arguments {
@@ -82,6 +84,8 @@ pub(crate) enum Command {
     Probe(Probe),
     /// Puts the results of many probes side by side: by kind of machine, those that differ first.
     Merge(Merge),
+    /// Shows what was measured on machines, and which sentences of the documentation that confirms.
+    Machines(Machines),
     /// Shows which processes of this host use wide SIMD code now; needs no privilege.
     Ps(Ps),
     /// Finds the wide SIMD functions of a program, a library or a process; runs nothing.
@@ -201,7 +205,7 @@ mod tests {
         let mut root = Arguments::command();
         root.build();
         for (flag, least) in
-            [("json", 16), ("model", 6), ("duration", 5), ("cpu", 3), ("cpus", 2), ("pid", 2)]
+            [("json", 20), ("model", 6), ("duration", 5), ("cpu", 3), ("cpus", 2), ("pid", 2)]
         {
             let of = |command: &&clap::Command| {
                 let mut arguments = command.get_arguments();

@@ -11,6 +11,7 @@ mod compare;
 mod doctor;
 mod exit;
 mod input;
+mod machines;
 mod manual;
 mod measured;
 mod merge;
@@ -110,6 +111,7 @@ fn dispatch(arguments: &Arguments, report: Option<Output>) -> anyhow::Result<Exi
         Command::Doctor(arguments) => doctor::run(&root, arguments),
         Command::Probe(arguments) => probe::run(&root, arguments),
         Command::Merge(arguments) => merge::run(arguments),
+        Command::Machines(arguments) => machines::run(&root, arguments),
         Command::Ps(arguments) => ps::run(&root, arguments),
         Command::Scan(arguments) => scan::run(&root, arguments),
         Command::Stat(arguments) => stat::run(&root, arguments, report),

@@ -7,8 +7,8 @@ use serde::Deserialize;
 
 use crate::measure::Measure;
 
-/// The schema that is read.
-const SCHEMA: &str = "dimmer/probe/2";
+/// The schemas that are read. The first has no verdict.
+const SCHEMAS: [&str; 2] = ["dimmer/probe/1", "dimmer/probe/2"];
 
 /// Size limit of a file (bytes): a full probe writes some megabytes.
 const LONGEST: u64 = 256 << 20;
@@ -20,7 +20,8 @@ pub struct Document {
     pub file: PathBuf,
     /// The machine.
     pub machine: About,
-    /// Whether wide SIMD code slows it down: `yes`, `no`, `open` or `not-measured`.
+    /// Whether wide SIMD code slows it down: `yes`, `no`, `open` or `not-measured`. In documents
+    /// of the first version, which have no verdict, by their results: `yes` if one has an effect.
     pub effect: String,
     /// Whether the probe was ended before it was complete.
     pub interrupted: bool,
@@ -57,7 +58,7 @@ pub enum DocumentError {
     #[error("{0}: not the JSON of `dimmer probe`")]
     Json(PathBuf, #[source] serde_json::Error),
     /// It has another schema.
-    #[error("{file}: its `schema` is `{found}`, expected `{SCHEMA}`, the JSON of `dimmer probe`")]
+    #[error("{file}: its `schema` is `{found}`, expected `{}`, the JSON of `dimmer probe`", SCHEMAS.join("` or `"))]
     Schema {
         /// The file.
         file: PathBuf,
@@ -73,7 +74,7 @@ struct Any {
 
 #[derive(Deserialize)]
 struct Probe {
-    verdict: Verdict,
+    verdict: Option<Verdict>,
     machine: About,
     results: Vec<serde_json::Value>,
     interrupted: bool,
@@ -101,14 +102,31 @@ impl Document {
     pub fn parse(file: &Path, text: &str) -> Result<Self, DocumentError> {
         let wrong = |error| DocumentError::Json(file.to_owned(), error);
         let Any { schema } = serde_json::from_str(text).map_err(wrong)?;
-        if schema != SCHEMA {
+        if !SCHEMAS.contains(&&*schema) {
             return Err(DocumentError::Schema { file: file.to_owned(), found: schema });
         }
         let probe: Probe = serde_json::from_str(text).map_err(wrong)?;
+        let by_results = || {
+            let has_effect = probe.results.iter().any(|result| result["effect"] == true);
+            let is_measured = !probe.results.is_empty();
+            if has_effect {
+                "yes"
+            } else if is_measured {
+                "no"
+            } else {
+                "not-measured"
+            }
+            .to_owned()
+        };
+        let effect = match probe.verdict {
+            Some(verdict) => verdict.effect,
+            None if schema == SCHEMAS[0] => by_results(),
+            None => return Err(wrong(serde::de::Error::missing_field("verdict"))),
+        };
         Ok(Self {
             file: file.to_owned(),
             machine: probe.machine,
-            effect: probe.verdict.effect,
+            effect,
             interrupted: probe.interrupted,
             measures: probe.results.iter().flat_map(Measure::of).collect(),
         })

@@ -11,6 +11,7 @@ pub mod compare;
 pub mod doctor;
 mod estimate;
 mod machine;
+pub mod machines;
 pub mod merge;
 pub mod model;
 pub mod number;

@@ -11,6 +11,7 @@ mod curves;
 mod pairs;
 mod ratios;
 mod spread;
+mod values;
 
 use maud::{Markup, PreEscaped, html};
 use plotters::coord::Shift;
@@ -23,6 +24,7 @@ pub(crate) use curves::{Named, Place, curves};
 pub(crate) use pairs::{Pair, pairs};
 pub(crate) use ratios::{Way, ratios};
 pub(crate) use spread::spread;
+pub(crate) use values::{Value, values};
 
 /// Text and axes.
 const INK: RGBColor = RGBColor(0x5A, 0x60, 0x66);

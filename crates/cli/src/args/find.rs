@@ -432,7 +432,7 @@ pub(crate) struct Observe {
     pub(crate) trace: Option<PathBuf>,
 
     /// Writes what the program did as a scenario, which `dimmer sim` simulates. All calls are timed
-    /// for it, which takes some 60 ns each.
+    /// for it, which takes 25 to 62 ns each.
     #[arg(long, value_name = "FILE.toml", conflicts_with_all = ["pid", "via"])]
     pub(crate) scenario: Option<PathBuf>,
 

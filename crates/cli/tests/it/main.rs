@@ -14,6 +14,7 @@ mod latencies;
 mod ledgers;
 mod loaders;
 mod looks;
+mod machines;
 mod marks;
 mod merge;
 mod migrate;
