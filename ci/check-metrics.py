@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The part of ci/check-metrics.sh that asks: what dimmerd exports is passed to promtool, and each query of
-the dashboard and of the alerts to Prometheus. Prints each query with its answer.
+"""The part of ci/check-metrics.sh that asks: passes what dimmerd exports to promtool, and each query
+of the dashboard and of the alerts to Prometheus. Prints each query with its answer.
 
 usage: ci/check-metrics.py DIMMERD PROMETHEUS
 """

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Reads traces of `dimmer sim run --trace`, `observe --trace` and `run --trace` with Perfetto's own parser.
+"""Reads traces of `dimmer sim run --trace`, `observe --trace` and `run --trace` with Perfetto's own
+parser.
 
 usage: ci/check-trace.py TRACE...
 

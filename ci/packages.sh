@@ -1,12 +1,12 @@
 #!/bin/sh
-# Makes the packages of a release, .deb and .rpm, from what ci/dist.sh has built: `dimmer` (programs),
-# `libdimmer` (for C and C++) and `dimmer-dkms` (the modules of kernel/).
+# Makes the packages of a release, .deb and .rpm, from what ci/dist.sh has built: `dimmer`
+# (programs), `libdimmer` (for C and C++) and `dimmer-dkms` (the modules of kernel/).
 #
 # Usage: ci/packages.sh [DIRECTORY]     (default: out/packages)
 #
-# READY names a directory with the built programs and libraries (bin, lib); without it they are those
-# of ci/dist.sh, which runs first. nfpm writes both formats from one list of files; Go builds it from
-# its source, checked by Go's checksum database.
+# READY names a directory with the built programs and libraries (bin, lib); without it they are
+# those of ci/dist.sh, which runs first. nfpm writes both formats from one list of files; Go builds
+# it from its source, checked by Go's checksum database.
 set -eu
 cd "$(dirname "$0")/.."
 

@@ -77,7 +77,7 @@ pub struct Evidence {
     pub begun: String,
     /// The end.
     pub ended: String,
-    /// The load averages over 1, 5 and 15 minutes at the begin.
+    /// The load averages over 1, 5 and 15 minutes when it started.
     pub load_begin: [f64; 3],
     /// The same at the end, this record's own load included.
     pub load_end: [f64; 3],

@@ -1,4 +1,5 @@
-/* Requests of clocks as objects: they nest, end with their block, however it is left, or in any order. */
+/* Requests of clocks as objects: they nest, end with their block, however it is left, or in any
+   order. */
 #include <cstdio>
 #include <memory>
 #include <stdexcept>

@@ -47,7 +47,8 @@ class region {
     const dimmer_entered entered_;
 };
 
-/** The calling thread asks for a clock, until the end of this object, which must be on the same thread; see dimmer_pace_begin(). */
+/** The calling thread asks for a clock, until the end of this object, which must be on the same
+    thread; see dimmer_pace_begin(). */
 class pace {
   public:
     explicit pace(std::uint32_t clock) noexcept : scope_(dimmer_pace_begin(clock)) {}

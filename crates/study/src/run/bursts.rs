@@ -6,7 +6,7 @@ use dimmer_sim::{Moment, Segment};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// The longest gap that is told apart from longer ones (ns): a minute.
+/// The longest gap that has a bucket of its own (ns): a minute. Longer ones share the last bucket.
 const LONGEST_NS: u64 = 60_000_000_000;
 
 /// Bursts of code that asks for a level on a core, and the gaps between them.
@@ -71,7 +71,7 @@ impl Gaps {
             if gap == 0 {
                 return;
             }
-            self.gaps.saturating_record(gap.min(LONGEST_NS));
+            self.gaps.saturating_record(gap);
         }
         self.count += 1;
     }
