@@ -120,8 +120,8 @@ def check_promtool(dimmerd):
         text = fetch(f"{dimmerd}/metrics", kind)
         if kind != "text/plain":
             # promtool reads Prometheus' own format only.
-            require_end = text.endswith("# EOF\n")
-            problems += [] if require_end else ["OpenMetrics does not end with # EOF"]
+            if not text.endswith("# EOF\n"):
+                problems.append("OpenMetrics does not end with # EOF")
             continue
         checked = subprocess.run(["promtool", "check", "metrics"], input=text, text=True, capture_output=True)
         said = (checked.stdout + checked.stderr).strip()

@@ -68,7 +68,7 @@ pub struct Client {
     pub user: u32,
     /// The name that it reports.
     pub name: String,
-    /// Its systemd unit; empty if there is none.
+    /// Its systemd service, or else the innermost slice; empty if there is none.
     pub unit: String,
     /// The place of its sum in the totals.
     pub total: usize,

@@ -35,7 +35,7 @@ pub(crate) use process::Process;
 const INTERVAL: Duration = Duration::from_millis(20);
 /// The number of the event that wakes it; others are clients.
 const WAKE: u64 = 0;
-/// Maximum number of packets of a client between two decisions.
+/// Maximum number of clients that are heard between two decisions, and of packets of each.
 const PACKETS: usize = 64;
 /// Maximum number of programs that wait to join. A guess: some milliseconds' worth.
 const JOINS: usize = 256;

@@ -527,7 +527,9 @@ impl Server {
         }
         let served = |settings: &Settings| (settings.listen(), settings.is_per_client());
         if served(&settings) != served(&self.options.settings) {
-            warn!("where metrics are told changes when the server is started anew");
+            warn!(
+                "whether clients have metrics or where metrics are told changes when the server is started anew"
+            );
         }
         if !settings.has_clocks_of(&self.options.settings) {
             warn!("`clocks` in the configuration takes effect when dimmerd is restarted");

@@ -83,7 +83,7 @@ enum Condition {
 }
 
 /// What a record says of a claim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The claim is wrong on this machine.
     Refuted,

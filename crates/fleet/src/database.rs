@@ -258,13 +258,12 @@ impl Database {
         let mut found: Vec<&Record> = Vec::new();
         for name in names {
             let is_it = |record: &&Record| record.name == *name || record.machine == *name;
-            let before = found.len();
             for record in self.records.iter().filter(is_it) {
                 if !found.iter().any(|other| other.name == record.name) {
                     found.push(record);
                 }
             }
-            if before == found.len() && !self.records.iter().any(|record| is_it(&record)) {
+            if !self.records.iter().any(|record| is_it(&record)) {
                 let accepted: Vec<&str> =
                     self.records.iter().map(|record| record.name.as_str()).collect();
                 let (name, accepted) = (name.clone(), accepted.join(", "));

@@ -24,8 +24,8 @@ const LONGEST: Duration = Duration::from_secs(20 * 60);
 /// How much of a command's messages is read (bytes).
 const MESSAGES: u64 = 1 << 20;
 
-/// From this share of the CPUs on, other programs disturb measurements (%): some times what an idle
-/// system's own services take. A guess.
+/// Above this share of the CPUs, other programs disturb measurements (%): several times what an
+/// idle system's own services take. A guess.
 const BUSY_PCT: f64 = 5.0;
 
 /// A command of the record.
@@ -35,7 +35,7 @@ pub struct Step {
     pub name: &'static str,
     /// Its arguments, without `--json`.
     pub arguments: &'static [&'static str],
-    /// The longest that it may take (s): some times what it took on two quiet CPUs.
+    /// The longest that it may take (s): several times what it took on two quiet CPUs.
     pub longest_s: u64,
 }
 
@@ -81,7 +81,7 @@ pub struct Evidence {
     pub load_begin: [f64; 3],
     /// The same at the end, this record's own load included.
     pub load_end: [f64; 3],
-    /// The number of CPUs online.
+    /// The number of CPUs that the process might run on.
     pub cpus: u64,
     /// The share of all CPUs that other programs took meanwhile (%).
     pub others_cpu_pct: f64,
@@ -497,7 +497,7 @@ echo '"plain_ns": 1.0, "call_ns": 2, "counted_ns": 3, "timed_ns": null}'
         for step in STEPS {
             assert!(crate::kinds::of(step.name).is_some(), "{}", step.name);
         }
-        // The first ones, to the end of the probes, are always reached.
+        // The first ones, through `probe-levels`, are always reached.
         let first: u64 = STEPS.iter().take(12).map(|step| step.longest_s).sum();
         assert!(Duration::from_secs(first) < LONGEST);
     }

@@ -301,7 +301,7 @@ impl Where {
             self.list.parse::<Place>()?.of(document)?
         };
         let quantity: Place = self.quantity.parse()?;
-        // A unit that other values in the document share stays with the quantity.
+        // Where only the least counts: the least so far, by the figure's name.
         let mut least: BTreeMap<String, Figure> = BTreeMap::new();
         let mut all = Vec::new();
         for (at, entry) in entries {
@@ -312,7 +312,7 @@ impl Where {
                 for (_, value) in place.of(entry).map_err(|error| within(&at, error))? {
                     if !value.is_null() {
                         what += ", ";
-                        what += &self.name(key, value);
+                        what += &Self::name(key, value);
                     }
                 }
             }
@@ -330,7 +330,7 @@ impl Where {
     }
 
     /// A value in a figure's name.
-    fn name(&self, key: &str, value: &Value) -> String {
+    fn name(key: &str, value: &Value) -> String {
         let value = plain(value);
         match key {
             "burst_instructions" | "burst" => format!("{value} instructions"),

@@ -68,8 +68,8 @@ impl Privacy {
         Self { host: says_something.then(|| host.to_ascii_lowercase()) }
     }
 
-    /// What a document has that it may not have, with the key of the text. Names of keys are
-    /// Dimmer's own.
+    /// What the texts of a document have that they may not have. Keys are not searched: their names
+    /// are Dimmer's own.
     #[must_use]
     pub fn leaks(&self, document: &Value) -> Vec<Leak> {
         let mut found = Vec::new();

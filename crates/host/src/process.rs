@@ -41,11 +41,21 @@ pub fn threads(root: &Root, process: u32) -> Vec<u32> {
 /// with the same id. `None` if there is no such process.
 #[must_use]
 pub fn began(root: &Root, process: u32) -> Option<u64> {
+    began_of(&root.text(&format!("/proc/{process}/stat")).ok()?)
+}
+
+/// Start time of a thread, as [`began`]. `None` if the process has no such thread.
+#[must_use]
+pub fn thread_began(root: &Root, (process, thread): Thread) -> Option<u64> {
+    began_of(&root.text(&format!("/proc/{process}/task/{thread}/stat")).ok()?)
+}
+
+/// The start time in the kernel's line about a process or thread.
+fn began_of(line: &str) -> Option<u64> {
     /// Index of the field after the name, which may contain any character (proc(5): field 22 of
     /// all).
     const AFTER_NAME: usize = 19;
-    let text = root.text(&format!("/proc/{process}/stat")).ok()?;
-    let (_, after) = text.rsplit_once(')')?;
+    let (_, after) = line.rsplit_once(')')?;
     after.split_whitespace().nth(AFTER_NAME)?.parse().ok()
 }
 
@@ -98,6 +108,19 @@ pub fn on_cpu(root: &Root, process: u32) -> BTreeMap<Thread, Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_start_is_read_whatever_the_name_is() {
+        let rest = "S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20 21";
+        for name in ["a", "a b", ") S 1 (", ""] {
+            assert_eq!(began_of(&format!("77 ({name}) {rest}")), Some(4711), "{name}");
+        }
+        for line in
+            ["", "77 (a", "77 (a) S 1", "77 (a) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 x"]
+        {
+            assert_eq!(began_of(line), None, "{line}");
+        }
+    }
 
     #[test]
     fn children_of_children_belong_to_the_family() {

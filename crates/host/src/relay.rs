@@ -9,10 +9,9 @@
 //!   this process's id. A signal from the kernel (Ctrl-C, a terminal that hangs up) is not: the
 //!   program has already received it, because both are in the terminal's foreground.
 //!
-//! None of these signals ends this process while the [`Relay`] exists, so one that is there before
-//! the machine is changed, and until that is undone, leaves no moment at which a signal would leave
-//! the machine changed. What this process does about
-//! signals itself is in [`crate::interrupt`].
+//! None of these signals ends this process while the [`Relay`] exists. So a command that
+//! changes the machine begins one before that, and keeps it until the change is undone. What this
+//! process does about signals itself is in [`crate::interrupt`].
 
 use std::io;
 use std::mem::MaybeUninit;

@@ -1,6 +1,5 @@
 //! What the kernel counted, by `getrusage`: context switches and page faults of the calling thread,
-//! CPU
-//! time and switches of children.
+//! CPU time and switches of children.
 //!
 //! Two readings around a section show whether it ran undisturbed. Uses `unsafe` because no crate
 //! used here wraps `getrusage`.

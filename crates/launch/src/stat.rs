@@ -104,7 +104,8 @@ fn no_licenses(machine: &Machine) -> Option<String> {
     }
 }
 
-/// Counts a subject: a command to its end, else until `after`, its end, or a signal.
+/// Counts a subject: a command to its end, for which it gets SIGTERM at `after`; others until
+/// `after`, their end, or a signal.
 ///
 /// # Errors
 /// [`LaunchError`]: there is no such program or process.

@@ -57,8 +57,9 @@ pub(crate) trait BackEnd: Debug + Send + Sync {
     /// faster one, as it may without a request. So nothing becomes slower.
     ///
     /// # Errors
-    /// As [`Self::request`]; a back end that does not know what the CPU does without a request, or
-    /// whose requests follow threads, refuses.
+    /// As [`Self::request`]; a back end whose requests follow threads refuses. `dimmer_pstate` does
+    /// not know what the CPU does without a request, and takes the clock exactly: [`for_server`]
+    /// leaves both out.
     fn at_least_for(&self, _thread: Thread, _request: Request) -> Result<(), Refused> {
         Err(Refused::Unknown)
     }

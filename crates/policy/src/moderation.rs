@@ -171,12 +171,6 @@ impl Moderator {
         self.limits.share(user).most_percent
     }
 
-    /// How many domains are held.
-    #[must_use]
-    pub fn boosted(&self) -> usize {
-        self.held.len()
-    }
-
     /// Decides about all outstanding requests. `now` is never earlier than at the last call.
     pub fn decide(&mut self, now: Time, requests: &[Request]) -> Decisions {
         self.charge(now);

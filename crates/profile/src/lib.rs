@@ -168,7 +168,7 @@ pub fn read(bytes: &[u8]) -> Result<Profile, ProfileError> {
     Ok(profile)
 }
 
-/// Numbers for texts, in the order of their first use.
+/// Numbers for values, in the order of their first use.
 #[derive(Debug, Default)]
 struct Interner<T> {
     numbers: BTreeMap<T, u32>,

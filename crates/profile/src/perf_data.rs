@@ -204,7 +204,7 @@ impl Recording {
         let mut at = usize::try_from(start).unwrap_or(usize::MAX).min(bytes.len());
         let available = usize::try_from(available).unwrap_or(usize::MAX);
         while at < available {
-            let Some((kind, _, body, _)) = next_record(&bytes[at..available]) else {
+            let Some((kind, misc, body, _)) = next_record(&bytes[at..available]) else {
                 self.cut_off = Some(format!("it ends within a record, at byte {at}"));
                 break;
             };
@@ -233,10 +233,7 @@ impl Recording {
                         self.feature(feature, bytes.0);
                     }
                 }
-                record::BUILD_ID => {
-                    let misc = u16::from_le_bytes([bytes[at + 4], bytes[at + 5]]);
-                    self.build_id(misc, body);
-                }
+                record::BUILD_ID => self.build_id(misc, body),
                 record::MMAP
                 | record::LOST
                 | record::COMM

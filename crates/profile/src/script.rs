@@ -18,7 +18,7 @@ pub fn read(bytes: &[u8]) -> Result<Profile, ProfileError> {
     let mut reader = Reader::default();
     for (number, line) in text.lines().enumerate() {
         reader.line(line).map_err(|problem| {
-            if reader.is_fresh {
+            if !reader.has_begun {
                 // Not even the first line is one.
                 return ProfileError::Unknown;
             }
@@ -38,28 +38,15 @@ struct Sample {
     frames: Vec<Place>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Reader {
     spaces: Spaces,
     programs: Interner<String>,
     symbols: Interner<String>,
     sample: Option<Sample>,
     profile: Profile,
-    /// Whether no line was understood yet.
-    is_fresh: bool,
-}
-
-impl Default for Reader {
-    fn default() -> Self {
-        Self {
-            spaces: Spaces::default(),
-            programs: Interner::default(),
-            symbols: Interner::default(),
-            sample: None,
-            profile: Profile::default(),
-            is_fresh: true,
-        }
-    }
+    /// Whether any line was understood.
+    has_begun: bool,
 }
 
 /// The first line of a sample or another record.
@@ -98,7 +85,7 @@ impl Reader {
         let head = head(line).ok_or_else(|| {
             format!("expected `PROGRAM PID TIME: PERIOD EVENT:` or a frame, found `{}`", cut(line))
         })?;
-        self.is_fresh = false;
+        self.has_begun = true;
         match head.rest.strip_prefix("PERF_RECORD_") {
             Some(record) => self.record(&head, record),
             None => self.head(&head),
@@ -110,7 +97,8 @@ impl Reader {
     fn record(&mut self, head: &Head<'_>, record: &str) {
         if record.starts_with("MMAP") {
             if let Some((pid, addresses, offset, path)) = mapping(record) {
-                // No more is copied than a text can have.
+                // Without room for it, its code is found by offsets or names, as in a text without
+                // mappings.
                 let _ = self.spaces.map(pid, addresses, offset, path, None);
             }
         } else if record.starts_with("COMM exec") {

@@ -11,13 +11,11 @@ use std::sync::Arc;
 use dimmer_host::bounded_file::{self, BoundedFileError};
 use dimmer_processor::model::{BUILTIN, Model, builtin};
 use dimmer_sim::scenario::Scenario;
+use dimmer_study::builtin::SCENARIOS;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyList, PyString, PyTuple};
 use toml::Value;
-
-/// The scenarios of the project, by the names of their files.
-const SCENARIOS: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/scenarios.rs"));
 
 /// Size limit of a file (bytes), as in the command `dimmer`.
 const LONGEST: u64 = 16 << 20;

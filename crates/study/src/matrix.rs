@@ -171,7 +171,7 @@ impl Case {
 }
 
 impl Plan {
-    /// The mechanisms in the order of [`Mechanism::ALL`], none among them.
+    /// The mechanisms in the order of [`Mechanism::ALL`], always with [`Mechanism::None`].
     #[must_use]
     pub fn mechanisms(&self) -> Vec<Mechanism> {
         let is_chosen = |mechanism: &Mechanism| {

@@ -155,18 +155,6 @@ impl Mechanism {
         matches!(self, Self::Oracle | Self::SpecialiseTold)
     }
 
-    /// Whether it changes the governor of license levels.
-    #[must_use]
-    pub const fn is_governor(self) -> bool {
-        matches!(self, Self::Avxfreq | Self::User | Self::Predictive | Self::Oracle)
-    }
-
-    /// Whether it moves marked regions.
-    #[must_use]
-    pub const fn moves_regions(self) -> bool {
-        matches!(self, Self::Delegate | Self::Migrate | Self::Auto | Self::Thresholds)
-    }
-
     /// What to simulate for it.
     ///
     /// # Errors
@@ -175,10 +163,10 @@ impl Mechanism {
         self.fits(scenario, model)?;
         // Only `boost` runs the requests that a scenario's lock owners make.
         let is_boosted = scenario.has_locks() && scenario.requests_pstates();
-        let plain = match self {
-            Self::Boost => scenario.clone(),
-            _ if is_boosted => scenario.without_requests(),
-            _ => scenario.clone(),
+        let plain = if is_boosted && self != Self::Boost {
+            scenario.without_requests()
+        } else {
+            scenario.clone()
         };
         let scenario = match self {
             Self::Narrow => plain.narrowed().ok_or("no code is wider than 128 bits")?,

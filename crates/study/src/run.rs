@@ -45,7 +45,7 @@ pub struct Run {
     pub below_s: f64,
     /// Changes of level.
     pub changes: u64,
-    /// Calls of marked regions, if anything decides about them, and those that moved.
+    /// Calls of marked regions, if anything decides about them.
     pub calls: u64,
     /// Calls that ran on dedicated cores.
     pub moved: u64,
@@ -53,7 +53,8 @@ pub struct Run {
     pub migrations: u64,
     /// Traps at wide code.
     pub traps: u64,
-    /// What one move takes, there and back (ns), if the mechanism moves code and this is known.
+    /// What one move takes (ns), there and back but for migrations at marks, if the mechanism moves
+    /// code and this is known.
     pub move_ns: Option<f64>,
     /// Under the oracle, the governor whose way it chose.
     pub way: Option<String>,
@@ -163,10 +164,10 @@ pub fn measure(
     }))
 }
 
-/// A migration at marks, there and back (ns).
+/// A migration at marks, one way, as they are counted (ns).
 fn migration_ns(model: &Model) -> Option<f64> {
     let kinds = ["thread in user mode between clusters", "thread in user mode"];
-    kinds.into_iter().find_map(|kind| model.price(kind)).map(|ns| 2.0 * ns.value)
+    kinds.into_iter().find_map(|kind| model.price(kind)).map(|ns| ns.value)
 }
 
 /// Sees the policy server's decisions, and bursts if these are looked at.

@@ -146,7 +146,7 @@ pub struct Cores {
 pub struct Program {
     /// The name that its processes report.
     pub program: String,
-    /// The systemd unit; empty if there is none.
+    /// The systemd service, or else the innermost slice; empty if there is none.
     pub unit: String,
     /// How often a process of it connected.
     pub connections: u64,
@@ -175,7 +175,7 @@ pub struct Client {
     pub uid: u32,
     /// The name that it reports.
     pub name: String,
-    /// Its systemd unit; empty if there is none.
+    /// Its systemd service, or else the innermost slice; empty if there is none.
     #[serde(default)]
     pub unit: String,
     /// How often it reported impossible values.

@@ -6,9 +6,9 @@
 //! this process alone.
 
 use std::fs;
-use std::path::Path;
 
-use dimmer_host::affinity;
+use dimmer_host::root::Root;
+use dimmer_host::{affinity, process};
 use dimmer_pace::{Request, dedicated_thread};
 use dimmer_processor::units::CpuId;
 use dimmer_protocol::OnBoard;
@@ -33,7 +33,8 @@ impl Process {
         }
         let directory = format!("/proc/{number}");
         let missing = || format!("the server cannot read {directory}");
-        let started = started(Path::new(&directory)).ok_or_else(missing)?;
+        let began = process::began(&Root::live(), number.unsigned_abs());
+        let started = began.ok_or_else(missing)?;
         let status = fs::read_to_string(format!("{directory}/status")).map_err(|_| missing())?;
         verify(&status, user)?;
         Ok(Self { number, user, started })
@@ -46,20 +47,20 @@ impl Process {
 
     /// Whether it has not ended.
     pub(crate) fn lives(&self) -> bool {
-        started(Path::new(&format!("/proc/{}", self.number))) == Some(self.started)
+        process::began(&Root::live(), self.number.unsigned_abs()) == Some(self.started)
     }
 
     /// When the thread of a request was started (clock ticks since the machine was); `None`: the
     /// request does not count. It must be for a thread of this process and a CPU that the thread
     /// may use. A dedicated CPU ([`dedicated_thread`]) may be requested for the fastest clock only.
-    /// Threads go there by changing their affinity, so that does not matter.
+    /// The affinity of its thread does not count: threads go there by changing theirs.
     pub(crate) fn thread(&self, own: OnBoard) -> Option<u64> {
         let cpu = CpuId::new(own.cpu);
         if own.thread == dedicated_thread(cpu) {
             return (own.number == Request::TURBO.number() && self.lives()).then_some(self.started);
         }
-        let path = format!("/proc/{}/task/{}", self.number, own.thread);
-        let started = started(Path::new(&path))?;
+        let thread = (self.number.unsigned_abs(), own.thread);
+        let started = process::thread_began(&Root::live(), thread)?;
         let allowed = affinity::allowed_to(own.thread).ok()?;
         allowed.contains(&cpu).then_some(started)
     }
@@ -81,36 +82,12 @@ fn verify(status: &str, user: u32) -> Result<(), String> {
     Ok(())
 }
 
-/// When the process or thread with this directory was started.
-fn started(directory: &Path) -> Option<u64> {
-    started_of(&fs::read_to_string(directory.join("stat")).ok()?)
-}
-
-/// Field 22 of the line. The second one is a name in parentheses that may contain all characters.
-fn started_of(line: &str) -> Option<u64> {
-    let (_, fields) = line.rsplit_once(')')?;
-    fields.split_whitespace().nth(19)?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use std::process::{Child, Command, Stdio};
     use std::sync::mpsc::channel;
 
     use super::*;
-
-    #[test]
-    fn a_start_is_read_whatever_the_name_is() {
-        let rest = "S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20 21";
-        for name in ["a", "a b", ") S 1 (", ""] {
-            assert_eq!(started_of(&format!("77 ({name}) {rest}")), Some(4711), "{name}");
-        }
-        for line in
-            ["", "77 (a", "77 (a) S 1", "77 (a) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 x"]
-        {
-            assert_eq!(started_of(line), None, "{line}");
-        }
-    }
 
     fn own() -> Process {
         let number = std::process::id().cast_signed();

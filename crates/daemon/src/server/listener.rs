@@ -76,7 +76,7 @@ pub(super) fn listen(
         ((None, None), true) => 0o666,
         ((None, None), false) => 0o600,
     };
-    // Until its mode is set, others cannot write to it, and so not connect.
+    // With the usual umask, others cannot write to it until its mode is set, and so not connect.
     rustix::fs::chown(path, None, group).map_err(|error| failed(error.into()))?;
     rustix::fs::chmod(path, rustix::fs::Mode::from_raw_mode(mode))
         .map_err(|error| failed(error.into()))?;

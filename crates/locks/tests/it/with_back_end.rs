@@ -242,13 +242,13 @@ fn a_section_ends_its_own_way_to_the_fast_core_alone() {
 #[test]
 fn a_barrier_leaves_no_section_open() {
     check("a_barrier_leaves_no_section_open", 1, |machine| {
-        for (strategy, after) in [(Strategy::Wait, TURBO), (Strategy::Owner, TURBO)] {
+        for strategy in [Strategy::Wait, Strategy::Owner] {
             let barrier = Decorated::around(Barrier::new(2), strategy, Paced);
             in_threads(2, |_| {
                 for _ in 0..3 {
                     // The last one to arrive does not wait, and requests nothing.
                     if !barrier.wait_for_all() {
-                        machine.until(0, after);
+                        machine.until(0, TURBO);
                         let scope = at(Request::BASE);
                         assert_eq!(in_force(), Some(Request::BASE));
                         drop(scope);

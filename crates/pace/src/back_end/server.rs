@@ -87,6 +87,11 @@ fn first(
 }
 
 impl Server {
+    /// The policy of cpufreq that a CPU belongs to.
+    fn policy(&self, cpu: CpuId) -> Option<cpufreq::Policy> {
+        cpufreq::policies(&self.root).into_iter().find(|policy| policy.cpus.contains(&cpu))
+    }
+
     /// The machine's own back end, if the server has gone.
     fn instead(&self) -> Option<&dyn BackEnd> {
         self.instead.get().and_then(|chosen| chosen.as_deref().ok())
@@ -185,15 +190,11 @@ impl BackEnd for Server {
     }
 
     fn clocks(&self, cpu: CpuId) -> Option<Clocks> {
-        let policies = cpufreq::policies(&self.root);
-        let policy = policies.into_iter().find(|policy| policy.cpus.contains(&cpu))?;
-        Clocks::of(&self.root, &policy)
+        Clocks::of(&self.root, &self.policy(cpu)?)
     }
 
     fn clock(&self, cpu: CpuId) -> Option<KiloHertz> {
-        let policies = cpufreq::policies(&self.root);
-        let policy = policies.into_iter().find(|policy| policy.cpus.contains(&cpu))?;
-        cpufreq::clock(&self.root, &policy)
+        cpufreq::clock(&self.root, &self.policy(cpu)?)
     }
 
     fn end(&self) -> Result<Report, JournalError> {

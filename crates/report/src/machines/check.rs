@@ -83,17 +83,16 @@ impl Check {
                     unsaid += 1;
                     continue;
                 }
-                let colour = if one.verdict == Verdict::Refuted.name() {
-                    Some(Colour::Yellow)
-                } else if one.verdict == Verdict::Confirmed.name() {
-                    Some(Colour::Green)
-                } else {
-                    None
-                };
                 let verdict = Cell::from(format!("  {}", one.verdict));
+                let verdict = if one.verdict == Verdict::Refuted.name() {
+                    verdict.coloured(Colour::Yellow)
+                } else if one.verdict == Verdict::Confirmed.name() {
+                    verdict.coloured(Colour::Green)
+                } else {
+                    verdict
+                };
                 table.row([
-                    colour
-                        .map_or_else(|| verdict.clone(), |colour| verdict.clone().coloured(colour)),
+                    verdict,
                     one.told.as_str().into(),
                     Cell::from(claim.condition.as_str()),
                     Cell::from(format!("{}: \"{}\"", claim.file, claim.quote)),
@@ -102,9 +101,10 @@ impl Check {
             text += &screen.fill(record);
             text += &table.render(screen);
             if unsaid > 0 {
-                let reasons = if is_all { "" } else { " (--verbose has the reasons)" };
                 let unsaid = counted(unsaid, "claim");
-                text += &screen.fill(&format!("  cannot say anything about {unsaid}{reasons}"));
+                text += &screen.fill(&format!(
+                    "  cannot say anything about {unsaid} (--verbose has the reasons)"
+                ));
             }
             text.push('\n');
         }

@@ -14,7 +14,7 @@ use crate::number::{counted, grouped, round_time};
 use crate::page::{Drawing as _, PageError, command, figure, page as render, prose};
 use crate::plot::{self, DrawError, Figure};
 
-/// What is drawn: the document, how the figure's name starts, and the heading.
+/// What is drawn: the heading, and the documents whose figures stand under it.
 const DRAWN: [(&str, &[&str]); 3] = [
     ("What a burst of wide SIMD code costs the code after it", &["probe-quick"]),
     (

@@ -116,7 +116,7 @@ fn rendered(report: &Report, screen: Screen) -> String {
     text.push_str(&table.render(screen));
     if report.functions.len() > MOST {
         let rest = report.functions.len() - MOST;
-        let _ = writeln!(text, "and {} that took less; --json FILE has all.", length(rest));
+        let _ = writeln!(text, "and {} that took less; --json=FILE has all.", length(rest));
     }
     text.push('\n');
     text.push_str(&conclusion(report, screen));

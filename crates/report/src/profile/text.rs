@@ -113,7 +113,7 @@ fn table<'a>(
 fn rest(all: usize, most: usize, screen: Screen) -> String {
     match all.checked_sub(most) {
         None | Some(0) => String::new(),
-        Some(rest) => screen.shown(&format!("and {rest} more; --json FILE has all.\n")),
+        Some(rest) => screen.shown(&format!("and {rest} more; --json=FILE has all.\n")),
     }
 }
 

@@ -90,7 +90,7 @@ fn of_file(file: &FileEntry, has_levels: bool, screen: Screen) -> String {
     text.push_str(&table.render(screen));
     if wide.len() > MOST {
         let rest = wide.len() - MOST;
-        let _ = writeln!(text, "and {} that ask for less; --json FILE has all.", length(rest));
+        let _ = writeln!(text, "and {} that ask for less; --json=FILE has all.", length(rest));
     }
     text
 }

@@ -1,6 +1,6 @@
 //! Writes a trace: tracks, and the events on them.
 //!
-//! Simulated times are in picoseconds, Perfetto's in nanoseconds. Each time is rounded to the
+//! Times here are in picoseconds, Perfetto's in nanoseconds. Each time is rounded to the
 //! nearest nanosecond, half a nanosecond up. This keeps the order of events, and a slice is at most
 //! 1 ns longer or shorter than the original. A slice of less than that may get length 0. It is
 //! kept: it ends before the next one starts, by time or by order in the file, so slices do not
@@ -29,7 +29,7 @@ pub(crate) struct Tracks {
 pub(crate) struct Track(u32);
 
 impl Tracks {
-    /// An empty trace. Its times count from the start of the simulation, as those of a machine
+    /// An empty trace. Its times count from the start of the run, as those of a machine
     /// count from its boot.
     pub(crate) fn new() -> Self {
         let mut new = Self { bytes: Vec::new(), count: 0 };

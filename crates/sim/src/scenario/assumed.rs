@@ -78,9 +78,8 @@ impl Scenario {
 
     /// The code of all threads.
     pub(super) fn segments(&self) -> impl Iterator<Item = Segment> {
-        let operations = self.threads.iter().flat_map(|thread| thread.steps.operations.iter());
-        operations.filter_map(|operation| match operation.step() {
-            Some(Step::Run(segment)) => Some(*segment),
+        self.steps().filter_map(|step| match step {
+            Step::Run(segment) => Some(*segment),
             _ => None,
         })
     }

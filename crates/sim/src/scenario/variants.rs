@@ -106,7 +106,7 @@ impl Scenario {
     }
 
     /// All steps of all threads, blocks aside.
-    fn steps(&self) -> impl Iterator<Item = &Step> {
+    pub(super) fn steps(&self) -> impl Iterator<Item = &Step> {
         let operations = self.threads.iter().flat_map(|thread| thread.steps.operations.iter());
         operations.filter_map(Operation::step)
     }
