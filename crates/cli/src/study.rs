@@ -6,7 +6,8 @@ use std::time::SystemTime;
 
 use anyhow::Context;
 use dimmer_host::{cpuid::Cpuid, interrupt::Interrupt, machine::Machine, root::Root};
-use dimmer_report::study::Document;
+use dimmer_report::study::{Document, auto};
+use dimmer_study::auto::{Length, judge_all};
 use dimmer_study::builtin::{self, BuiltinError};
 use dimmer_study::cache::Cache;
 use dimmer_study::matrix::{Follower, Named, Plan};
@@ -37,6 +38,13 @@ pub(crate) fn run(arguments: &args::Study) -> anyhow::Result<ExitCode> {
         bar.set_message(format!("{complete} of {of}"));
     };
     let followed = Follower { stops: &stops, advances: &advances };
+    if arguments.auto {
+        let cases = judge_all(&plan, Length::USUAL, &followed).map_err(bad_input)?;
+        bar.finish_and_clear();
+        let document = auto::Document::new(&plan, Length::USUAL, &cases);
+        output::show(json, &document, &document.text(output::screen(), output::is_verbose()))?;
+        return Ok(output::end(&interrupt));
+    }
     let cases = plan.carry_out(&cache, &followed).map_err(bad_input)?;
     let turns = arguments.sensitivity.then(|| plan.sensitivity(&cases, &cache, &followed));
     let turns = turns.transpose().map_err(bad_input)?.unwrap_or_default();

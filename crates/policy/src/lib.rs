@@ -6,6 +6,7 @@
 //! functions. No code here uses a clock, a thread or a file.
 #![forbid(unsafe_code)]
 
+pub mod auto;
 pub mod boost;
 pub mod break_even;
 pub mod cost;

@@ -1,6 +1,7 @@
 //! `dimmer study`: mechanisms compared on workloads and processors. `docs/study-json.md` describes
 //! the keys.
 
+pub mod auto;
 mod page;
 mod reason;
 

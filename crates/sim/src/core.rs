@@ -2,6 +2,8 @@
 
 mod delays;
 
+use std::collections::BTreeMap;
+
 use dimmer_policy::license::hardware::{Count, Hardware, Rules};
 use dimmer_policy::license::{Demand, Order};
 use dimmer_processor::class::InstructionClass;
@@ -12,7 +14,7 @@ use self::delays::Delays;
 use crate::governor::Software;
 use crate::program::{Extent, Segment};
 use crate::series::Series;
-use crate::{Clocks, Moment, Picos, State, index};
+use crate::{Clocks, Governor, Moment, Picos, State, index};
 
 /// Picoseconds in a nanosecond.
 const PS: f64 = 1000.0;
@@ -58,6 +60,8 @@ pub(crate) enum Act {
 pub(crate) struct Running {
     pub(crate) thread: usize,
     pub(crate) segment: Segment,
+    /// Whether the segment has narrower code than the program's, as the mode has it.
+    pub(crate) is_narrowed: bool,
     /// Instructions left, if instructions end the segment.
     pub(crate) left: f64,
     /// When the segment ends, if time ends it, or [`Moment::MAX`].
@@ -78,7 +82,10 @@ impl Running {
             Extent::Time(_) => f64::INFINITY,
         };
         let (ends, over) = (Moment::MAX, Moment::MAX);
-        let mut new = Self { thread, segment, left, ends, slice_ends, rate: 0.0, each: 0.0, over };
+        let is_narrowed = false;
+        let (rate, each) = (0.0, 0.0);
+        let mut new =
+            Self { thread, segment, is_narrowed, left, ends, slice_ends, rate, each, over };
         new.start(now);
         new
     }
@@ -137,6 +144,8 @@ pub(crate) struct Done {
 pub(crate) struct Core {
     pub(crate) hardware: Hardware,
     pub(crate) software: Software,
+    /// Governors in software that are not in force now.
+    pub(crate) resting: BTreeMap<Governor, Software>,
     /// The level that the governor in software has set.
     pub(crate) set: LicenseLevel,
     /// The level whose clock the processor grants to it: the same, or a higher one until `raises`.
@@ -204,6 +213,7 @@ impl Core {
         Self {
             hardware,
             software,
+            resting: BTreeMap::new(),
             set: LicenseLevel::new(0),
             granted: LicenseLevel::new(0),
             raises: None,

@@ -37,7 +37,7 @@ pub use self::energy::{AtPState, CoreEnergy, Energy, NoEnergy, PackageEnergy};
 pub use self::error::SimError;
 pub use self::governor::{Costs, Governor};
 pub use self::machine::{
-    Ended, Guide, Machine, Phases, Settings, Specialise, ThreadTotals, Traps, WideCores,
+    Ended, Guide, Machine, Mode, Phases, Settings, Specialise, ThreadTotals, Traps, WideCores,
 };
 pub use self::observer::{Course, Observer, Ruling, Served, State};
 pub use self::program::{Arrivals, Extent, License, Program, Script, Segment, Step};

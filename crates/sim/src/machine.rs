@@ -4,6 +4,7 @@ mod ahead;
 mod clocks;
 mod core_scheduling;
 mod locks;
+mod mode;
 mod moves;
 mod phases;
 mod processor;
@@ -24,6 +25,7 @@ use dimmer_processor::power::PowerCurve;
 use dimmer_processor::units::{LicenseLevel, Time};
 
 use self::locks::Locks;
+pub use self::mode::Mode;
 use self::moves::Moves;
 pub use self::phases::{Guide, Phases};
 use self::processor::Processor;
@@ -37,6 +39,7 @@ use crate::core::{Act, Core, Running, Totals};
 use crate::energy::{Energy, Meter, NoEnergy, Source};
 use crate::governor::Software;
 use crate::points::Points;
+use crate::program::Narrowing;
 use crate::queue::{Queue, Target};
 use crate::sched::{Scheduler, Started, Topology};
 use crate::{Moment, Observer, Picos, Random, Ruling, Scheduling, SimError, State, index};
@@ -91,6 +94,12 @@ pub struct Machine<O> {
     specialised: Option<Specialised>,
     /// Whether threads may run series of segments by one event.
     has_series: bool,
+    /// What is in force of the mechanisms that it has.
+    mode: Mode,
+    /// What is narrower in modes with narrower code.
+    narrowing: Option<Narrowing>,
+    /// The P-state that each core requests at the start.
+    wishes: Vec<Option<usize>>,
     /// The power meter, if the model gives power.
     meter: Result<Meter, Missing>,
     observer: O,
@@ -113,7 +122,7 @@ impl<O: Observer> Machine<O> {
         let processor = Processor::new(model, &settings)?;
         let threads = index(settings.threads_per_core);
         let highest = LicenseLevel::new(short(processor.levels().saturating_sub(1)));
-        let software = Software::new(settings.governor, highest);
+        let software = Software::new(Mode::of(&settings).governor, highest);
         let new_core = || Core::new(threads, processor.levels(), software.clone());
         let cores: Vec<Core> = (0..settings.cores).map(|_| new_core()).collect();
         let wishes = wishes(model, &settings)?;
@@ -166,6 +175,9 @@ impl<O: Observer> Machine<O> {
             regions: settings.region_moves.as_ref().map(Regions::new),
             specialised,
             has_series: false,
+            mode: Mode::of(&settings),
+            narrowing: None,
+            wishes,
             meter,
             observer,
             settings,
@@ -174,7 +186,8 @@ impl<O: Observer> Machine<O> {
         machine.prepare_regions();
         machine.prepare_specialised();
         machine.prepare_core_scheduling();
-        for (core, pstate) in wishes.into_iter().enumerate() {
+        for core in 0..machine.cores.len() {
+            let pstate = machine.wishes[core];
             if let Some(from) = machine.processor.deep_from() {
                 machine.cores[core].deep_at = Some(Moment::START + from);
                 machine.schedule(core);
@@ -224,8 +237,8 @@ impl<O: Observer> Machine<O> {
                     self.wakes(thread, cpu)?;
                 }
                 Target::Core(core) => self.happens(core)?,
-                Target::Server if self.specialised.is_some() => self.looks_at_load()?,
                 Target::Server => self.serves()?,
+                Target::Load => self.looks_at_load()?,
                 Target::Domain(domain) => self.steps(domain),
             }
         }

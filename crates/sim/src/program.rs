@@ -1,6 +1,7 @@
 //! What threads do: steps, segments of code, and scripts.
 
 mod distribution;
+mod narrowing;
 mod script;
 
 use std::fmt;
@@ -11,6 +12,7 @@ use dimmer_processor::model::Upper;
 use dimmer_processor::units::LicenseLevel;
 
 pub(crate) use self::distribution::Distribution;
+pub(crate) use self::narrowing::Narrowing;
 pub use self::script::Script;
 pub(crate) use self::script::{Operation, Passes};
 use crate::{Moment, Picos, Random};
@@ -134,6 +136,10 @@ pub trait Program: fmt::Debug + Send {
         let _ = chance;
         None
     }
+
+    /// Another governor is in force: if the program decides, it calls that one before its next
+    /// code.
+    fn calls_again(&mut self) {}
 
     /// A copy of the program in its current state: the oracle runs it to see the future.
     fn copy(&self) -> Box<dyn Program>;

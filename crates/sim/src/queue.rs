@@ -8,8 +8,10 @@ use crate::Moment;
 pub(crate) enum Target {
     /// The clock of a frequency domain takes a step.
     Domain(usize),
-    /// What decides about marked regions, or how many cores are wide, is due.
+    /// What decides about marked regions is due.
     Server,
+    /// What decides how many cores are wide is due.
+    Load,
     /// A thread wakes up.
     Thread(usize),
     /// A core has something to do.
@@ -63,7 +65,7 @@ impl Event {
 impl Queue {
     /// A queue without events, for N cores, and at most as many domains.
     pub(crate) fn new(cores: usize) -> Self {
-        let holds = vec![NONE; 2 * cores + 1];
+        let holds = vec![NONE; 2 * cores + 2];
         Self { cores, heap: Vec::new(), holds, is_taken: false }
     }
 
@@ -179,7 +181,8 @@ impl Queue {
             Target::Core(core) => core,
             Target::Domain(domain) => self.cores + domain,
             Target::Server => 2 * self.cores,
-            Target::Thread(thread) => 2 * self.cores + 1 + thread,
+            Target::Load => 2 * self.cores + 1,
+            Target::Thread(thread) => 2 * self.cores + 2 + thread,
         }
     }
 
@@ -191,8 +194,10 @@ impl Queue {
             Target::Domain(place - cores)
         } else if place == 2 * cores {
             Target::Server
+        } else if place == 2 * cores + 1 {
+            Target::Load
         } else {
-            Target::Thread(place - 2 * cores - 1)
+            Target::Thread(place - 2 * cores - 2)
         }
     }
 }
@@ -213,12 +218,13 @@ mod tests {
             Target::Domain(0),
             Target::Domain(1),
             Target::Server,
+            Target::Load,
             Target::Thread(0),
             Target::Thread(3),
             Target::Core(0),
             Target::Core(1),
         ];
-        for index in [3, 6, 1, 4, 0, 2, 5] {
+        for index in [3, 6, 1, 4, 7, 0, 2, 5] {
             queue.set(order[index], Some(at(5)));
         }
         queue.set(Target::Core(0), Some(at(4)));

@@ -8,6 +8,7 @@ mod document;
 mod effort;
 mod gather;
 mod include;
+mod modes;
 mod oracle;
 mod outcome;
 mod phases;
@@ -28,6 +29,7 @@ use dimmer_processor::units::LicenseLevel;
 
 pub use self::assumed::assumed;
 use self::include::Files;
+pub use self::modes::ChoosesMode;
 pub use self::outcome::{Latencies, Outcome, PhaseOutcome, ThreadOutcome};
 use self::phases::Phases;
 use self::steps::Steps;
@@ -175,6 +177,7 @@ impl Scenario {
                 Moving::Phases(guided) => Some(self.phases_of(guided, model)?),
                 _ => None,
             },
+            changes_mode: false,
             seed,
         })
     }
@@ -207,7 +210,7 @@ impl Scenario {
         settings: Settings,
         observer: O,
     ) -> Result<(Machine<O>, Moment), SimError> {
-        let governor = settings.governor;
+        let (governor, changes) = (settings.governor, settings.changes_mode);
         let mut machine = Machine::new(model, settings, observer)?;
         let rules = Rules::new(model)?;
         let pstates = self.pstates.iter().map(|name| pstate(model, name));
@@ -237,6 +240,7 @@ impl Scenario {
                 }
             };
             last = Some((steps, script.clone()));
+            let governor = if changes { Governor::User } else { governor };
             let script = script.under(governor).arriving(thread.begin);
             let script = match thread.requests {
                 Some(requests) => script.serving(requests),

@@ -101,11 +101,11 @@ pub(crate) trait Scheduler {
     /// without classes ignore it.
     fn keeps_apart(&mut self);
 
-    /// From now on, threads stay near their data, as [`Specialise::stays_near`] says. Schedulers
-    /// without classes ignore it.
+    /// Whether threads stay near their data from now on, as [`Specialise::stays_near`] says.
+    /// Schedulers without classes ignore it.
     ///
     /// [`Specialise::stays_near`]: crate::Specialise::stays_near
-    fn stays_near(&mut self);
+    fn stays_near(&mut self, stays: bool);
 
     /// The highest license level that threads may ask for on each core: 0 for a narrow one.
     /// Schedulers without classes ignore it.
@@ -244,8 +244,8 @@ macro_rules! schedulers {
             }
 
             #[inline]
-            fn stays_near(&mut self) {
-                match self { $(Self::$name(of) => of.stays_near(),)+ }
+            fn stays_near(&mut self, stays: bool) {
+                match self { $(Self::$name(of) => of.stays_near(stays),)+ }
             }
 
             #[inline]

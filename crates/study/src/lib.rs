@@ -6,6 +6,7 @@
 //! `policy`'s.
 #![forbid(unsafe_code)]
 
+pub mod auto;
 pub mod builtin;
 pub mod cache;
 pub mod matrix;

@@ -22,7 +22,7 @@ pub enum Mechanism {
     /// The same at the price of migrating a thread in user mode.
     Migrate,
     /// The daemon's loop decides which regions move.
-    Auto,
+    Trials,
     /// The loop of paper 001 decides which regions move.
     Thresholds,
     /// Wide cores as in paper 003.
@@ -77,7 +77,7 @@ impl Mechanism {
         Self::Narrow,
         Self::Delegate,
         Self::Migrate,
-        Self::Auto,
+        Self::Trials,
         Self::Thresholds,
         Self::Specialise,
         Self::SpecialiseLearning,
@@ -100,7 +100,7 @@ impl Mechanism {
             Self::Narrow => "narrow",
             Self::Delegate => "delegate",
             Self::Migrate => "migrate",
-            Self::Auto => "auto",
+            Self::Trials => "trials",
             Self::Thresholds => "thresholds",
             Self::Specialise => "specialise",
             Self::SpecialiseLearning => "specialise-learning",
@@ -126,7 +126,7 @@ impl Mechanism {
             Self::Narrow => "the widest code in registers of half the width, at half the speed",
             Self::Delegate => "all calls of marked regions run on dedicated cores",
             Self::Migrate => "the same at the price of migrating a thread in user mode",
-            Self::Auto => "the daemon's policy loop, `trials`, decides which regions move",
+            Self::Trials => "the daemon's policy loop, `trials`, decides which regions move",
             Self::Thresholds => "the policy loop of paper 001 decides which regions move",
             Self::Specialise => "wide cores as in paper 003",
             Self::SpecialiseLearning => "wide cores whose number and phases follow the load",
@@ -187,7 +187,7 @@ impl Mechanism {
         };
         let moving = match self {
             Self::Delegate | Self::Migrate => Moving::Always,
-            Self::Auto => Moving::Loop(&trials::DEFINITION),
+            Self::Trials => Moving::Loop(&trials::DEFINITION),
             Self::Thresholds => Moving::Loop(&thresholds::DEFINITION),
             Self::Specialise => Moving::Specialise(Specialising::Paper),
             Self::SpecialiseLearning => Moving::Specialise(Specialising::Learning),
@@ -210,7 +210,7 @@ impl Mechanism {
         let requires = |has: bool, why: &str| if has { Ok(()) } else { Err(why.to_owned()) };
         match self {
             Self::None | Self::Narrow | Self::Phases | Self::PhasesLearning => Ok(()),
-            Self::Delegate | Self::Migrate | Self::Auto | Self::Thresholds => {
+            Self::Delegate | Self::Migrate | Self::Trials | Self::Thresholds => {
                 requires(scenario.has_regions(), "the scenario has no marked regions to move")?;
                 requires(scenario.cores() > 1, "the scenario has one core: none can be dedicated")
             }
@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn what_fits_is_what_simulator_and_daemon_run() {
         check("delegate", "nginx-avx512", "i9-7940x", "hardware always");
-        check("auto", "nginx-avx512", "i9-7940x", "hardware trials");
+        check("trials", "nginx-avx512", "i9-7940x", "hardware trials");
         check("predictive", "nginx-avx512", "i9-7940x", "predictive none");
         check("specialise", "nginx-specialised", "xeon-gold-6130", "hardware specialise");
         check("phases", "phases-chase", "ryzen-1600x", "hardware phases");

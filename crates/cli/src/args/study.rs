@@ -19,7 +19,8 @@ fn mechanism() -> impl TypedValueParser<Value = Mechanism> {
 Examples:
   dimmer study nginx-avx512 --model i9-7940x
   dimmer study nginx-specialised --model xeon-gold-6130 --mechanisms delegate,specialise-learning --sensitivity
-  dimmer study --report study.html")]
+  dimmer study --report study.html
+  dimmer study nginx-avx512 --model i9-7940x --auto")]
 pub(crate) struct Study {
     /// Workloads: scenarios that come with Dimmer, or files [default: all that come with it].
     #[arg(value_name = "SCENARIO", default_values_t = builtin::names(), hide_default_value = true)]
@@ -36,6 +37,9 @@ pub(crate) struct Study {
     /// Also finds by which factor a parameter must change for another mechanism to be first.
     #[arg(long)]
     pub(crate) sensitivity: bool,
+    /// Instead, lets auto choose among mechanisms while a workload runs, beside each alone.
+    #[arg(long, conflicts_with_all = ["sensitivity", "mechanisms", "seeds", "report"])]
+    pub(crate) auto: bool,
     /// Simulates on N threads [default: one for each CPU that this process may use].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) jobs: Option<u16>,

@@ -61,7 +61,7 @@ fn a_small_study_is_the_same_from_its_cache_and_on_one_thread() {
         let list = cases[case][list].as_array().unwrap();
         list.iter().map(|one| one["mechanism"].as_str().unwrap()).collect()
     };
-    for name in ["none", "narrow", "delegate", "auto", "predictive", "oracle"] {
+    for name in ["none", "narrow", "delegate", "trials", "predictive", "oracle"] {
         assert!(names(0, "ranking").contains(&name), "{name}: {first}");
     }
     // A Zen 5 has no license levels, so there is nothing to govern.
@@ -118,4 +118,19 @@ fn what_cannot_be_used_is_refused_with_what_is_accepted() {
     check(&["x264", "--jobs", "0"], 2, &["'0'", "--jobs", "1..=1024"]);
     check(&["x264", "--cache", "/proc/no/such"], 1, &["/proc/no/such"]);
     check(&["x264", "--json=/proc/no/such"], 1, &["/proc/no/such"]);
+}
+
+#[test]
+fn auto_is_judged_beside_each_mechanism_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let arguments = ["study", "bursts-before-short-gaps", "--model", "i9-7940x", "--auto"];
+    let output = stdout(&dimmer(directory.path(), &[&arguments[..], &["--json"]].concat()));
+    let document: serde_json::Value = serde_json::from_str(&output).unwrap();
+    assert_eq!(document["schema"], "dimmer/study-auto/1");
+    let case = &document["cases"][0];
+    assert_eq!(case["auto"]["is_never_worse"], true, "{output}");
+    assert_eq!(case["auto"]["is_as_good_as_the_best"], true, "{output}");
+    assert!(case["alone"][0]["gain"].as_f64().unwrap() > 0.05, "{output}");
+    let text = stdout(&dimmer(directory.path(), &arguments));
+    assert!(text.contains("Of 1 pair: within 1 % of the best mechanism alone 1"), "{text}");
 }

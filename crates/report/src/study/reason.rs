@@ -15,7 +15,7 @@ pub(super) fn of(mechanism: Mechanism, own: &Run, none: &Run, hold_ns: Option<f6
             let wide = percent(wide / none.busy_s());
             vec![format!("wide code ran for {wide} of the busy time"), lowered(own, none)]
         }
-        M::Delegate | M::Migrate | M::Auto | M::Thresholds => calls(own, none),
+        M::Delegate | M::Migrate | M::Trials | M::Thresholds => calls(own, none),
         M::Specialise | M::SpecialiseLearning | M::SpecialiseTold => {
             vec![taken(own, own.traps, "traps"), lowered(own, none)]
         }

@@ -47,6 +47,8 @@ impl Phases {
 pub(super) struct Migrations {
     /// The policy's part; `None`: the thread has passed no mark.
     passer: Option<Passer>,
+    /// Once it has migrated: the CPU that it was pinned to before, if it was.
+    home: Option<Option<usize>>,
     /// The mark from which it is on the way to another CPU.
     pub(super) under_way: Option<MarkId>,
 }
@@ -91,6 +93,9 @@ impl Passer {
 impl<O: Observer> Machine<O> {
     /// The thread passes a mark on this CPU. Returns whether it migrates to another one.
     pub(super) fn passes(&mut self, thread: usize, mark: usize, cpu: usize) -> bool {
+        if !self.mode.migrates {
+            return self.goes_home(thread, cpu);
+        }
         let Some(phases) = &mut self.settings.phases else { return false };
         let this = &mut self.threads[thread];
         let (on, now) = (phases.core(cpu), self.now.time());
@@ -104,11 +109,27 @@ impl<O: Observer> Machine<O> {
         if to == cpu {
             return false;
         }
+        this.migrations.home.get_or_insert(this.pinned);
         this.pinned = Some(to);
         this.migrations.under_way = Some(mark);
         this.totals.migrations += 1;
         self.queue.set(Target::Thread(thread), Some(self.now));
         true
+    }
+
+    /// Threads no longer migrate at marks: the thread goes back to where it was before its first
+    /// migration. Returns whether that is another CPU.
+    fn goes_home(&mut self, thread: usize, cpu: usize) -> bool {
+        let this = &mut self.threads[thread];
+        this.migrations.passer = None;
+        let Some(home) = this.migrations.home.take() else { return false };
+        this.pinned = home;
+        let is_elsewhere = home.is_some_and(|home| home != cpu);
+        if is_elsewhere {
+            this.totals.migrations += 1;
+            self.queue.set(Target::Thread(thread), Some(self.now));
+        }
+        is_elsewhere
     }
 
     /// A thread on the way from a mark arrives at this CPU at this time.

@@ -111,7 +111,9 @@ impl Regions {
     }
 
     /// Steps the component that decides. Returns its decision if that has changed.
-    fn step(&mut self, now: Moment) -> Option<Served> {
+    ///
+    /// * `is_in_force`: whether cores are dedicated at all.
+    fn step(&mut self, now: Moment, is_in_force: bool) -> Option<Served> {
         let time = now.time();
         let (wanted, wakes, moved, threshold) = match &mut self.decides {
             Decides::Server(server) => {
@@ -124,6 +126,7 @@ impl Regions {
                 (wanted, cores.next_wakeup(), self.clients, None)
             }
         };
+        let wanted = if is_in_force { wanted } else { 0 };
         self.wanted = wanted;
         let wakes = wakes.map_or(Moment::MAX, Time::moment);
         // Cores are dedicated and given back at once, but not while a thread takes its steps.
@@ -177,7 +180,8 @@ impl<O: Observer> Machine<O> {
         }
         (calls.site, calls.began) = (site, self.now);
         let is_always = matches!(regions.decides, Decides::Always(_));
-        let goes = (is_always || calls.sites[site].is_moved) && regions.dedicated > 0;
+        let is_chosen = is_always || calls.sites[site].is_moved;
+        let goes = is_chosen && regions.dedicated > 0 && self.mode.moves_regions;
         if goes {
             (calls.away, calls.is_handed_over) = (Some(cpu), true);
             self.queue.set(Target::Thread(thread), Some(self.now));
@@ -269,7 +273,7 @@ impl<O: Observer> Machine<O> {
     fn steps_server(&mut self) {
         let Some(regions) = &mut self.regions else { return };
         let before = regions.due;
-        let served = regions.step(self.now);
+        let served = regions.step(self.now, self.mode.moves_regions);
         if regions.due != before {
             let due = Some(regions.due).filter(|due| *due < Moment::MAX);
             self.queue.set(Target::Server, due);

@@ -10,7 +10,8 @@ impl<O: Observer> Machine<O> {
         let is_watched = self.observer.sees_segments()
             || self.regions.is_some()
             || self.specialised.is_some()
-            || self.settings.core_scheduling;
+            || self.settings.core_scheduling
+            || self.settings.changes_mode;
         let by_activity = self.meter.as_ref().is_ok_and(|meter| meter.stalled().is_some());
         self.settings.governor == Governor::Hardware && !is_watched && !by_activity
     }

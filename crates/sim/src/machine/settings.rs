@@ -40,6 +40,9 @@ pub struct Settings {
     pub core_scheduling: bool,
     /// How threads migrate at marks; `None`: they do not.
     pub phases: Option<Phases>,
+    /// Whether what is in force of all this changes while the machine runs
+    /// ([`Machine::change_to`](super::Machine::change_to)). If so, none of it is at the start.
+    pub changes_mode: bool,
     /// The seed of the machine's random numbers.
     pub seed: u64,
 }
@@ -61,6 +64,7 @@ impl Default for Settings {
             specialise: None,
             core_scheduling: false,
             phases: None,
+            changes_mode: false,
             seed: 1,
         }
     }

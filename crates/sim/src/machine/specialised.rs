@@ -130,7 +130,17 @@ impl Specialised {
         Self { settings, threads: Vec::new(), levels, sets, chance }
     }
 
-    fn class(&self, thread: usize) -> Class {
+    /// Cores are specialised from now on, or no longer: no thread is in a wide phase then. Returns
+    /// the level of each core, and whether threads stay near their data.
+    pub(super) fn set_in_force(&mut self, is_in_force: bool) -> (Vec<LicenseLevel>, bool) {
+        if is_in_force {
+            return (self.levels.clone(), self.settings.stays_near);
+        }
+        self.threads.iter_mut().for_each(Thread::interrupted);
+        (vec![L0; self.levels.len()], false)
+    }
+
+    pub(super) fn class(&self, thread: usize) -> Class {
         self.threads.get(thread).map_or(Class::Default, Thread::class)
     }
 
@@ -167,7 +177,9 @@ impl<O: Observer> Machine<O> {
     /// then it waits for another core.
     pub(super) fn traps(&mut self, thread: usize, cpu: usize, segment: &Segment) -> bool {
         let (core, _) = self.place(cpu);
-        let Some(of) = &mut self.specialised else { return false };
+        let Some(of) = self.specialised.as_mut().filter(|_| self.mode.specialises) else {
+            return false;
+        };
         let highest = of.levels.iter().copied().max().unwrap_or(L0);
         let asks = match of.settings.traps {
             Traps::Registers if segment.class >= InstructionClass::Light512 => highest,
@@ -239,7 +251,9 @@ impl<O: Observer> Machine<O> {
 
     /// The thread enters the kernel. Returns whether a phase of it ends.
     pub(super) fn enters_kernel(&mut self, thread: usize) -> bool {
-        let Some(of) = &mut self.specialised else { return false };
+        let Some(of) = self.specialised.as_mut().filter(|_| self.mode.specialises) else {
+            return false;
+        };
         let (phases, now) = (of.settings.phases, self.threads[thread].ran_until());
         let this = of.thread(thread);
         let has_ended = this.calls(false, now, &phases);
@@ -264,7 +278,7 @@ impl<O: Observer> Machine<O> {
 
     /// Time has passed while the thread ran: its phase may end.
     pub(super) fn phase_may_end(&mut self, thread: usize) {
-        let Some(of) = &mut self.specialised else { return };
+        let Some(of) = self.specialised.as_mut().filter(|_| self.mode.specialises) else { return };
         let (phases, now) = (of.settings.phases, self.threads[thread].ran_until());
         let this = of.thread(thread);
         if this.wakes(false, now, &phases) {
@@ -305,13 +319,11 @@ impl<O: Observer> Machine<O> {
 
     /// Tells the scheduler the levels of the cores, before anything runs.
     pub(super) fn prepare_specialised(&mut self) {
-        let Some(of) = &self.specialised else { return };
+        let Some(of) = self.specialised.as_ref().filter(|_| self.mode.specialises) else { return };
         self.scheduler.widen(&of.levels);
-        if of.settings.stays_near {
-            self.scheduler.stays_near();
-        }
+        self.scheduler.stays_near(of.settings.stays_near);
         if !of.sets.is_empty() {
-            self.queue.set(Target::Server, Some(self.now + Specialise::LOOK));
+            self.queue.set(Target::Load, Some(self.now + Specialise::LOOK));
         }
     }
 
@@ -320,8 +332,14 @@ impl<O: Observer> Machine<O> {
         if self.threads.iter().all(|thread| thread.totals.finished.is_some()) {
             return Ok(());
         }
+        if !self.mode.specialises {
+            return Ok(());
+        }
         self.moves_on()?;
         let Some(of) = &mut self.specialised else { return Ok(()) };
+        if of.sets.is_empty() {
+            return Ok(());
+        }
         let levels = self.processor.levels();
         let mut runnable = vec![vec![0; levels]; of.sets.len()];
         for (thread, this) in self.threads.iter().enumerate() {
@@ -339,7 +357,7 @@ impl<O: Observer> Machine<O> {
         for (sets, runnable) in of.sets.iter_mut().zip(&runnable) {
             has_changed |= sets.look(runnable);
         }
-        self.queue.set(Target::Server, Some(self.now + Specialise::LOOK));
+        self.queue.set(Target::Load, Some(self.now + Specialise::LOOK));
         if !has_changed {
             return Ok(());
         }

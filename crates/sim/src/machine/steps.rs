@@ -94,7 +94,9 @@ impl<O: Observer> Machine<O> {
         slice_ends: Moment,
     ) -> bool {
         self.segments += 1;
+        let (segment, is_narrowed) = self.in_mode(segment);
         let mut running = Running::new(thread, segment, self.now, slice_ends);
+        running.is_narrowed = is_narrowed;
         if running.is_over(self.now) {
             return false;
         }
@@ -181,6 +183,7 @@ impl<O: Observer> Machine<O> {
                 }
                 Step::Unlock(lock) => self.unlock(thread, lock)?,
                 Step::Skip => {}
+                Step::Ask(_) | Step::AskBy { .. } if !self.mode.requests_pstates => {}
                 Step::Ask(wish) => self.ask(core, core, wish)?,
                 Step::AskBy { core: of, by, wish } => {
                     self.has_core(thread, of.max(by))?;

@@ -270,6 +270,10 @@ impl Program for Script {
         None
     }
 
+    fn calls_again(&mut self) {
+        self.told = None;
+    }
+
     fn copy(&self) -> Box<dyn Program> {
         Box::new(self.clone())
     }

@@ -11,11 +11,7 @@ use dimmer_processor::units::LicenseLevel;
 use super::steps::Steps;
 use super::{Scenario, Thread};
 use crate::Step;
-use crate::program::Operation;
-
-/// The part of its throughput that code keeps at half the width: half of the work in an
-/// instruction, in as many instructions a cycle. `policy::ways` assumes no less.
-const NARROW_SPEED: f64 = 0.5;
+use crate::program::{Narrowing, Operation};
 
 impl Scenario {
     /// The highest level that any of its code asks for by the rules of a model.
@@ -81,28 +77,16 @@ impl Scenario {
     /// much in a cycle; `None` if it has none of more than 128 bits for which there is such code.
     #[must_use]
     pub fn narrowed(&self) -> Option<Self> {
-        let (from, to) = if self.has_512_bit_code() {
-            use InstructionClass::{Heavy256, Heavy512, Light256, Light512};
-            ([Light512, Heavy512], [Light256, Heavy256])
-        } else {
-            use InstructionClass::{Heavy128, Heavy256, Light128, Light256};
-            ([Light256, Heavy256], [Light128, Heavy128])
-        };
-        let narrower = |class| from.iter().zip(to).find(|(wide, _)| **wide == class);
-        self.segments().find(|segment| narrower(segment.class).is_some())?;
+        let narrowing = self.narrowing()?;
         Some(self.changed(|step| match step {
-            Step::Run(segment) => {
-                let mut segment = *segment;
-                if let Some((_, class)) = narrower(segment.class) {
-                    segment.class = class;
-                    segment.ipc *= NARROW_SPEED;
-                    // As dense as before: what counts as one instruction here is two of them.
-                    segment.share /= NARROW_SPEED;
-                }
-                Step::Run(segment)
-            }
+            Step::Run(segment) => Step::Run(narrowing.narrow(segment).unwrap_or(*segment)),
             step => *step,
         }))
+    }
+
+    /// Which of its code [`Self::narrowed`] replaces by which.
+    pub(super) fn narrowing(&self) -> Option<Narrowing> {
+        Narrowing::of(self.segments())
     }
 
     /// All steps of all threads, blocks aside.

@@ -176,7 +176,7 @@ impl Scheduler for Fair {
 
     fn keeps_apart(&mut self) {}
 
-    fn stays_near(&mut self) {}
+    fn stays_near(&mut self, _: bool) {}
 
     fn widen(&mut self, _: &[LicenseLevel]) {}
 

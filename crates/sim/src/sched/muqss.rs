@@ -420,8 +420,8 @@ impl Scheduler for MuQss {
         self.is_apart = true;
     }
 
-    fn stays_near(&mut self) {
-        self.is_near = true;
+    fn stays_near(&mut self, stays: bool) {
+        self.is_near = stays;
     }
 
     fn widen(&mut self, levels: &[LicenseLevel]) {

@@ -386,7 +386,7 @@ fn muqss_keeps_threads_near_their_data() {
     let mut scheduler = Scheduling::MuQss.start(topology);
     let (l0, l1) = (LicenseLevel::new(0), LicenseLevel::new(1));
     scheduler.widen(&[l0, l0, l1]);
-    scheduler.stays_near();
+    scheduler.stays_near(true);
     let at = |us: u64| Moment::START + Picos::from_ps(us * 1_000_000);
     for thread in [0, 1, 2] {
         assert_eq!(scheduler.ready(thread, None, at(0)), thread);

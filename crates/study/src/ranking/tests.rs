@@ -64,13 +64,13 @@ fn an_interval_is_that_of_student() {
 
 #[test]
 fn the_best_comes_first_and_what_may_be_equal_shares_a_rank() {
-    use Mechanism::{Auto, Delegate, Narrow, None};
+    use Mechanism::{Delegate, Narrow, None, Trials};
     check(
         &[
             (None, &[100.0, 110.0, 120.0]),
             (Narrow, &[105.0, 115.6, 126.0]),
             (Delegate, &[104.0, 117.0, 125.0]),
-            (Auto, &[90.0, 99.0, 108.0]),
+            (Trials, &[90.0, 99.0, 108.0]),
         ],
         &["narrow 1", "delegate 1", "none 3", "auto 4"],
     );

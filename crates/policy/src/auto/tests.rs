@@ -1,0 +1,162 @@
+//! Auto on loads whose speed under each mechanism is known.
+
+use dimmer_processor::units::{Nanos, Time};
+
+use super::{Auto, Settings};
+
+/// A program whose speed depends on the mechanism, and varies by chance.
+struct Load<'a> {
+    /// The speed under each mechanism at a time (s).
+    speed: &'a dyn Fn(usize, f64) -> f64,
+    /// The standard deviation of the work of a tenth of a second, in parts of it.
+    noise: f64,
+    random: u64,
+}
+
+/// What came of a run: times (s) are those of steps.
+struct Run {
+    chosen: Vec<(f64, usize)>,
+    /// Work up to each time, and what none would have done.
+    work: Vec<(f64, f64, f64)>,
+}
+
+impl Load<'_> {
+    fn uniform(&mut self) -> f64 {
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (self.random >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    fn run(mut self, mechanisms: usize, seconds: f64) -> Run {
+        let (mut now, mut work, mut of_none) = (0.0, 0.0, 0.0);
+        let at = |seconds: f64| Time::START + Nanos::rounded(seconds * 1e9);
+        let mut auto = Auto::new(Settings::USUAL, mechanisms, at(0.0), &[0.0]);
+        let mut run = Run { chosen: Vec::new(), work: Vec::new() };
+        while now < seconds {
+            let next = (auto.next_wakeup(at(now)) - Time::START).as_f64() / 1e9;
+            let span = (next - now).max(1e-6);
+            // The sum of twelve has the variance 1.
+            let normal = (0..12).map(|_| self.uniform()).sum::<f64>() - 6.0;
+            let chance = span + self.noise * (0.1 * span).sqrt() * normal;
+            work += (self.speed)(auto.in_force(), now) * chance.max(0.0);
+            of_none += (self.speed)(0, now) * span;
+            now += span;
+            auto.step(at(now), &[work]);
+            run.chosen.push((now, auto.chosen()));
+            run.work.push((now, work, of_none));
+        }
+        run
+    }
+}
+
+impl Run {
+    fn at(&self, seconds: f64) -> usize {
+        let chosen = self.chosen.iter().find(|(now, _)| *now >= seconds);
+        chosen.or(self.chosen.last()).map_or(0, |(_, chosen)| *chosen)
+    }
+
+    /// The work from one time on, in parts of what this speed would do.
+    fn over(&self, from: f64, speed: f64) -> f64 {
+        let (begin, done, _) = *self.work.iter().find(|(now, ..)| *now >= from).unwrap();
+        let (end, all, _) = *self.work.last().unwrap();
+        (all - done) / (speed * (end - begin))
+    }
+
+    /// The least work of any ten seconds, in parts of what none would have done.
+    fn worst(&self) -> f64 {
+        let mut worst = f64::INFINITY;
+        let mut first = 0;
+        for (now, work, none) in &self.work {
+            while self.work[first + 1].0 < now - 10.0 {
+                first += 1;
+            }
+            if *now >= 10.0 {
+                let (_, before, of_none) = self.work[first];
+                worst = worst.min((work - before) / (none - of_none));
+            }
+        }
+        worst
+    }
+}
+
+fn load(speed: &dyn Fn(usize, f64) -> f64, noise: f64, random: u64) -> Load<'_> {
+    Load { speed, noise, random }
+}
+
+#[test]
+fn the_best_mechanism_is_found() {
+    let speeds = [1.0, 0.5, 1.05, 0.9, 1.08, 0.99];
+    for seed in 1..20 {
+        let run = load(&|of, _| speeds[of], 0.01, seed).run(6, 60.0);
+        assert_eq!(run.at(60.0), 4, "seed {seed}");
+        assert!(run.over(30.0, 1.08) > 0.99, "seed {seed}: {}", run.over(30.0, 1.08));
+    }
+}
+
+#[test]
+fn where_nothing_helps_none_stays_and_trials_cost_little() {
+    let speeds = [1.0, 0.1, 0.95, 0.9, 0.7, 0.99, 0.0, 0.5];
+    for seed in 1..20 {
+        let run = load(&|of, _| speeds[of], 0.0, seed).run(8, 100.0);
+        assert_eq!(run.at(100.0), 0, "seed {seed}");
+        assert!(run.worst() > 0.99, "seed {seed}: {}", run.worst());
+    }
+}
+
+#[test]
+fn equal_mechanisms_cost_nothing_whichever_is_chosen() {
+    for seed in 1..20 {
+        let run = load(&|_, _| 1.0, 0.03, seed).run(4, 60.0);
+        assert!(run.over(0.0, 1.0) > 0.985, "seed {seed}: {}", run.over(0.0, 1.0));
+    }
+}
+
+#[test]
+fn a_mechanism_that_no_longer_helps_is_left() {
+    // The load does not become slower under none, which alone would be seen at once.
+    let speed = |of: usize, now: f64| match of {
+        1 if now < 50.0 => 1.1,
+        1 => 0.9,
+        _ => 1.0,
+    };
+    for seed in 1..20 {
+        let run = load(&speed, 0.005, seed).run(2, 100.0);
+        assert_eq!((run.at(49.0), run.at(52.0)), (1, 0), "seed {seed}");
+    }
+}
+
+#[test]
+fn what_helps_only_later_is_found_then() {
+    let speed = |of: usize, now: f64| match (of, now < 50.0) {
+        (1, true) => 1.1,
+        (1, false) => 0.6 * 0.8,
+        (2, true) => 0.8,
+        (2, false) => 0.6 * 1.1,
+        (_, true) => 1.0,
+        (_, false) => 0.6,
+    };
+    for seed in 1..20 {
+        let run = load(&speed, 0.005, seed).run(3, 100.0);
+        assert_eq!((run.at(49.0), run.at(70.0)), (1, 2), "seed {seed}");
+    }
+}
+
+/// A slow drift looks like a gain of whatever is tried, if it is compared with what was before.
+#[test]
+fn a_drift_of_the_load_is_no_gain() {
+    let speed = |of: usize, now: f64| (1.0 + now / 20.0) * [1.0, 0.98][of];
+    let run = load(&speed, 0.0, 1).run(2, 60.0);
+    assert!(run.chosen.iter().all(|(_, chosen)| *chosen == 0));
+}
+
+#[test]
+fn any_work_at_any_time_is_taken() {
+    let odd = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1.0, 0.0, 1e300];
+    let mut auto = Auto::new(Settings::USUAL, 3, Time::from_ns(5), &[f64::NAN]);
+    for (step, now) in (0..20_000_u64).zip([7_u64, 1_000_000_000, 0, u64::MAX / 2].iter().cycle()) {
+        let place = usize::try_from(step).unwrap();
+        let work = [odd[place % odd.len()], odd[place % 5]];
+        let time = Time::from_ns(now.wrapping_mul(step + 1) / 2);
+        assert!(auto.step(time, &work[..place % 3]) < 3);
+        let _ = auto.next_wakeup(time);
+    }
+}
