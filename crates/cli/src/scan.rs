@@ -166,9 +166,11 @@ pub(crate) fn scan_file(root: &Root, file: &Path) -> anyhow::Result<FileScan> {
     let wide = || whole.functions.iter().filter(|function| is_wide(function));
     let ranges: Vec<_> = wide().map(|function| function.addresses.clone()).collect();
     let mut names: Vec<_> = wide().map(Name::own).collect();
-    sources.name(&bytes, &ranges, &mut names);
+    let may_have_more = sources.name(&bytes, &ranges, &mut names);
     give(&mut scan, names);
-    cache::write(key, &scan);
+    if !may_have_more {
+        cache::write(key, &scan);
+    }
     Ok(scan)
 }
 
