@@ -298,6 +298,11 @@ fn what_cannot_be_is_refused_with_the_reason() {
         let directory = tempfile::tempdir().unwrap();
         refused(&mut command(directory.path(), settings), 2, said);
     };
+    let unknown = "[server]\nsocket_group = \"no-such-group\"\n";
+    with_settings(unknown, "no group `no-such-group` (`server.socket_group`): expected a name");
+    let directory = tempfile::tempdir().unwrap();
+    let mut check = command(directory.path(), unknown);
+    refused(check.arg("--check"), 2, "no group `no-such-group`");
     with_settings("[policy]\nlop = 3\n", "line 2: unknown field `lop`");
     with_settings("[trials]\nwindow_ms = -1\n", "accepted are 1 to");
     with_settings("[policy]\nacting_pct = -1\n", "accepted are 0 to 100");
