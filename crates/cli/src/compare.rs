@@ -14,7 +14,7 @@ use dimmer_report::compare::{Governors, Loops};
 use dimmer_report::{MachineDescription, PageError};
 use dimmer_sim::scenario::Scenario;
 use dimmer_sim::{Course, Governor, Moving, SimError};
-use rayon::prelude::*;
+use dimmer_study::repeat;
 use serde::Serialize;
 
 use crate::output::{self, Output};
@@ -52,10 +52,13 @@ fn governors(
     };
     let governors: Vec<Governor> = Governor::ALL.into_iter().filter(is_chosen).collect();
     let stops = || interrupt.is_set();
-    let results = repeat(&governors, arguments.repeat, &stops, |governor, seed| {
-        let (outcome, ()) = scenario.run(model, *governor, seed, (), &|_| stops())?;
-        Ok((!outcome.is_partial).then_some(outcome))
-    })?;
+    let bar = progress::bar(arguments.repeat);
+    let results =
+        repeat(&governors, (arguments.repeat, &stops, &|| bar.inc(1)), |governor, seed| {
+            let (outcome, ()) = scenario.run(model, *governor, seed, (), &|_| stops())?;
+            Ok((!outcome.is_partial).then_some(outcome))
+        })?;
+    bar.finish_and_clear();
     Ok(Governors::new(scenario, model, arguments.repeat, &governors, &results))
 }
 
@@ -71,12 +74,14 @@ fn loops(
     let moves = scenario.settings(model, Governor::Hardware, Moving::Always, 1)?.region_moves;
     let hand_over_ns = moves.map_or(0.0, |moves| 2.0 * moves.hand_over_ns);
     let stops = || interrupt.is_set();
-    let results = repeat(&loops, arguments.repeat, &stops, |moving, seed| {
+    let bar = progress::bar(arguments.repeat);
+    let results = repeat(&loops, (arguments.repeat, &stops, &|| bar.inc(1)), |moving, seed| {
         let settings = scenario.settings(model, Governor::Hardware, *moving, seed)?;
         let (outcome, course) =
             scenario.run_on(model, settings, Course::default(), &|_| stops())?;
         Ok((!outcome.is_partial).then_some((outcome, course)))
     })?;
+    bar.finish_and_clear();
     Ok(Loops::new(scenario, model, (arguments.repeat, hand_over_ns), &loops, &results))
 }
 
@@ -103,32 +108,4 @@ impl Outputs {
         output::show(self.json, document, text)?;
         Ok(output::end(interrupt))
     }
-}
-
-/// Runs each way with seeds 1 to `runs`. The results of each way are in the order of the seeds,
-/// however many processors work on them. If `stops` returns true, only seeds that are complete for
-/// all ways count. `one` returns `None` if it was stopped.
-fn repeat<Way: Sync, T: Send + Clone>(
-    ways: &[Way],
-    runs: u64,
-    stops: &(dyn Fn() -> bool + Sync),
-    one: impl Fn(&Way, u64) -> Result<Option<T>, SimError> + Sync,
-) -> Result<Vec<Vec<T>>, SimError> {
-    let bar = progress::bar(runs);
-    let of_seed = |seed| -> Result<Option<Vec<T>>, SimError> {
-        if stops() {
-            return Ok(None);
-        }
-        let results = ways.par_iter().map(|way| one(way, seed)).collect();
-        bar.inc(1);
-        results
-    };
-    let seeds: Vec<Option<Vec<T>>> =
-        (1..=runs).into_par_iter().map(of_seed).collect::<Result<_, _>>()?;
-    bar.finish_and_clear();
-    let mut results = vec![Vec::new(); ways.len()];
-    for of_ways in seeds.into_iter().flatten() {
-        results.iter_mut().zip(of_ways).for_each(|(of, result)| of.push(result));
-    }
-    Ok(results)
 }

@@ -13,6 +13,7 @@ use crate::output::{self, Output};
 pub(crate) fn run(arguments: &Merge) -> anyhow::Result<ExitCode> {
     let json = arguments.json.open()?;
     let csv = arguments.csv.as_deref().map(Output::open).transpose()?;
+    let parquet = arguments.parquet.as_deref().map(Output::open).transpose()?;
     let (mut probes, mut left_out) = (Vec::new(), 0);
     for file in &arguments.files {
         match Document::read(file) {
@@ -30,6 +31,9 @@ pub(crate) fn run(arguments: &Merge) -> anyhow::Result<ExitCode> {
     let report = Report::new(&probes);
     if let Some(csv) = csv {
         csv.write(&report.csv()?)?;
+    }
+    if let Some(parquet) = parquet {
+        parquet.write(&report.parquet()?)?;
     }
     output::show(json, &report, &report.text(output::screen()))?;
     Ok(if left_out == 0 { ExitCode::SUCCESS } else { ExitCode::from(exit::FAILED) })

@@ -18,10 +18,13 @@ pub(crate) fn bar(steps: u64) -> ProgressBar {
     bar
 }
 
+/// What a [`spinner`] shows: how long the work has taken, and what it is at.
+pub(crate) const AT: &str = "{spinner} {elapsed}  {msg}";
+
 /// A mark of work whose length is not known, with a message; hidden until [`show`].
-pub(crate) fn spinner() -> ProgressBar {
+pub(crate) fn spinner(template: &str) -> ProgressBar {
     let spinner = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed}  {msg}") {
+    if let Ok(style) = ProgressStyle::with_template(template) {
         spinner.set_style(style);
     }
     spinner

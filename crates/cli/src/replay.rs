@@ -1,15 +1,15 @@
 //! `dimmer daemon replay`: replays a recording of the policy server with its policy or another one.
 
-use std::io::{BufRead as _, Cursor, Read as _};
+use std::io::BufReader;
 use std::path::Path;
 use std::process::ExitCode;
 
+use dimmer_host::program;
 use dimmer_report::replay::Document;
-use dimmer_watch::record::{self, Line};
+use dimmer_watch::record;
 use dimmer_watch::settings::Settings;
 
-use crate::{args, bad_input, input};
-use crate::{exit, output};
+use crate::{args, bad_input, exit, output};
 
 pub(crate) fn run(arguments: &args::Replay) -> anyhow::Result<ExitCode> {
     let json = arguments.json.open()?;
@@ -23,15 +23,11 @@ pub(crate) fn run(arguments: &args::Replay) -> anyhow::Result<ExitCode> {
 fn replay(file: &Path, settings: Option<Settings>) -> anyhow::Result<Document> {
     let wrong = |what: String| bad_input(format!("{}: {what}", file.display()));
     let cannot = |error| bad_input(format!("cannot read {}: {error}", file.display()));
-    let mut lines = input::lines(file).map_err(cannot)?;
-    let mut first = String::new();
-    lines.read_line(&mut first).map_err(cannot)?;
-    let replayed = record::replay(Cursor::new(&first).chain(lines), settings.as_ref());
-    let replayed = replayed.map_err(|error| wrong(format!("{:#}", anyhow::Error::from(error))))?;
-    match serde_json::from_str(&first) {
-        Ok(Line::Begin(begin)) => Ok(Document::new(&begin, settings.as_ref(), &replayed)),
-        _ => Err(wrong("line 1: a recording begins with `begin`".to_owned())),
-    }
+    let lines = BufReader::new(program::open(file).map_err(cannot)?);
+    let replayed = record::replay(lines, settings.as_ref());
+    let (begin, replayed) =
+        replayed.map_err(|error| wrong(format!("{:#}", anyhow::Error::from(error))))?;
+    Ok(Document::new(&begin, settings.as_ref(), &replayed))
 }
 
 #[cfg(test)]

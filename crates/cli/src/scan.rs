@@ -16,12 +16,13 @@ use dimmer_launch::names::{self, Name, NamedScan, Sources};
 use dimmer_report::number::counted;
 use dimmer_report::scan::{FileScan, Report};
 use dimmer_scan::Function;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 
 use crate::args::Scan;
 use crate::bad_input;
 use crate::exit;
 use crate::output;
+use crate::progress;
 use cache::Key;
 
 pub(crate) fn run(root: &Root, arguments: &Scan) -> anyhow::Result<ExitCode> {
@@ -40,15 +41,15 @@ pub(crate) fn run(root: &Root, arguments: &Scan) -> anyhow::Result<ExitCode> {
     let limit = limit.transpose().map_err(|error| bad_input(format!("--fail-on: {error}")))?;
     let library_path = std::env::var("LD_LIBRARY_PATH").ok();
     let search = Search::new(root, library_path.as_deref(), &machine.features);
-    let progress = progress();
+    let spinner = progress();
     let mut seen: BTreeSet<PathBuf> = BTreeSet::new();
     let mut places = VecDeque::from(places);
     while let Some(place) = places.pop_front() {
         if !seen.insert(place.file.canonicalize().unwrap_or_else(|_| place.file.clone())) {
             continue;
         }
-        progress.set_message(place.path.clone());
-        progress.tick();
+        spinner.set_message(place.path.clone());
+        spinner.tick();
         let scan = match scan_file(root, &place.file) {
             Ok(scan) => scan,
             Err(error) if seen.len() == 1 => {
@@ -65,7 +66,7 @@ pub(crate) fn run(root: &Root, arguments: &Scan) -> anyhow::Result<ExitCode> {
         let model = model.as_ref().map(|(model, _)| model);
         report.add(place.path, scan, model);
     }
-    progress.finish_and_clear();
+    spinner.finish_and_clear();
     output::show(json, &report, &report.text(output::screen()))?;
     let Some(limit) = limit else { return Ok(ExitCode::SUCCESS) };
     answer(report.reaching(&limit), report.failed())
@@ -165,9 +166,11 @@ pub(crate) fn scan_file(root: &Root, file: &Path) -> anyhow::Result<FileScan> {
     let wide = || whole.functions.iter().filter(|function| is_wide(function));
     let ranges: Vec<_> = wide().map(|function| function.addresses.clone()).collect();
     let mut names: Vec<_> = wide().map(Name::own).collect();
-    sources.name(&bytes, &ranges, &mut names);
+    let may_have_more = sources.name(&bytes, &ranges, &mut names);
     give(&mut scan, names);
-    cache::write(key, &scan);
+    if !may_have_more {
+        cache::write(key, &scan);
+    }
     Ok(scan)
 }
 
@@ -197,11 +200,7 @@ fn read(file: &Path) -> anyhow::Result<Vec<u8>> {
 }
 
 pub(crate) fn progress() -> ProgressBar {
-    let bar = ProgressBar::new_spinner();
-    bar.set_draw_target(output::progress_target());
-    let style = ProgressStyle::with_template("{spinner} {elapsed}  {msg}");
-    if let Ok(style) = style {
-        bar.set_style(style);
-    }
-    bar
+    let spinner = progress::spinner(progress::AT);
+    progress::show(&spinner);
+    spinner
 }

@@ -11,12 +11,9 @@ use dimmer_host::cpufreq;
 use dimmer_host::interrupt::Interrupt;
 use dimmer_host::root::Root;
 use dimmer_top::view::{News, View, Wish};
-use dimmer_top::{plain, rows, screen};
+use dimmer_top::{live, plain, rows};
 use dimmer_watch::state::State;
 use dimmer_watch::watch::{Watch, WatchError};
-use ratatui::DefaultTerminal;
-use ratatui::crossterm::event::{self, Event, KeyEventKind};
-use rustix::event::{PollFd, PollFlags};
 
 use crate::args;
 use crate::output;
@@ -47,17 +44,12 @@ pub(crate) fn run(root: &Root, arguments: &args::Top) -> anyhow::Result<ExitCode
     let (keep, ended) = mpsc::channel();
     let (root, named) = (root.clone(), arguments.socket.socket.clone());
     let looks = std::thread::spawn(move || look(&root, watch, named, interval, &told, &ended));
-    let terminal = ratatui::try_init().context("cannot use the terminal");
-    let shown = terminal.and_then(|mut terminal| {
-        live(&mut terminal, &mut view, &news, &interrupt).context("cannot use the terminal")
-    });
-    // If the terminal is gone, there is nothing to restore.
-    let _ = ratatui::try_restore();
+    let shown = live::show(&mut view, &news, TICK, || interrupt.is_set());
     drop((keep, news));
     // The thread may be waiting for a server that does not answer; nothing else needs to wait for
     // it.
     drop(looks);
-    Ok(match shown? {
+    Ok(match shown.context("cannot use the terminal")? {
         Wish::Interrupt => ExitCode::from(130),
         _ => interrupt.exit_status().map_or(ExitCode::SUCCESS, ExitCode::from),
     })
@@ -111,50 +103,4 @@ fn look(
             return;
         }
     }
-}
-
-/// Shows what comes in and does what keys request, until a key or a signal ends it.
-fn live(
-    terminal: &mut DefaultTerminal,
-    view: &mut View,
-    news: &Receiver<News>,
-    interrupt: &Interrupt,
-) -> std::io::Result<Wish> {
-    let mut is_new = true;
-    while !interrupt.is_set() {
-        if is_new {
-            terminal.draw(|frame| screen::draw(view, frame))?;
-        }
-        is_new = false;
-        if !wait()? {
-            return Ok(Wish::End);
-        }
-        while event::poll(Duration::ZERO)? {
-            is_new = true;
-            match event::read()? {
-                Event::Key(key) if key.kind == KeyEventKind::Press => match view.press(key) {
-                    Wish::On => {}
-                    wish => return Ok(wish),
-                },
-                _ => {}
-            }
-        }
-        for news in news.try_iter() {
-            view.take(news);
-            is_new = true;
-        }
-    }
-    Ok(Wish::End)
-}
-
-/// Waits for a key, at most for [`TICK`]; returns whether the terminal still exists. Otherwise
-/// crossterm 0.29 would read the end of file forever.
-fn wait() -> std::io::Result<bool> {
-    let (keys, tick) = (std::io::stdin(), TICK.try_into().ok());
-    let mut wanted = [PollFd::new(&keys, PollFlags::IN)];
-    match rustix::event::poll(&mut wanted, tick.as_ref()) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => {}
-        Err(error) => return Err(error.into()),
-    }
-    Ok(!wanted[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL))
 }

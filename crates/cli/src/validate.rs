@@ -60,7 +60,7 @@ pub(crate) fn run(arguments: &args::Validate) -> anyhow::Result<ExitCode> {
     };
     let interrupt = Interrupt::install().context("cannot handle signals")?;
     let has = |paper| papers.contains(&paper);
-    let (spinner, begun) = (progress::spinner(), Instant::now());
+    let (spinner, begun) = (progress::spinner(progress::AT), Instant::now());
     let followed = Followed { interrupt: &interrupt, spinner, shown: Once::new(), begun };
     let recreated = papers.iter().map(|paper| paper.recreate(&followed));
     let recreated: Vec<Recreated> =

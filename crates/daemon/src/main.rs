@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use clap::{CommandFactory as _, Parser, ValueEnum};
 use clap_mangen::Man;
 use dimmer_daemon::metrics::http::Listener;
-use dimmer_daemon::server::{Options, Place, Server, Signals};
+use dimmer_daemon::server::{Options, Place, Server, ServerError, Signals};
 use dimmer_daemon::{log, machine, metrics};
 use dimmer_host::root::Root;
 use dimmer_policy::cost::CallCost;
@@ -33,7 +33,7 @@ struct Arguments {
     /// /run/dimmer/socket for root and $XDG_RUNTIME_DIR/dimmer/socket for others.
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// Checks the configuration and the processor model that it names, and exits.
+    /// Checks the configuration, and the processor model and the group that it names, and exits.
     #[arg(long)]
     check: bool,
     /// Format of the log on standard error.
@@ -59,7 +59,8 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("dimmerd: {error:#}");
-            let is_input = error.is::<SettingsError>();
+            let is_group = matches!(error.downcast_ref(), Some(ServerError::NoGroup(_)));
+            let is_input = is_group || error.is::<SettingsError>();
             ExitCode::from(if is_input { 2 } else { 1 })
         }
     }
@@ -75,6 +76,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         None => Settings::default(),
     };
     if arguments.check {
+        dimmer_daemon::server::check_group(&Root::live(), &settings)?;
         let named = machine::named_model(&settings);
         return named.map(drop).map_err(|what| {
             let path = arguments.config.clone().unwrap_or_default();

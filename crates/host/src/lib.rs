@@ -30,6 +30,7 @@ pub mod capability;
 pub mod cpufreq;
 pub mod cpuid;
 pub mod cpusets;
+pub mod debuginfod;
 pub mod events;
 pub mod exclusion;
 pub mod faulting;

@@ -1,12 +1,14 @@
 //! Names of functions whose file was stripped, from other files of this machine.
 //!
-//! In the order of trust: the file's own symbols, debug files, static archives of the same library.
+//! In the order of trust: the file's own symbols, debug files of this machine, debug files of the
+//! servers that the user has named, static archives of the same library.
 
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use dimmer_host::bounded_file::BoundedFileError;
+use dimmer_host::debuginfod::Debuginfod;
 use dimmer_host::root::Root;
 use dimmer_host::{program, symbols};
 use dimmer_scan::{Archive, Code, DebugLink, Names, Scan, ScanError};
@@ -100,11 +102,13 @@ pub struct Sources {
     build_id: Option<Vec<u8>>,
     link: Option<DebugLink>,
     debug_files: Vec<PathBuf>,
+    servers: Option<Debuginfod>,
     archive: Option<PathBuf>,
 }
 
 impl Sources {
-    /// Searches for files with names for `bytes`, which were read from `file`. Opens none of them.
+    /// Searches for files with names for `bytes`, which were read from `file`. Opens none of them,
+    /// and asks no server.
     #[must_use]
     pub fn find(root: &Root, file: &Path, bytes: &[u8]) -> Self {
         let own = file.canonicalize().unwrap_or_else(|_| file.to_owned());
@@ -116,10 +120,12 @@ impl Sources {
         let debug_files = symbols::debug_files(root, &origin, build_id.as_deref(), name);
         let soname = dimmer_scan::soname(bytes).ok().flatten();
         let archive = soname.and_then(|soname| symbols::archive(root, &origin, &soname));
-        Self { build_id, link, debug_files, archive }
+        let servers = Debuginfod::of_environment().filter(|_| build_id.is_some());
+        Self { build_id, link, debug_files, servers, archive }
     }
 
-    /// A text that changes when other files are found, or one of them is replaced.
+    /// A text that changes when other files are found, one of them is replaced, or servers may be
+    /// asked.
     #[must_use]
     pub fn stamp(&self) -> String {
         let files = self.debug_files.iter().chain(&self.archive);
@@ -127,12 +133,14 @@ impl Sources {
             let metadata = std::fs::metadata(file).ok()?;
             Some(format!("-{:x}.{:x}", metadata.len(), metadata.mtime()))
         });
-        stamps.collect()
+        stamps.chain(self.servers.iter().map(|_| "-debuginfod".to_owned())).collect()
     }
 
     /// Names the functions of `bytes` at these addresses that have no name. A file that cannot be
-    /// read, or is not the right one, is ignored.
-    pub fn name(&self, bytes: &[u8], ranges: &[Range<u64>], names: &mut [Option<Name>]) {
+    /// read, or is not the right one, is ignored. Servers are asked if debug files of this machine
+    /// leave functions without a name. Returns whether they had none to add: then another time may
+    /// give more names.
+    pub fn name(&self, bytes: &[u8], ranges: &[Range<u64>], names: &mut [Option<Name>]) -> bool {
         let is_complete = |names: &[Option<Name>]| names.iter().all(Option::is_some);
         let give = |found: &Names<'_>, source: &'static str, names: &mut [Option<Name>]| {
             for (range, name) in ranges.iter().zip(names).filter(|(_, name)| name.is_none()) {
@@ -140,12 +148,18 @@ impl Sources {
                 *name = symbol.map(|symbol| Name { symbol: symbol.to_owned(), source });
             }
         };
-        for debug_file in &self.debug_files {
-            if !is_complete(names)
-                && let Some(debug) = read(debug_file).filter(|debug| self.is_of(debug))
+        let by_debug_file = |file: &Path, names: &mut [Option<Name>]| {
+            if let Some(debug) = read(file).filter(|debug| self.is_of(debug))
                 && let Ok(found) = Names::read(&debug)
             {
                 give(&found, "debug", names);
+                return true;
+            }
+            false
+        };
+        for debug_file in &self.debug_files {
+            if !is_complete(names) {
+                by_debug_file(debug_file, names);
             }
         }
         if !is_complete(names)
@@ -154,12 +168,20 @@ impl Sources {
         {
             give(&found, "debug", names);
         }
+        let mut may_have_more = false;
+        if !is_complete(names)
+            && let (Some(servers), Some(build_id)) = (&self.servers, &self.build_id)
+        {
+            let file = servers.find(build_id);
+            may_have_more = !file.is_some_and(|file| by_debug_file(&file, names));
+        }
         if !is_complete(names)
             && let Some(archive) = self.archive.as_deref().and_then(read)
             && let (Ok(archive), Ok(code)) = (Archive::read(&archive), Code::read(bytes))
         {
             give(&archive.names(&code, ranges), "archive", names);
         }
+        may_have_more
     }
 
     /// Whether a debug file belongs to this file.

@@ -2,28 +2,31 @@
 //! that were run.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
-use dimmer_host::bounded_file;
+use dimmer_host::bounded_file::{self, BoundedFileError};
 use dimmer_host::program;
 use dimmer_host::root::Root;
 use dimmer_launch::names::{Name, Sources};
 use dimmer_processor::class::InstructionClass;
-use dimmer_scan::{Code, Function as Scanned, Near, Scan};
+use dimmer_scan::{Code, Function as Scanned, Near, Scan, near_in};
 
+use crate::jitdump::JitDump;
 use crate::perf_map::PerfMap;
 use crate::{File, Place, Profile};
 
-/// Longer files with names of generated code are left out (bytes). A guess: a large Java server's
-/// has some 10 MB.
+/// Longer files with names of generated code are not read (bytes). A guess: a large Java server's
+/// has some 10 MB, and with the code 100 MB.
 const LONGEST_MAP: u64 = 1 << 28;
+const LONGEST_DUMP: u64 = 1 << 30;
 
 /// Where the files of a profile are.
 #[derive(Clone, Debug)]
 pub struct Machine {
     /// The file system of the machine that was profiled, or one like it.
     pub root: Root,
-    /// The directory with files `perf-PID.map`.
+    /// The directory with files `perf-PID.map` and `jit-PID.dump`.
     pub maps: PathBuf,
 }
 
@@ -70,7 +73,7 @@ pub enum Function {
     },
     /// Code in no file, such as generated code.
     Generated {
-        /// Its name; `None` if no `perf-PID.map` has it.
+        /// Its name; `None` if neither `jit-PID.dump` nor `perf-PID.map` has it.
         name: Option<String>,
     },
     /// Anything in the kernel.
@@ -98,6 +101,8 @@ pub struct Places {
     pub classes: BTreeMap<usize, InstructionClass>,
     /// Files whose code is not known, with the reason.
     pub failed: BTreeMap<u32, String>,
+    /// Files with generated code that cannot be read, with the reason.
+    pub unread: BTreeMap<PathBuf, String>,
 }
 
 impl Places {
@@ -111,7 +116,7 @@ impl Places {
         let all = profile.stacks.keys().flat_map(|stack| stack.frames.iter().copied());
         let all: BTreeSet<Place> = all.collect();
         let mut by_file: BTreeMap<u32, Vec<Place>> = BTreeMap::new();
-        let mut maps: BTreeMap<u32, PerfMap> = BTreeMap::new();
+        let mut by_process: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
         for place in all {
             match place {
                 Place::Offset { file, .. } | Place::Symbol { file, .. } => {
@@ -121,12 +126,11 @@ impl Places {
                 Place::Unknown => {
                     lookup.add(place, Function::Unknown, Around::Unknown);
                 }
-                Place::Memory { pid, address } => {
-                    let map = maps.entry(pid).or_insert_with(|| machine.map(pid));
-                    let name = map.at(address).map(|(_, name)| name.to_owned());
-                    lookup.add(place, Function::Generated { name }, Around::Unknown);
-                }
+                Place::Memory { pid, address } => by_process.entry(pid).or_default().push(address),
             }
+        }
+        for (pid, addresses) in by_process {
+            lookup.generated(machine, pid, &addresses);
         }
         for (number, places) in by_file {
             let Some(file) = profile.files.get(number as usize) else { continue };
@@ -165,11 +169,55 @@ impl Lookup {
         number
     }
 
+    /// Looks up places of a process in code that it has generated.
+    fn generated(&mut self, machine: &Machine, pid: u32, addresses: &[u64]) {
+        let path = machine.maps.join(format!("jit-{pid}.dump"));
+        let bytes = match bounded_file::read(&path, LONGEST_DUMP) {
+            Ok(bytes) => Some(bytes),
+            Err(BoundedFileError::Unreadable { source, .. })
+                if source.kind() == ErrorKind::NotFound =>
+            {
+                None
+            }
+            Err(error) => {
+                self.places.unread.insert(path.clone(), error.to_string());
+                None
+            }
+        };
+        let dump = bytes.as_deref().map_or_else(|| Ok(JitDump::default()), JitDump::read);
+        let dump = dump.unwrap_or_else(|error| {
+            self.places.unread.insert(path, error.to_string());
+            JitDump::default()
+        });
+        let map = machine.map(pid);
+        let mut by_function: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+        for address in addresses.iter().copied() {
+            if let Some(function) = dump.at(address) {
+                by_function.entry(function.addresses.start).or_default().push(address);
+                continue;
+            }
+            let name = map.at(address).map(|(_, name)| name.to_owned());
+            let place = Place::Memory { pid, address };
+            self.add(place, Function::Generated { name }, Around::Unknown);
+        }
+        for (start, addresses) in by_function {
+            let Some(function) = dump.at(start) else { continue };
+            let (whole, near) = near_in(function.code, start, &addresses);
+            let own = self.number(Function::Generated { name: Some(function.name.clone()) });
+            let class = self.places.classes.entry(own).or_insert(whole.class);
+            *class = (*class).max(whole.class);
+            for (address, near) in addresses.into_iter().zip(near) {
+                let found = Found { function: own, around: near.into() };
+                self.places.found.insert(Place::Memory { pid, address }, found);
+            }
+        }
+    }
+
     /// Looks up places of one file.
     fn file(&mut self, profile: &Profile, machine: &Machine, of: (u32, &File), places: &[Place]) {
         let (number, file) = of;
-        // `perf script` gives generated code the file that its name is from.
-        if is_map(&file.path) {
+        // `perf script` gives generated code the file that its name is from, pprof none.
+        if is_map(&file.path) || file.path.is_empty() {
             for place in places {
                 let name = profiled_name(profile, place).map(str::to_owned);
                 self.add(*place, Function::Generated { name }, Around::Unknown);

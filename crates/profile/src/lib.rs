@@ -4,7 +4,8 @@
 //! |---|---|
 //! | [`perf_data`] | files of `perf record` |
 //! | [`script`] | the text of `perf script` |
-//! | [`perf_map`] | names of code that is generated at run time |
+//! | [`pprof`] | profiles of pprof |
+//! | [`perf_map`], [`jitdump`] | names, and code, that is generated at run time |
 //! | [`code`] | the function of a sampled address, and the instruction classes around it |
 //! | [`summary`] | samples by program, file, function and caller; folded stacks |
 //!
@@ -14,13 +15,16 @@
 
 mod bytes;
 pub mod code;
+pub mod jitdump;
 pub mod perf_data;
 pub mod perf_map;
+pub mod pprof;
 pub mod script;
 mod space;
 pub mod summary;
 
 use std::collections::BTreeMap;
+use std::io::Read as _;
 
 /// A profile: equal stacks are one entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -117,16 +121,27 @@ impl Weight {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProfileError {
-    /// Neither of the formats.
+    /// None of the formats.
     #[error(
-        "no profile: expected a file of `perf record`, or the text of `perf script \
-         --show-mmap-events`"
+        "no profile: expected a file of `perf record`, the text of `perf script \
+         --show-mmap-events`, or a profile of pprof"
     )]
     Unknown,
     /// The file contradicts itself.
     #[error("damaged at byte {at}: {problem}")]
     Damaged {
         /// The place in the file (bytes).
+        at: usize,
+        /// What is wrong there.
+        problem: String,
+    },
+    /// A profile of pprof contradicts itself; the text has the message and what is accepted there.
+    #[error("damaged profile of pprof: {0}")]
+    Message(String),
+    /// A compressed file cannot be decompressed.
+    #[error("damaged: byte {at} of what gzip has packed cannot be unpacked: {problem}")]
+    Packed {
+        /// The place in the unpacked file (bytes).
         at: usize,
         /// What is wrong there.
         problem: String,
@@ -155,17 +170,46 @@ pub enum ProfileError {
     ),
 }
 
-/// Reads a profile in any of the formats.
+/// How files begin that gzip has packed (RFC 1952).
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+/// Longest unpacked profile (bytes). A guess: profiles of pprof have some 10 MB at most. A small
+/// file may unpack to a thousand times its length.
+const LONGEST_UNPACKED: u64 = 1 << 28;
+
+/// Reads a profile in any of the formats, also if gzip has packed it.
 ///
 /// # Errors
 /// [`ProfileError`].
 pub fn read(bytes: &[u8]) -> Result<Profile, ProfileError> {
-    let profile =
-        if perf_data::is_one(bytes) { perf_data::read(bytes)? } else { script::read(bytes)? };
+    let unpacked = if bytes.starts_with(&GZIP) { Some(unpacked(bytes)?) } else { None };
+    let bytes = unpacked.as_deref().unwrap_or(bytes);
+    let profile = if perf_data::is_one(bytes) {
+        perf_data::read(bytes)?
+    } else if pprof::is_one(bytes) {
+        pprof::read(bytes)?
+    } else {
+        script::read(bytes)?
+    };
     if profile.stacks.is_empty() {
         return Err(ProfileError::Empty(profile.cut_off));
     }
     Ok(profile)
+}
+
+/// What gzip has packed.
+fn unpacked(bytes: &[u8]) -> Result<Vec<u8>, ProfileError> {
+    let mut unpacked = Vec::new();
+    let mut reader = flate2::bufread::MultiGzDecoder::new(bytes).take(LONGEST_UNPACKED + 1);
+    let read = reader.read_to_end(&mut unpacked);
+    let wrong = |problem: String| ProfileError::Packed { at: unpacked.len(), problem };
+    read.map_err(|error| wrong(error.to_string()))?;
+    if unpacked.len() as u64 > LONGEST_UNPACKED {
+        return Err(wrong(format!(
+            "it is longer than {LONGEST_UNPACKED} bytes, the most accepted"
+        )));
+    }
+    Ok(unpacked)
 }
 
 /// Numbers for values, in the order of their first use.

@@ -44,7 +44,7 @@ pub(crate) struct Spaces {
 }
 
 /// Whether a mapping's path names a file, rather than memory.
-fn is_file(path: &str) -> bool {
+pub(crate) fn is_file(path: &str) -> bool {
     path.starts_with('/')
         && !["//anon", "/dev/zero", "/SYSV", "/memfd:", "/anon_hugepage"]
             .iter()

@@ -24,7 +24,7 @@ pub use phases::Report as PhasesReport;
 pub use primesieve::Report as PrimesieveReport;
 pub use program::Report as ProgramReport;
 pub use server::Report as ServerReport;
-pub use ways::{AUTO, Account, NARROW, OBSERVE, PLAIN, Turns};
+pub use ways::{AUTO, Account, NARROW, OBSERVE, PLAIN, Turns, lost};
 
 use crate::estimate::Measured;
 use crate::number::{self, percent};

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 pub use uses::{Use, Verdict};
 
-use crate::screen::Screen;
+use crate::screen::{Screen, lines};
 
 /// Indentation of the text of a capability.
 const INDENT: &str = "      ";
@@ -56,7 +56,7 @@ pub fn text(survey: &Survey, is_all: bool, screen: Screen) -> String {
 
 /// Lines of `width` columns: the first begins with `first`, the others with `rest`.
 fn wrapped(text: &str, first: &str, rest: &str, width: usize) -> Vec<String> {
-    let options = textwrap::Options::new(width).initial_indent(first).subsequent_indent(rest);
+    let options = lines(width).initial_indent(first).subsequent_indent(rest);
     textwrap::wrap(text, options).into_iter().map(Cow::into_owned).collect()
 }
 

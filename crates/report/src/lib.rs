@@ -41,4 +41,4 @@ pub mod validate;
 
 pub use machine::MachineDescription;
 pub use page::PageError;
-pub use screen::Screen;
+pub use screen::{Screen, lines};

@@ -1,6 +1,8 @@
 //! Results of several probes side by side: `dimmer merge` and `dimmer probe --baseline`.
 //! `docs/merge-json.md` describes the document.
 
+mod parquet;
+
 use std::collections::BTreeMap;
 
 use dimmer_fleet::baseline::Comparison;
@@ -251,6 +253,55 @@ impl Report {
             }
         }
         writer.into_inner().map_err(|error| ::csv::Error::from(error.into_error()))
+    }
+}
+
+impl Report {
+    /// All costs of all probes as Parquet, a row each, with the columns of [`Self::csv`].
+    ///
+    /// # Errors
+    /// It cannot be written, which happens in memory and has no cause to fail.
+    pub fn parquet(&self) -> Result<Vec<u8>, ::parquet::errors::ParquetError> {
+        use parquet::Column::{Flag, MaybeText, MaybeWhole, Number, Text, Whole};
+        let costs: Vec<(&ProbeEntry, &MeasureEntry)> = self
+            .probes
+            .iter()
+            .flat_map(|probe| probe.costs.iter().map(move |cost| (probe, cost)))
+            .collect();
+        let text = |of: fn(&ProbeEntry) -> &String| {
+            Text(costs.iter().map(|(probe, _)| of(probe).clone()).collect())
+        };
+        let maybe = |of: fn(&ProbeEntry) -> &Option<String>| {
+            MaybeText(costs.iter().map(|(probe, _)| of(probe).clone()).collect())
+        };
+        let number =
+            |of: fn(&MeasureEntry) -> f64| Number(costs.iter().map(|(_, cost)| of(cost)).collect());
+        let word = |of: fn(&MeasureEntry) -> &str| {
+            Text(costs.iter().map(|(_, cost)| of(cost).to_owned()).collect())
+        };
+        parquet::file(&[
+            ("file", text(|probe| &probe.file)),
+            ("processor", text(|probe| &probe.processor)),
+            ("microarchitecture", text(|probe| &probe.microarchitecture)),
+            ("microcode", maybe(|probe| &probe.microcode)),
+            ("hypervisor", maybe(|probe| &probe.hypervisor)),
+            ("kernel", maybe(|probe| &probe.kernel)),
+            ("time", text(|probe| &probe.time)),
+            ("effect", text(|probe| &probe.effect)),
+            ("interrupted", Flag(costs.iter().map(|(probe, _)| probe.interrupted).collect())),
+            ("cost", word(|cost| cost.cost)),
+            ("unit", word(|cost| cost.unit)),
+            ("mixture", word(|cost| &cost.mixture)),
+            ("threads", Whole(costs.iter().map(|(_, cost)| cost.threads).collect())),
+            (
+                "burst_instructions",
+                MaybeWhole(costs.iter().map(|(_, cost)| cost.burst_instructions).collect()),
+            ),
+            ("has_effect", Flag(costs.iter().map(|(_, cost)| cost.has_effect).collect())),
+            ("median", number(|cost| cost.median)),
+            ("median_low", number(|cost| cost.ci95[0])),
+            ("median_high", number(|cost| cost.ci95[1])),
+        ])
     }
 }
 

@@ -3,6 +3,7 @@
 mod text;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::Model;
@@ -32,6 +33,19 @@ pub struct Report {
     programs: Vec<ProgramEntry>,
     files: Vec<FileEntry>,
     functions: Vec<FunctionEntry>,
+    unread: Vec<UnreadEntry>,
+}
+
+#[derive(Debug, Serialize)]
+struct UnreadEntry {
+    path: String,
+    error: String,
+}
+
+impl UnreadEntry {
+    fn new((path, error): (&PathBuf, &String)) -> Self {
+        Self { path: path.display().to_string(), error: error.clone() }
+    }
 }
 
 /// Shares of the whole profile (percent), by the events that its samples stand for.
@@ -144,6 +158,7 @@ impl Report {
             total: entries.shares(&summary.total),
             programs,
             files,
+            unread: places.unread.iter().map(UnreadEntry::new).collect(),
             functions,
         }
     }
@@ -171,9 +186,9 @@ impl Report {
         (!found.is_empty()).then(|| found.join("\n"))
     }
 
-    /// The number of files with samples that could not be scanned.
+    /// The number of files with samples that could not be scanned, or read.
     pub fn failed(&self) -> usize {
-        self.files.iter().filter(|file| file.error.is_some()).count()
+        self.unread.len() + self.files.iter().filter(|file| file.error.is_some()).count()
     }
 }
 

@@ -123,7 +123,7 @@ impl Document {
 
 #[cfg(test)]
 mod tests {
-    use dimmer_watch::record::{self, Line};
+    use dimmer_watch::record;
 
     use super::*;
 
@@ -139,10 +139,7 @@ mod tests {
             r#"{"step":{"now_ns":50000000,"seen":[[1,0,{"span_ns":50000000,"calls":1000,"in_region_ns":20000000,"moved_calls":0,"moved_ns":0,"evidence":{"class":1}}]],"metrics":[],"changes":[[1,0,true]],"cores":1}}"#,
         ];
         let recording = lines.join("\n") + "\n";
-        let replayed = record::replay(recording.as_bytes(), settings.as_ref()).unwrap();
-        let Ok(Line::Begin(begin)) = serde_json::from_str(lines[0]) else {
-            unreachable!("the first line is one");
-        };
+        let (begin, replayed) = record::replay(recording.as_bytes(), settings.as_ref()).unwrap();
         Document::new(&begin, settings.as_ref(), &replayed)
     }
 

@@ -30,7 +30,7 @@ impl Screen {
 
     /// The text broken into lines, with a line end after the last one. No number is broken.
     pub fn fill(self, text: &str) -> String {
-        self.shown(&(textwrap::fill(&self.digits(text), usize::from(self.width)) + "\n"))
+        self.shown(&(textwrap::fill(&self.digits(text), lines(self.width.into())) + "\n"))
     }
 
     /// The text as it fits this screen: for people, lines that are too long are broken at blanks
@@ -42,12 +42,8 @@ impl Screen {
         let fitted = |line: &str| {
             let words = line.trim_start_matches(' ');
             let indentation = &line[..line.len() - words.len()];
-            let options = Options::new(usize::from(self.width))
-                .initial_indent(indentation)
-                .subsequent_indent(indentation)
-                .word_separator(WordSeparator::AsciiSpace)
-                .word_splitter(WordSplitter::NoHyphenation)
-                .break_words(false);
+            let options =
+                lines(self.width.into()).initial_indent(indentation).subsequent_indent(indentation);
             match display_width(line.trim_end()) <= usize::from(self.width) {
                 true => line.to_owned(),
                 false => textwrap::fill(words, options),
@@ -97,6 +93,15 @@ impl Screen {
     }
 }
 
+/// How lines of some columns are broken: at blanks alone, since names have hyphens, too
+/// (`ryzen-7950x`) and are copied from what is shown. A longer word has a line of its own.
+pub fn lines<'text>(width: usize) -> Options<'text> {
+    Options::new(width)
+        .word_separator(WordSeparator::AsciiSpace)
+        .word_splitter(WordSplitter::NoHyphenation)
+        .break_words(false)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,6 +123,14 @@ mod tests {
         let broken = "short\n  a line of\n  more-than-twenty\n  columns\n\n\x1b[1mbold of 20 columns.\x1b[0m\n";
         assert_eq!(TERMINAL.fitted(text), broken);
         assert_eq!(Screen::file(20).fitted(text), text);
+    }
+
+    #[test]
+    fn names_with_hyphens_stay_whole() {
+        let text = "models: ryzen-7950x, ryzen-9700x, a-name-of-more-columns-than-the-line, i9";
+        let lines =
+            "models: ryzen-7950x,\nryzen-9700x,\na-name-of-more-columns-than-the-line,\ni9\n";
+        assert_eq!(TERMINAL.fill(text), lines);
     }
 
     #[test]

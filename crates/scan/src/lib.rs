@@ -49,7 +49,7 @@ pub use hook::Unhookable;
 pub use leaf::{Leaf, Leaves, NotLeaf, Width};
 pub use loader::{Name, Refused, Start, start};
 pub use names::{DebugLink, Names, debug_link, embedded_debug_file};
-pub use near::Near;
+pub use near::{Near, near_in};
 pub use runtime::{Runtime, UnknownRuntime, runtime};
 pub use title::{plain, short, title};
 

@@ -12,8 +12,10 @@ pub mod cache;
 pub mod matrix;
 mod mechanism;
 pub mod ranking;
+mod repeat;
 pub mod run;
 pub mod sensitivity;
 pub mod work;
 
 pub use mechanism::{Mechanism, Way};
+pub use repeat::repeat;

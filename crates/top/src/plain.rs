@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use dimmer_processor::units::{CpuId, KiloHertz};
-use dimmer_report::Screen;
 use dimmer_report::number::{counted, percent, time};
 use dimmer_report::table::{Cell, Colour, Table};
+use dimmer_report::{Screen, lines};
 use dimmer_watch::state::State;
 
 use super::rows::Row;
@@ -43,7 +43,7 @@ pub fn render(
         ("note", words::strangers(state)),
     ];
     let indent = " ".repeat(words::NAME);
-    let options = textwrap::Options::new(usize::from(screen.width)).subsequent_indent(&indent);
+    let options = lines(screen.width.into()).subsequent_indent(&indent);
     let mut head = words::server(state, socket) + "\n";
     for (name, told) in told {
         let line = told.map(|told| format!("{name:<width$}{told}", width = words::NAME));

@@ -199,6 +199,33 @@ impl From<&Seen> for Window {
     }
 }
 
+/// The extent of a recording while it is being written.
+#[derive(Debug, Default)]
+pub struct Recorded {
+    /// Number of looks at clients.
+    pub steps: usize,
+    /// Length in bytes.
+    pub bytes: u64,
+    /// Whether the policy started with this recording; `None` before the first line.
+    pub is_fresh: Option<bool>,
+}
+
+impl Recorded {
+    /// Counts lines that are added: whole lines.
+    ///
+    /// # Errors
+    /// The first one is none of a recording.
+    pub fn add(&mut self, text: &str) -> serde_json::Result<()> {
+        if self.is_fresh.is_none() {
+            let first: Line = serde_json::from_str(text.lines().next().unwrap_or_default())?;
+            self.is_fresh = Some(matches!(first, Line::Begin(begin) if begin.is_fresh));
+        }
+        self.steps += text.lines().filter(|line| Line::is_step(line)).count();
+        self.bytes += text.len() as u64;
+        Ok(())
+    }
+}
+
 /// Why a recording cannot be replayed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -248,12 +275,16 @@ pub struct Replayed {
 type Moved = std::collections::BTreeMap<(u64, Option<u64>), bool>;
 
 /// Replays a recording under the policy that it was made under, or under that of other settings.
+/// Returns its start as well.
 ///
 /// # Errors
 /// [`ReplayError`].
-pub fn replay(mut lines: impl BufRead, other: Option<&Settings>) -> Result<Replayed, ReplayError> {
+pub fn replay(
+    mut lines: impl BufRead,
+    other: Option<&Settings>,
+) -> Result<(Begin, Replayed), ReplayError> {
     let mut replayed = Replayed::default();
-    let mut policy: Option<Server> = None;
+    let mut policy: Option<(Server, Begin)> = None;
     let mut settings = Settings::default();
     let mut begun = 0;
     let (mut calls, mut moved_calls, mut cores) = (0.0, [0.0; 2], [0; 2]);
@@ -264,7 +295,7 @@ pub fn replay(mut lines: impl BufRead, other: Option<&Settings>) -> Result<Repla
             .map_err(|source| ReplayError::Read { line: line_number, source })?;
         let Some(line) = line else { break };
         let line: Line = serde_json::from_str(&line).map_err(|error| wrong(error.to_string()))?;
-        let Some(policy) = &mut policy else {
+        let Some((policy, _)) = &mut policy else {
             let Line::Begin(begin) = line else {
                 return Err(wrong("a recording begins with `begin`".to_owned()));
             };
@@ -274,7 +305,8 @@ pub fn replay(mut lines: impl BufRead, other: Option<&Settings>) -> Result<Repla
             settings = other.cloned().unwrap_or_else(|| (*begin.settings).clone());
             replayed.is_same_policy = begin.is_fresh && settings == *begin.settings;
             begun = begin.now_ns;
-            policy = Some(Server::new(begin.policy(&settings), Time::from_ns(begin.now_ns)));
+            let server = Server::new(begin.policy(&settings), Time::from_ns(begin.now_ns));
+            policy = Some((server, begin));
             continue;
         };
         match line {
@@ -331,13 +363,13 @@ pub fn replay(mut lines: impl BufRead, other: Option<&Settings>) -> Result<Repla
             }
         }
     }
-    if policy.is_none() {
+    let Some((_, begin)) = policy else {
         return Err(ReplayError::Wrong { line: 1, what: "it is empty".to_owned() });
-    }
+    };
     let steps = replayed.steps.max(1) as f64;
     replayed.cores = cores.map(|cores| cores as f64 / steps);
     replayed.moved = moved_calls.map(|moved| if calls > 0.0 { moved / calls } else { 0.0 });
-    Ok(replayed)
+    Ok((begin, replayed))
 }
 
 /// The next line; `None` after the last one.
@@ -385,6 +417,23 @@ mod tests {
         let is_step = |line: Line| Line::is_step(&serde_json::to_string(&line).unwrap());
         assert!(is_step(Line::Step(Step::default())));
         assert!(!is_step(Line::Site { site: 1, name: "step".to_owned() }));
+    }
+
+    #[test]
+    fn steps_and_the_start_are_counted_while_they_are_written() {
+        let begin = |is_fresh: bool| {
+            format!(
+                r#"{{"begin":{{"schema":"dimmer/record/1","settings":{{}},"now_ns":0,"is_fresh":{is_fresh},"cores":[2,1],"clocks":[],"prices":null}}}}"#
+            )
+        };
+        let step = r#"{"step":{"now_ns":1,"seen":[],"metrics":[],"changes":[],"cores":0}}"#;
+        for is_fresh in [true, false] {
+            let mut recorded = Recorded::default();
+            recorded.add(&(begin(is_fresh) + "\n")).unwrap();
+            recorded.add(&format!("{step}\n{step}\n")).unwrap();
+            assert_eq!((recorded.steps, recorded.is_fresh), (2, Some(is_fresh)));
+        }
+        assert!(Recorded::default().add("nonsense\n").is_err());
     }
 
     #[test]

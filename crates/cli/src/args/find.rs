@@ -224,7 +224,8 @@ higher or lower than the median of at least three of its processor.
 
 Examples:
   dimmer merge fleet/*.json
-  dimmer merge fleet/*.json --csv fleet.csv                # for DuckDB, pandas or Spark")]
+  dimmer merge fleet/*.json --csv fleet.csv
+  dimmer merge fleet/*.json --parquet fleet.parquet        # for DuckDB or Spark")]
 pub(crate) struct Merge {
     /// What `dimmer probe --json=FILE` has written.
     #[arg(required = true, value_name = "FILE.json")]
@@ -236,6 +237,10 @@ pub(crate) struct Merge {
     /// Writes all costs of all probes as CSV, a line each.
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,
+
+    /// Writes the same as Parquet.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) parquet: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]
@@ -288,7 +293,8 @@ Examples:
   dimmer scan -p 1234 --libraries --json
   dimmer scan build/server --fail-on heavy-512             # in CI: may this program slow its neighbors?
   perf record -g -- ./server && dimmer scan --perf perf.data
-  perf script --show-mmap-events | dimmer scan --perf - --folded stacks.txt")]
+  perf script --show-mmap-events | dimmer scan --perf - --folded stacks.txt
+  curl -s localhost:6060/debug/pprof/profile | dimmer scan --perf -")]
 pub(crate) struct Scan {
     /// A program or a library.
     #[arg(value_name = "FILE", required_unless_present_any = ["pid", "perf"])]
@@ -298,11 +304,12 @@ pub(crate) struct Scan {
     pub(crate) process: Process,
 
     /// Shows the share of a profile's samples that lies in wide SIMD code: a file of `perf record`,
-    /// or the text of `perf script --show-mmap-events`; `-` is standard input.
+    /// the text of `perf script --show-mmap-events`, or a CPU profile of pprof; `-` is standard
+    /// input.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["file", "libraries"])]
     pub(crate) perf: Option<PathBuf>,
 
-    /// Where files perf-PID.map are, with names of generated code [default: /tmp].
+    /// Where files perf-PID.map and jit-PID.dump are, with generated code [default: /tmp].
     #[arg(long, value_name = "DIR", requires = "perf")]
     pub(crate) perf_maps: Option<PathBuf>,
 

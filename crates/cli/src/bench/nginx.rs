@@ -11,8 +11,7 @@ use dimmer_host::interrupt::Interrupt;
 use dimmer_host::machine::Machine;
 use dimmer_host::root::Root;
 use dimmer_launch::{cache, preload};
-use dimmer_report::bench::{NginxMeasured, NginxReport, OBSERVE};
-use serde::Deserialize;
+use dimmer_report::bench::{NginxMeasured, NginxReport, OBSERVE, lost};
 
 use super::end;
 use super::ways::{Way, Ways, observed};
@@ -108,45 +107,8 @@ fn measure(
     Ok(measured)
 }
 
-/// The keys of `dimmer observe --json` with the prediction, as far as this command reads them.
-#[derive(Deserialize)]
-struct Forecast {
-    lost: Option<Lost>,
-    lost_unknown: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Lost {
-    share: Option<f64>,
-}
-
+/// The share of time that `dimmer observe` predicts as lost, or why it predicts none.
 fn forecast(observed: &Path) -> anyhow::Result<Result<f64, String>> {
-    let text = cache::read(observed).context("cannot read what was observed")?;
-    read_forecast(&text).context("cannot read what was observed")
-}
-
-fn read_forecast(text: &str) -> serde_json::Result<Result<f64, String>> {
-    let forecast: Forecast = serde_json::from_str(text)?;
-    let share = forecast.lost.and_then(|lost| lost.share);
-    Ok(share.ok_or_else(|| forecast.lost_unknown.unwrap_or_default()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[track_caller]
-    fn check(text: &str, expected: Result<f64, &str>) {
-        assert_eq!(read_forecast(text).unwrap(), expected.map_err(str::to_owned));
-    }
-
-    #[test]
-    fn forecast_may_be_absent() {
-        check(r#"{"lost": {"share": 0.052, "other": []}, "schema": "s"}"#, Ok(0.052));
-        check(r#"{"lost": null, "lost_unknown": "no model"}"#, Err("no model"));
-        check(r#"{"lost": {"share": null}}"#, Err(""));
-        check(r#"{"lost": {}}"#, Err(""));
-        check(r#"{"schema": "dimmer/observe/1"}"#, Err(""));
-        assert!(read_forecast("").is_err());
-    }
+    let read = || -> anyhow::Result<_> { Ok(lost(&cache::read(observed)?)?) };
+    read().context("cannot read what was observed")
 }

@@ -46,6 +46,7 @@ fn probes_side_by_side_and_files_that_are_none() {
     }
     let csv = std::fs::read_to_string(home.join("m.csv")).unwrap();
     assert_eq!(csv.lines().count(), 4, "{csv}");
+    parquet(home, &files, &csv);
     std::fs::write(home.join("other.json"), r#"{"schema": "dimmer/scan/1"}"#).unwrap();
     let output = dimmer(home, &["merge", "a.json", "other.json"]);
     assert_eq!(output.status.code(), Some(1));
@@ -54,6 +55,32 @@ fn probes_side_by_side_and_files_that_are_none() {
     for files in [&["other.json"][..], &["other.json", "none.json"]] {
         let output = dimmer(home, &[&["merge"], files].concat());
         assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    }
+}
+
+/// Parquet has the same rows as the CSV, by another reader than the crate that wrote it.
+fn parquet(home: &Path, files: &[&str], csv: &str) {
+    let output = dimmer(home, &[files, &["--parquet", "m.parquet"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let script = "import csv, sys, pyarrow.parquet as parquet
+table = parquet.read_table('m.parquet')
+writer = csv.writer(sys.stdout, lineterminator='\\n')
+writer.writerow(table.column_names)
+for row in table.to_pylist():
+    writer.writerow('' if value is None else str(value).lower() if value is True or value is False
+                    else format(value, 'g') if isinstance(value, float) else value
+                    for value in row.values())
+types = {field.name: str(field.type) for field in table.schema}
+assert types['median'] == 'double' and types['threads'] == 'int64', types
+assert types['has_effect'] == 'bool' and types['microcode'] == 'string', types";
+    let mut python = std::process::Command::new("python3");
+    let output = python.args(["-c", script]).current_dir(home).output();
+    match output {
+        Ok(output) if output.status.success() => assert_eq!(stdout(&output), csv),
+        Ok(output) if !stderr(&output).contains("No module named") => {
+            panic!("{}", stderr(&output));
+        }
+        _ => println!("SKIPPED: no python3 with pyarrow reads Parquet here"),
     }
 }
 

@@ -160,20 +160,45 @@ fn stripped_functions_are_named_as_soon_as_a_file_knows_them() {
         return;
     }
     let library = home.path().join("libwide.so.1");
-    let named = || {
-        let report = json(home.path(), &[library.to_str().unwrap()]);
+    let tools = format!("{}:{}", home.path().display(), std::env::var("PATH").unwrap());
+    let named_by = |urls: &str| {
+        let mut command = command(home.path(), &["scan", library.to_str().unwrap(), "--json"]);
+        command.env("HOME", home.path()).env_remove("XDG_CACHE_HOME").env("PATH", &tools);
+        let output = command.env("DEBUGINFOD_URLS", urls).output().unwrap();
+        let report: Value = serde_json::from_str(&stdout(&output)).unwrap();
         let wide = report["files"][0]["wide_functions"].as_array().unwrap();
         assert_eq!(wide.len(), 1, "{wide:?}");
         ["name", "name_source"].map(|key| wide[0][key].as_str().map(str::to_owned))
     };
+    let named = || named_by("");
+    let by = |source: &str| ["hidden_wide", source].map(|text| Some(text.to_owned()));
     assert_eq!(named(), [None, None]);
+    // A server of debug files is asked if the user has named one, until it has the file.
+    let server = "cat >debuginfod-find && chmod +x debuginfod-find";
+    assert!(shell(&format!(
+        "printf '#!/bin/sh\necho $* $DEBUGINFOD_URLS >>asked; exit 1' | {server}"
+    )));
+    assert_eq!([named(), named_by("")], [[None, None], [None, None]]);
+    assert!(!home.path().join("asked").exists());
+    assert_eq!([named_by("http://a"), named_by("http://a")], [[None, None], [None, None]]);
+    let asked = std::fs::read_to_string(home.path().join("asked")).unwrap();
+    let line = asked.lines().next().unwrap();
+    assert!(line.starts_with("debuginfo ") && line.ends_with(" http://a"), "{asked}");
+    assert_eq!(asked.lines().count(), 2);
+    assert!(shell(&format!("printf '#!/bin/sh\necho /bin/sh' | {server}")));
+    assert_eq!(named_by("http://a"), [None, None]);
+    assert!(shell(&format!("printf '#!/bin/sh\necho '$PWD/libwide.debug | {server}")));
+    assert_eq!([named_by("http://a"), named()], [by("debug"), [None, None]]);
+    // Names are cached.
+    assert!(shell(&format!("printf '#!/bin/sh\\nexit 1' | {server}")));
+    assert_eq!(named_by("http://a"), by("debug"));
     assert!(shell("ar rc libwide.a wide.o"));
-    assert_eq!(named(), ["hidden_wide", "archive"].map(|text| Some(text.to_owned())));
+    assert_eq!(named(), by("archive"));
     assert!(shell("mkdir .debug && cp libwide.debug .debug/kept"));
-    assert_eq!(named(), ["hidden_wide", "debug"].map(|text| Some(text.to_owned())));
+    assert_eq!(named(), by("debug"));
     // The debug file of another program is not used.
     assert!(shell("cp /bin/sh .debug/kept"));
-    assert_eq!(named(), ["hidden_wide", "archive"].map(|text| Some(text.to_owned())));
+    assert_eq!(named(), by("archive"));
 }
 
 #[track_caller]

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use dimmer_host::root::Root;
+use dimmer_watch::settings::Settings;
 use rustix::fs::{FlockOperation, Gid};
 
 use super::ServerError;
@@ -81,6 +82,15 @@ pub(super) fn listen(
     rustix::fs::chmod(path, rustix::fs::Mode::from_raw_mode(mode))
         .map_err(|error| failed(error.into()))?;
     Ok(listener)
+}
+
+/// Checks whether the group of the socket exists, if the settings name one.
+///
+/// # Errors
+/// [`ServerError::NoGroup`].
+pub fn check_group(root: &Root, settings: &Settings) -> Result<(), ServerError> {
+    let (group, _) = settings.socket_access();
+    group.map_or(Ok(()), |group| group_of(root, group).map(drop))
 }
 
 /// The id of a group of `/etc/group`, given by name or number.

@@ -298,6 +298,11 @@ fn what_cannot_be_is_refused_with_the_reason() {
         let directory = tempfile::tempdir().unwrap();
         refused(&mut command(directory.path(), settings), 2, said);
     };
+    let unknown = "[server]\nsocket_group = \"no-such-group\"\n";
+    with_settings(unknown, "no group `no-such-group` (`server.socket_group`): expected a name");
+    let directory = tempfile::tempdir().unwrap();
+    let mut check = command(directory.path(), unknown);
+    refused(check.arg("--check"), 2, "no group `no-such-group`");
     with_settings("[policy]\nlop = 3\n", "line 2: unknown field `lop`");
     with_settings("[trials]\nwindow_ms = -1\n", "accepted are 1 to");
     with_settings("[policy]\nacting_pct = -1\n", "accepted are 0 to 100");
@@ -484,14 +489,14 @@ fn what_is_recorded_from_the_begin_is_the_same_again() {
         text.extend(watch.lines(Duration::from_millis(100)).unwrap());
     }
     clients.into_iter().for_each(|client| drop(said(client)));
-    let replayed = record::replay(text.as_bytes(), None).unwrap();
+    let (_, replayed) = record::replay(text.as_bytes(), None).unwrap();
     assert!(replayed.is_same_policy && replayed.steps > 5 && replayed.clients == 2, "{replayed:?}");
     assert_eq!((replayed.different, replayed.changes[0]), (0, replayed.changes[1]), "{text}");
     // Another policy decides differently, and the same each time.
     let paper = toml::from_str("[policy]\nloop = \"trials\"\n").unwrap();
-    let other = record::replay(text.as_bytes(), Some(&paper)).unwrap();
+    let (_, other) = record::replay(text.as_bytes(), Some(&paper)).unwrap();
     assert!(!other.is_same_policy);
-    assert_eq!(record::replay(text.as_bytes(), Some(&paper)).unwrap(), other);
+    assert_eq!(record::replay(text.as_bytes(), Some(&paper)).unwrap().1, other);
     // Names of sites, for people.
     assert!(text.contains("\"name\":\"work\""));
 }

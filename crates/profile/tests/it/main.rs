@@ -263,3 +263,56 @@ fn the_program_has_the_functions_of_its_source() {
     }
     assert_eq!(scan.functions.len(), 5);
 }
+
+/// What gzip makes of these bytes.
+fn packed(bytes: &[u8]) -> Vec<u8> {
+    let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut packer, bytes).unwrap();
+    packer.finish().unwrap()
+}
+
+#[test]
+fn packed_profiles_are_unpacked_up_to_a_limit() {
+    let whole = packed(RECORDING);
+    assert_eq!(read(&whole), read(RECORDING));
+    let said = read(&whole[..whole.len() / 2]).unwrap_err().to_string();
+    assert!(said.starts_with("damaged: byte ") && said.contains("cannot be unpacked"), "{said}");
+    let bomb = packed(&vec![0; (1 << 28) + 1]);
+    assert!(bomb.len() < 4 << 20);
+    let said = read(&bomb).unwrap_err().to_string();
+    assert!(said.contains("longer than 268435456 bytes, the most accepted"), "{said}");
+}
+
+/// A recording with one sample in generated code, and a jitdump with that code.
+fn generated(name: &str, code: &[u8], machine: &Machine) -> (Profile, Places) {
+    let numbers = [0x4a69_5444_u32, 1, 40, 62, 0, 7].map(u32::to_le_bytes).concat();
+    let load = [0, 0x1000, 0x1000, code.len() as u64, 0].map(u64::to_le_bytes).concat();
+    let load = [&load[..], name.as_bytes(), &[0], code].concat();
+    let length = u32::try_from(16 + load.len()).unwrap().to_le_bytes();
+    let file = [&numbers[..], &[0; 16], &0_u32.to_le_bytes(), &length, &[0; 8], &load].concat();
+    std::fs::write(machine.maps.join("jit-7.dump"), file).unwrap();
+    let text = "java 7 1.0: 1 cycles:\n\t1002 [unknown] ([unknown])\n\njava 7 2.0: 1 cycles:\n\t\
+                3000 [unknown] ([unknown])\n";
+    let profile = read(text.as_bytes()).unwrap();
+    let places = Places::of(&profile, machine, |_| {});
+    (profile, places)
+}
+
+#[test]
+fn generated_code_is_looked_at_where_a_jitdump_has_it() {
+    let (_directory, machine) = machine(None);
+    std::fs::write(machine.maps.join("perf-7.map"), "1000 10 by-map\n3000 10 only-map\n").unwrap();
+    // vaddpd zmm0, zmm0, zmm0; ret
+    let code = [0x62, 0xf1, 0xfd, 0x48, 0x58, 0xc0, 0xc3];
+    let (profile, places) = generated("LMain;run()V", &code, &machine);
+    let expected = [("LMain;run()V", 1, HEAVY), ("only-map", 1, Around::Unknown)]
+        .map(|(name, samples, around)| (name.to_owned(), samples, vec![around]));
+    assert_eq!(by_function(&profile, &places), expected);
+    assert!(places.classes.values().eq([&InstructionClass::Heavy512]));
+    assert!(places.unread.is_empty());
+    std::fs::write(machine.maps.join("jit-7.dump"), "none").unwrap();
+    let places = Places::of(&profile, &machine, |_| {});
+    assert_eq!(by_function(&profile, &places)[0].0, "by-map");
+    let (path, why) = places.unread.first_key_value().unwrap();
+    assert!(path.ends_with("jit-7.dump") && why.starts_with("byte 0: expected"), "{why}");
+}

@@ -38,6 +38,29 @@ struct Function {
     server_moves_ratio: Option<f64>,
 }
 
+/// The keys of `dimmer observe --json` with the prediction, as far as this command reads them.
+#[derive(Deserialize)]
+struct Forecast {
+    lost: Option<Lost>,
+    lost_unknown: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Lost {
+    share: Option<f64>,
+}
+
+/// The share of CPU time that the JSON of `dimmer observe` predicts as lost, or why it
+/// predicts none.
+///
+/// # Errors
+/// The text is no such document.
+pub fn lost(observed: &str) -> serde_json::Result<Result<f64, String>> {
+    let forecast: Forecast = serde_json::from_str(observed)?;
+    let share = forecast.lost.and_then(|lost| lost.share);
+    Ok(share.ok_or_else(|| forecast.lost_unknown.unwrap_or_default()))
+}
+
 /// The runs of a way, one for each round.
 #[derive(Clone, Debug)]
 pub struct Turns<R> {
@@ -213,5 +236,18 @@ mod tests {
             moved.text("delegate").replace(SPACE, " "),
             "delegate: 0 of 0 calls were moved (0.0 %).\n"
         );
+    }
+
+    #[test]
+    fn a_forecast_may_be_absent() {
+        let check = |text: &str, expected: Result<f64, &str>| {
+            assert_eq!(lost(text).unwrap(), expected.map_err(str::to_owned), "{text}");
+        };
+        check(r#"{"lost": {"share": 0.052, "other": []}, "schema": "s"}"#, Ok(0.052));
+        check(r#"{"lost": null, "lost_unknown": "no model"}"#, Err("no model"));
+        check(r#"{"lost": {"share": null}}"#, Err(""));
+        check(r#"{"lost": {}}"#, Err(""));
+        check(r#"{"schema": "s"}"#, Err(""));
+        assert!(lost("").is_err());
     }
 }

@@ -11,6 +11,8 @@ pub enum Use {
     Ps,
     /// `dimmer scan`.
     Scan,
+    /// `dimmer stat`.
+    Stat,
     /// `dimmer observe`.
     Observe,
     /// `dimmer run --narrow`.
@@ -58,10 +60,11 @@ const MOVING_CPUS: usize = 2;
 
 impl Use {
     /// All uses, in the order in which they are shown.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Probe,
         Self::Ps,
         Self::Scan,
+        Self::Stat,
         Self::Observe,
         Self::Narrow,
         Self::Delegate,
@@ -79,6 +82,7 @@ impl Use {
             Self::Probe => "probe",
             Self::Ps => "ps",
             Self::Scan => "scan",
+            Self::Stat => "stat",
             Self::Observe => "observe",
             Self::Narrow => "narrow",
             Self::Delegate => "delegate",
@@ -123,6 +127,7 @@ impl Use {
                 "by the code that processes have mapped; not who uses AVX-512 registers",
             ),
             Self::Scan => (Verdict::Works, "finds wide code in files; runs nothing".to_owned()),
+            Self::Stat => counted(survey),
             Self::Observe => without(
                 "uprobes",
                 "by preloaded hooks; running processes and static programs by uprobes",
@@ -159,6 +164,33 @@ impl Use {
                 (None, None) => (Verdict::Works, "experimental".to_owned()),
             },
             Self::Sim => (Verdict::Works, "simulates processors of models/".to_owned()),
+        }
+    }
+}
+
+/// What `dimmer stat` counts besides cycles and instructions.
+const COUNTED: [(&str, &str); 3] = [
+    ("license-events", "license levels"),
+    ("throttle-events", "throttling"),
+    ("packed-events", "packed arithmetic"),
+];
+
+/// How far `dimmer stat` works: what it can count.
+fn counted(survey: &Survey) -> (Verdict, String) {
+    if let Some(why) = missing(survey, "pmu") {
+        let remark = format!("the clock by timing, and what the kernel counts: {why}");
+        return (Verdict::Partly, remark);
+    }
+    let reasons = COUNTED.map(|(id, what)| (what, missing(survey, id)));
+    let counts = |is_counted: bool| -> String {
+        let of = reasons.iter().filter(|(_, why)| why.is_none() == is_counted);
+        of.map(|(what, _)| *what).collect::<Vec<_>>().join(", ")
+    };
+    match reasons.iter().find_map(|(_, why)| why.as_ref()) {
+        None => (Verdict::Works, format!("counts {}", counts(true))),
+        Some(why) => {
+            let others = if counts(true).is_empty() { "cycles".to_owned() } else { counts(true) };
+            (Verdict::Partly, format!("counts {others}; not {}: {why}", counts(false)))
         }
     }
 }

@@ -23,6 +23,8 @@ pub(super) fn render(report: &Report, screen: Screen) -> String {
     let unknown = unknown.map(|one| (one.title.as_str(), &one.shares));
     text += &table("function of code that is not known", unknown, MOST[2], screen);
     let failed = report.files.iter().filter_map(|file| Some((&file.path, file.error.as_ref()?)));
+    let unread = report.unread.iter().map(|one| (&one.path, &one.error));
+    let failed = failed.chain(unread);
     let failed: Vec<String> = failed.map(|(path, error)| format!("{path}: {error}\n")).collect();
     if !failed.is_empty() {
         text += "\nCode not known\n";
