@@ -8,6 +8,7 @@
 
 pub mod builtin;
 pub mod cache;
+pub mod fit;
 pub mod matrix;
 mod mechanism;
 pub mod ranking;
