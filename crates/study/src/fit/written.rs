@@ -38,7 +38,8 @@ impl Fit {
             comment += &format!("# * {}: {}\n", parameter.name, told(found));
             let Known::Within(low, high) = found.known() else { continue };
             for spot in parameter.spots.iter().filter(|spot| spot.which == which) {
-                let number = |value| written(parameter.written(spot, value), spot.is_whole);
+                let number =
+                    |value| written(rounded(parameter.written(spot, value)), spot.is_whole);
                 let [value, low, high] = [found.value, low, high].map(number);
                 let interval = format!("[{low}, {high}]");
                 match (&spot.place.source, &spot.place.ci95) {
@@ -81,15 +82,24 @@ impl Fit {
     }
 }
 
+/// A number with six digits: no interval is known to more.
+fn rounded(value: f64) -> f64 {
+    format!("{value:.5e}").parse().unwrap_or(value)
+}
+
 /// What is known of a parameter, in words.
 fn told(found: &Found) -> String {
+    let short = |value| format!("{:?}", rounded(value));
     match found.known() {
-        Known::Within(low, high) => format!("{:?}, 95 % within {low:?} to {high:?}", found.value),
+        Known::Within(low, high) => {
+            let [value, low, high] = [found.value, low, high].map(short);
+            format!("{value}, 95 % within {low} to {high}")
+        }
         Known::AtLeast(low) => {
-            format!("left as it was: the runs say only that it is {low:?} or more")
+            format!("left as it was: the runs say only that it is {} or more", short(low))
         }
         Known::AtMost(high) => {
-            format!("left as it was: the runs say only that it is {high:?} or less")
+            format!("left as it was: the runs say only that it is {} or less", short(high))
         }
         Known::Nothing => "left as it was: the runs do not tell it".to_owned(),
     }
