@@ -1,8 +1,8 @@
 //! Parameters of a scenario or of a model, fitted to what was measured.
 //!
-//! `docs/fit.md` describes the file ([`Fit`]) and how it is done. [`Fit::carry_out`] searches for the
-//! values with which the simulator comes nearest to the measured ones, by least squares in units of
-//! their standard errors. Then it finds which other values are as good: the interval of each
+//! `docs/fit.md` describes the file ([`Fit`]) and how it is done. [`Fit::carry_out`] searches for
+//! the values with which the simulator comes nearest to the measured ones, by least squares in units
+//! of their standard errors. Then it finds which other values are as good: the interval of each
 //! parameter ([`Found`]), or that the runs do not tell it. What is left is reported as such.
 
 mod document;
@@ -274,7 +274,7 @@ impl Fit {
         Ok(Fitted { parameters, targets, overall, tried, runs })
     }
 
-    /// Degrees of freedom of the standard errors of fitted targets: infinite if the user gives them.
+    /// Degrees of freedom of the standard errors of fitted targets: infinite if they are given.
     fn error_freedom(&self) -> f64 {
         let fitted = self.targets.iter().filter(|target| !target.is_check);
         let scattered = fitted.filter(|target| target.error.is_none());

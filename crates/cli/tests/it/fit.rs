@@ -1,4 +1,4 @@
-//! `dimmer sim fit`: a fit of recorded runs, its files, its exit statuses, and input that it refuses.
+//! `dimmer sim fit`: a fit of recorded runs, its files, its exit statuses, and refused input.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! A fit as it is written: which parameters of a scenario and a model, within which bounds, by which
-//! measured values. `docs/fit.md` describes the file.
+//! A fit as it is written: which parameters of a scenario and a model, within which bounds, by
+//! which measured values. `docs/fit.md` describes the file.
 
 use std::collections::BTreeMap;
 use std::path::{Path as FilePath, PathBuf};

@@ -1,7 +1,7 @@
-//! Which other values of a parameter the measured values allow: by the profile of the sum of squares
-//! (how much it grows with the parameter held elsewhere and the others at their best there), and by
-//! the bootstrap (Efron, "Bootstrap methods: another look at the jackknife", The Annals of Statistics
-//! 7, 1979) of the measured values.
+//! Which other values of a parameter the measured values allow: by the profile of the sum of
+//! squares (how much it grows with the parameter held elsewhere and the others at their best
+//! there), and by the bootstrap of the measured values (Efron, "Bootstrap methods: another look at
+//! the jackknife", The Annals of Statistics 7, 1979).
 
 use std::cell::RefCell;
 
@@ -285,8 +285,8 @@ impl Squares<'_> {
         fitted.filter(|(target, _)| !target.is_check).map(|(_, weight)| weight.mean).collect()
     }
 
-    /// Means of the fitted targets, drawn again: repeats with repetition, or where there are none, by
-    /// the normal distribution; and the scatter of the simulator's seeds.
+    /// Means of the fitted targets, drawn again: repeats with repetition, or where there are none,
+    /// by the normal distribution; and the scatter of the simulator's seeds.
     fn drawn(&self, limit: &Limit, chance: &mut fastrand::Rng) -> Vec<f64> {
         let fitted = self.fit.targets.iter().zip(&self.weights);
         let fitted = fitted.filter(|(target, _)| !target.is_check);
@@ -351,8 +351,8 @@ fn normal(chance: &mut fastrand::Rng) -> f64 {
     radius * (std::f64::consts::TAU * chance.f64()).cos()
 }
 
-/// The step along each axis by which the targets move as near to `moved` as they can, if they follow
-/// the slopes; `None` if that is no single step.
+/// The step along each axis by which the targets move as near to `moved` as they can, if they
+/// follow the slopes; `None` if that is no single step.
 fn solved(slopes: &[Vec<f64>], weights: &[f64], moved: &[f64]) -> Option<Vec<f64>> {
     let product = |a: &[f64], b: &[f64]| -> f64 {
         a.iter().zip(b).zip(weights).map(|((a, b), weight)| a * b * weight).sum()

@@ -1,5 +1,5 @@
-//! Searches for the least of a function without its derivatives, in the unit cube: golden section in
-//! one dimension, and the simplex of Nelder and Mead ("A simplex method for function minimization",
+//! Searches for the least of a function without its derivatives, in the unit cube: golden section
+//! in one dimension, the simplex of Nelder and Mead ("A simplex method for function minimization",
 //! The Computer Journal 7, 1965) in several. Pure: the same function, the same result.
 
 /// The golden section.

@@ -74,7 +74,7 @@ pub(super) struct Trials<'a> {
     follower: &'a Follower<'a>,
     pool: rayon::ThreadPool,
     configs: Vec<Config<'a>>,
-    /// By the values of the parameters, as bits: the place of the first with these, and what it gave.
+    /// By the values of the parameters, as bits: the place of the first with these, and its result.
     known: BTreeMap<Vec<u64>, (Vec<f64>, Values)>,
     /// Simulated runs.
     pub(super) runs: usize,
