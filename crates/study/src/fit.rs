@@ -1,9 +1,9 @@
 //! Parameters of a scenario or of a model, fitted to what was measured.
 //!
 //! `docs/fit.md` describes the file ([`Fit`]) and how it is done. [`Fit::carry_out`] searches for
-//! the values with which the simulator comes nearest to the measured ones, by least squares in units
-//! of their standard errors. Then it finds which other values are as good: the interval of each
-//! parameter ([`Found`]), or that the runs do not tell it. What is left is reported as such.
+//! the values with which the simulator comes nearest to the measured ones, by least squares in
+//! units of their standard errors. Then it finds which other values are as good: the interval of
+//! each parameter ([`Found`]), or that the runs do not tell it. What is left is reported as such.
 
 mod document;
 mod interval;
