@@ -258,10 +258,10 @@ impl Document {
         match probability {
             _ if *is_misfit => format!(
                 "NOT REPRODUCED: residual {rms} (root mean square). With the right scenario and \
-                 model, scatter would make it this large in {} of 100 cases. No values within the \
+                 model, scatter would make it this large in {} of 1000 cases. No values within the \
                  bounds give what was measured, so something else in the scenario or the model is \
                  wrong, and the intervals hold only if it does not matter.",
-                grouped(100.0 * probability.unwrap_or_default(), 2)
+                rare(1000.0 * probability.unwrap_or_default())
             ),
             Some(probability) => format!(
                 "Residual {rms} (root mean square), which scatter explains: it would be larger in \
@@ -274,6 +274,11 @@ impl Document {
             ),
         }
     }
+}
+
+/// A number of cases that is small.
+fn rare(cases: f64) -> String {
+    if cases < 0.1 { "fewer than 0.1".to_owned() } else { grouped(cases, 1) }
 }
 
 /// A number with four digits.

@@ -84,6 +84,8 @@ impl Found {
 pub(super) struct Limit {
     /// By this much.
     pub(super) beyond: f64,
+    /// By this much if scatter explains the least.
+    strict: f64,
     /// How many more fitted targets there are than parameters that are not at a bound.
     pub(super) freedom: usize,
     /// How often scatter alone would make the least larger, if that is known.
@@ -119,9 +121,10 @@ impl Squares<'_> {
             };
             // What scatter does not explain is in the intervals, too.
             let scale = part.max(1.0);
-            let beyond = student95(of_errors).powi(2) * scale;
-            let scale = scale.sqrt();
-            return Ok(Limit { beyond, freedom, probability, relative_error: None, scale });
+            let strict = student95(of_errors).powi(2);
+            let (beyond, scale) = (strict * scale, scale.sqrt());
+            let relative_error = None;
+            return Ok(Limit { beyond, strict, freedom, probability, relative_error, scale });
         }
         let seeds = self.trials.one(place)?.map(|values| {
             let parts = values.iter().map(|values| standard_error(values) / mean(values));
@@ -135,8 +138,8 @@ impl Squares<'_> {
         };
         let (RelativeError::Estimated(error) | RelativeError::Assumed(error)) = of;
         let beyond = (student95(of_errors) * error).powi(2);
-        let relative_error = Some(of);
-        Ok(Limit { beyond, freedom, probability: None, relative_error, scale: error })
+        let (strict, scale, relative_error) = (beyond, error, Some(of));
+        Ok(Limit { beyond, strict, freedom, probability: None, relative_error, scale })
     }
 
     /// The interval of each parameter by its profile; or a place that is better than the best.
@@ -314,7 +317,7 @@ impl Squares<'_> {
         limit: &Limit,
     ) -> Result<Vec<Residual>, FitError> {
         let at_best = self.trials.one(&best.0)?.unwrap_or_default();
-        let allowed = best.1 + limit.beyond;
+        let allowed = best.1 + limit.strict;
         let allowed: Vec<&Vec<Vec<f64>>> = self
             .trials
             .all()
