@@ -25,6 +25,11 @@ pub(crate) fn run(arguments: &args::Fit) -> anyhow::Result<ExitCode> {
     }
     let [scenario, model] = files.map(|(_, file, _)| file.as_deref().map(Output::open).transpose());
     let (scenario, model) = (scenario?, model?);
+    let to_standard = [&json, &scenario, &model].into_iter().flatten();
+    if to_standard.filter(|output| output.is_standard()).count() > 1 {
+        return Err(bad_input("one of --json and --emit-... goes to standard output, not several"));
+    }
+    let is_piped = [&scenario, &model].into_iter().flatten().any(Output::is_standard);
     let interrupt = Interrupt::install().context("cannot handle signals")?;
     let spinner = progress::spinner();
     progress::show(&spinner);
@@ -42,7 +47,8 @@ pub(crate) fn run(arguments: &args::Fit) -> anyhow::Result<ExitCode> {
         fitted => fitted.map_err(bad_input)?,
     };
     let document = Document::new(&fit, &fitted);
-    output::show(json, &document, &document.text(output::screen()))?;
+    let text = if is_piped { String::new() } else { document.text(output::screen()) };
+    output::show(json, &document, &text)?;
     scenario.map_or(Ok(()), |file| file.write(&fit.scenario(&fitted)))?;
     model.map_or(Ok(()), |file| file.write(&fit.model(&fitted)))?;
     Ok(ExitCode::from(if fitted.is_sound(&fit) { 0 } else { exit::NO }))

@@ -453,8 +453,8 @@ impl Fit {
         let (measured, of_file) = match (document.measured, runs) {
             (measured, None) if !measured.is_empty() => (measured, None),
             (measured, Some(runs)) if measured.is_empty() => {
-                let text = read(&beside(&runs.file)).map_err(|error| format!("`runs`: {error}"))?;
-                runs.values(&text).map_err(|error| format!("`runs`: {error}"))?
+                let found = runs.values(|file| read(&beside(file)));
+                found.map_err(|error| format!("`runs`: {error}"))?
             }
             _ => {
                 return Err(

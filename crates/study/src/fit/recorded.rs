@@ -11,8 +11,8 @@ use super::place::Path;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RunsDocument {
-    /// A JSON document or a CSV file with a heading.
-    pub(super) file: String,
+    /// JSON documents or CSV files with a heading, one or a list of them.
+    file: Files,
     /// Of JSON: the path of the values.
     values: Option<String>,
     /// Of CSV: the column of the values.
@@ -24,11 +24,48 @@ pub(super) struct RunsDocument {
     times: Option<f64>,
 }
 
+#[derive(Debug, Deserialize)]
+#[serde(untagged, expecting = "expected a file, or a list of files")]
+enum Files {
+    One(String),
+    Several(Vec<String>),
+}
+
 impl RunsDocument {
-    /// The values in the text of the file, and the standard error of their mean if the file has an
-    /// interval in the place of values.
-    pub(super) fn values(&self, text: &str) -> Result<(Vec<f64>, Option<f64>), String> {
-        let found = match (&self.values, &self.column) {
+    /// The values in the files, and the standard error of their mean if there is one file that has
+    /// an interval in the place of values.
+    ///
+    /// * `read`: returns the text of a file.
+    pub(super) fn values(
+        &self,
+        read: impl Fn(&str) -> Result<String, String>,
+    ) -> Result<(Vec<f64>, Option<f64>), String> {
+        let times = self.times.unwrap_or(1.0);
+        if !times.is_finite() || times == 0.0 {
+            return Err(format!("`times` is {times}, expected a number other than 0"));
+        }
+        let files = match &self.file {
+            Files::One(file) => std::slice::from_ref(file),
+            Files::Several(files) => files,
+        };
+        let (mut values, mut errors) = (Vec::new(), Vec::new());
+        for file in files {
+            let found = self.of_file(&read(file)?);
+            let (found, error) = found.map_err(|error| format!("{file}: {error}"))?;
+            values.extend(found.into_iter().map(|value| value * times));
+            errors.extend(error.map(|error| error * times.abs()));
+        }
+        // Several quantities are repeats: their own scatter counts.
+        let error = errors.first().copied().filter(|_| values.len() == 1);
+        if values.is_empty() {
+            Err("`file` is an empty list".to_owned())
+        } else {
+            Ok((values, error))
+        }
+    }
+
+    fn of_file(&self, text: &str) -> Result<(Vec<f64>, Option<f64>), String> {
+        match (&self.values, &self.column) {
             (Some(path), None) if self.lines.is_empty() => of_json(text, path),
             (None, Some(column)) => of_csv(text, column, &self.lines).map(|values| (values, None)),
             _ => {
@@ -36,14 +73,7 @@ impl RunsDocument {
                       CSV file and perhaps `where`"
                     .to_owned())
             }
-        };
-        let times = self.times.unwrap_or(1.0);
-        if !times.is_finite() || times == 0.0 {
-            return Err(format!("`times` is {times}, expected a number other than 0"));
         }
-        let (found, error) = found.map_err(|error| format!("{}: {error}", self.file))?;
-        let found = found.into_iter().map(|value| value * times).collect();
-        Ok((found, error.map(|error| error * times.abs())))
     }
 }
 
@@ -124,7 +154,7 @@ mod tests {
     #[track_caller]
     fn check(document: &str, text: &str, expected: Result<&[f64], &str>) {
         let document: RunsDocument = toml::from_str(document).unwrap();
-        let found = document.values(text).map(|(values, _)| values);
+        let found = document.values(|_| Ok(text.to_owned())).map(|(values, _)| values);
         assert_eq!(found.as_deref().map_err(String::as_str), expected);
     }
 
@@ -141,10 +171,14 @@ mod tests {
         let json = r#"{"cpu_s": {"median": 2.0, "ci95": [1.902, 2.098]}, "x": {"median": 1}}"#;
         let of = |values: &str| {
             let document = format!("file = 'f'\nvalues = '{values}'\ntimes = 1000");
-            toml::from_str::<RunsDocument>(&document).unwrap().values(json)
+            toml::from_str::<RunsDocument>(&document).unwrap().values(|_| Ok(json.to_owned()))
         };
         let (values, error) = of("cpu_s").unwrap();
         assert!(values == [2000.0] && (error.unwrap() - 50.0).abs() < 1e-9, "{error:?}");
+        // Of several files, the scatter of their medians counts.
+        let several = "file = ['f', 'g']\nvalues = 'cpu_s'";
+        let several: RunsDocument = toml::from_str(several).unwrap();
+        assert_eq!(several.values(|_| Ok(json.to_owned())), Ok((vec![2.0, 2.0], None)));
         assert_eq!(of("x").unwrap_err(), "f: `x` has a `median` but no `ci95` with two ends");
     }
 
