@@ -27,7 +27,9 @@ pub(crate) use machines::{Action, Machines};
 pub(crate) use phase_graph::{Chosen, PhaseGraph};
 pub(crate) use pstate::{Pstate, PstateSet, PstateTune};
 pub(crate) use run::Run;
-pub(crate) use sim::{Compare, Governor, Model, Paper, Phases, PredictLock, Sim, SimRun, Validate};
+pub(crate) use sim::{
+    Compare, Fit, Governor, Model, Paper, Phases, PredictLock, Sim, SimRun, Validate,
+};
 pub(crate) use specialise::Specialise;
 pub(crate) use study::Study;
 

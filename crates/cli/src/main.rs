@@ -10,6 +10,7 @@ mod bench;
 mod compare;
 mod doctor;
 mod exit;
+mod fit;
 mod input;
 mod machines;
 mod manual;
@@ -130,6 +131,7 @@ fn dispatch(arguments: &Arguments, report: Option<Output>) -> anyhow::Result<Exi
         Command::Sim(Sim::Compare(arguments)) => compare::run(arguments),
         Command::Sim(Sim::Phases(arguments)) => phases::run(arguments),
         Command::Sim(Sim::PredictLock(arguments)) => predict_lock::run(arguments),
+        Command::Sim(Sim::Fit(arguments)) => fit::run(arguments),
         Command::Sim(Sim::Validate(arguments)) => validate::run(arguments),
         Command::Sim(Sim::Model(arguments)) => model::run(arguments),
         Command::Study(arguments) => study::run(arguments),

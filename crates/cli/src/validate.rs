@@ -59,7 +59,7 @@ pub(crate) fn run(arguments: &args::Validate) -> anyhow::Result<ExitCode> {
         Some(args::Paper::Migration) => vec![Paper::Migration],
     };
     let interrupt = Interrupt::install().context("cannot handle signals")?;
-    let has = |paper| papers.contains(&paper);
+    let has = |paper| papers.contains(&paper) && !arguments.all;
     let (spinner, begun) = (progress::spinner(progress::AT), Instant::now());
     let followed = Followed { interrupt: &interrupt, spinner, shown: Once::new(), begun };
     let recreated = papers.iter().map(|paper| paper.recreate(&followed));
@@ -76,8 +76,10 @@ pub(crate) fn run(arguments: &args::Validate) -> anyhow::Result<ExitCode> {
     let beside = validate::Beside { loops: &loops, turbo: &turbo, ways: &ways, wins: &wins };
     if ![&json, &page, &markdown].into_iter().flatten().any(Output::is_standard) {
         let screen = output::screen();
-        let texts: Vec<String> = recreated.iter().map(|one| validate::text(one, screen)).collect();
-        output::print(&texts.join("\n"))?;
+        if !arguments.all {
+            let texts = recreated.iter().map(|one| validate::text(one, screen));
+            output::print(&texts.collect::<Vec<_>>().join("\n"))?;
+        }
         let tables = [
             has(Paper::Library).then(|| validate::loops_text(&loops, screen)),
             has(Paper::Turbo).then(|| validate::what_ifs_text(&turbo, screen)),
@@ -85,6 +87,10 @@ pub(crate) fn run(arguments: &args::Validate) -> anyhow::Result<ExitCode> {
             has(Paper::Migration).then(|| validate::wins_text(&wins, screen)),
         ];
         tables.into_iter().flatten().try_for_each(|table| output::print(&table))?;
+        if arguments.paper.is_none() {
+            let above = if arguments.all { "" } else { "\n" };
+            output::print(&format!("{above}{}", validate::summary_text(&recreated, screen)))?;
+        }
     }
     if let Some(page) = page {
         let machine = Machine::read(&Root::live(), &Cpuid::instruction());

@@ -10,6 +10,7 @@ pub mod bench;
 pub mod compare;
 pub mod doctor;
 mod estimate;
+pub mod fit;
 mod machine;
 pub mod machines;
 pub mod merge;

@@ -3,6 +3,7 @@
 
 mod here;
 mod page;
+mod summary;
 mod turbo;
 mod ways;
 mod wins;
@@ -19,6 +20,7 @@ use serde::Serialize;
 
 pub use here::Document as Here;
 pub use page::page;
+pub use summary::text as summary_text;
 pub use turbo::text as what_ifs_text;
 pub use ways::text as ways_text;
 pub use wins::text as wins_text;

@@ -69,15 +69,17 @@ pub fn models() -> Vec<String> {
 /// [`BuiltinError`].
 pub fn scenario(name: &str) -> Result<Scenario, BuiltinError> {
     let own = text(name).ok_or_else(|| BuiltinError::Unknown(name.to_owned()))?;
-    // Included files are found by their names, whatever the directory.
-    let read = |path: &Path| {
-        let found = path.file_stem().and_then(|name| text(name.to_str()?));
-        found.map(str::to_owned).ok_or_else(|| format!("no scenario {}", path.display()))
-    };
-    Ok(Scenario::parse_with(Path::new(&format!("{name}.toml")), own, &read)?)
+    Ok(Scenario::parse_with(Path::new(&format!("{name}.toml")), own, &included)?)
 }
 
-fn text(name: &str) -> Option<&'static str> {
+/// A file that such a scenario includes: found by its name, whatever the directory.
+pub(crate) fn included(path: &Path) -> Result<String, String> {
+    let found = path.file_stem().and_then(|name| text(name.to_str()?));
+    found.map(str::to_owned).ok_or_else(|| format!("no scenario {}", path.display()))
+}
+
+/// The text of the scenario of this name that comes with Dimmer.
+pub(crate) fn text(name: &str) -> Option<&'static str> {
     SCENARIOS.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }
 

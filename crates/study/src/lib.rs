@@ -9,6 +9,7 @@
 pub mod auto;
 pub mod builtin;
 pub mod cache;
+pub mod fit;
 pub mod matrix;
 mod mechanism;
 pub mod ranking;

@@ -23,6 +23,8 @@ pub(crate) enum Sim {
     Phases(Phases),
     /// Predicts how long a critical section must be to gain by a faster clock.
     PredictLock(PredictLock),
+    /// Fits parameters of a scenario or of a model to measured values.
+    Fit(Fit),
     /// Compares the simulator's results with a paper's, or with measurements on this machine.
     Validate(Validate),
     /// Lists, shows and checks processor models.
@@ -214,6 +216,29 @@ fn share(text: &str) -> Result<f64, String> {
     share.ok_or_else(|| "expected a number from 0 to 1".to_owned())
 }
 
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+The exit status is 3 if a parameter is not identified, or if a residual contradicts.
+
+Examples:
+  dimmer sim fit server-fit.toml
+  dimmer sim fit server-fit.toml --emit-scenario fitted.toml --json=fit.json")]
+pub(crate) struct Fit {
+    /// What to fit: the scenario, the model, parameters with their bounds, and measured values.
+    pub(crate) fit: PathBuf,
+    /// Writes the scenario with the fitted values; `-` is standard output.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) emit_scenario: Option<PathBuf>,
+    /// Writes the model with the fitted values; `-` is standard output.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) emit_model: Option<PathBuf>,
+    /// Simulates on N threads [default: one for each CPU that this process may use].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) jobs: Option<u16>,
+    #[command(flatten)]
+    pub(crate) json: Json,
+}
+
 /// A paper whose results the simulator recreates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Paper {
@@ -246,12 +271,17 @@ that is measured, interleaved; measurements that other programs disturbed are le
 
 Examples:
   dimmer sim validate
+  dimmer sim validate --all
   dimmer sim validate --paper 003 --report validation.html
   dimmer sim validate --here --json=here.json")]
 pub(crate) struct Validate {
     /// The paper [default: all].
     #[arg(long, value_name = "PAPER", value_enum)]
     pub(crate) paper: Option<Paper>,
+
+    /// All papers in one table, by paper and class, without their rows.
+    #[arg(long, conflicts_with_all = ["paper", "here", "markdown", "report", "json"])]
+    pub(crate) all: bool,
 
     /// Predicts and measures scalar code between bursts, on this machine; takes some 20 s.
     #[arg(long, conflicts_with_all = ["paper", "markdown", "report"])]

@@ -7,6 +7,7 @@ mod boost;
 mod dedicate;
 mod delegate;
 mod doctor;
+mod fit;
 mod forms;
 mod interrupt;
 mod kernel;
