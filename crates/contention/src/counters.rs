@@ -1,15 +1,16 @@
 //! What some of the calling thread's sections do, by counters that are read at their begin and end:
 //! events of the processor, and what the kernel counts of each thread (getrusage(2)).
 //!
-//! The program must not notice. So a thread's counters have no file but while they are opened, after
-//! its first section; their pages are read without a system call. A child of fork has none of the
-//! mappings: that it is one is in a page that the kernel empties then (`MADV_WIPEONFORK`), so that
-//! it reads nothing that is not there, also without the C library's handlers (`_Fork`, clone(2)).
+//! The program must not notice. So a thread's counters have no file but while they are opened,
+//! after its first section; their pages are read without a system call. A child of fork has none of
+//! the mappings: that it is one is in a page that the kernel empties then (`MADV_WIPEONFORK`), so
+//! that it reads nothing that is not there, also without the C library's handlers (`_Fork`,
+//! clone(2)).
 //!
-//! One section of a thread is measured at a time, so that what reading takes is in no other one. The
-//! next one of the process begins [`REST`] readings later at the earliest. That limits what all of
-//! it costs, and for how much longer locks are held. Of those that may be measured then, half are,
-//! at random: so sections within others, and turns, all have their share.
+//! One section of a thread is measured at a time, so that what reading takes is in no other one.
+//! The next one of the process begins [`REST`] readings later at the earliest. That limits what all
+//! of it costs, and for how much longer locks are held. Of those that may be measured then, half
+//! are, at random: so sections within others, and turns, all have their share.
 
 use std::cell::Cell;
 use std::ffi::OsStr;
@@ -55,8 +56,8 @@ pub const REST: u64 = 100;
 /// limits the memory of their pages for each user (`perf_event_mlock_kb`).
 pub const THREADS: u32 = 16;
 
-/// For how long a section is measured at most while its thread begins others: it may never end. Some
-/// seconds (ticks).
+/// For how long a section is measured at most while its thread begins others: it may never end.
+/// Some seconds (ticks).
 const LONGEST: u64 = 1 << 33;
 
 /// Empty sections by which the cost of reading is measured.
@@ -109,8 +110,8 @@ struct Reading {
     is_counted: bool,
 }
 
-/// What the calling thread has. A signal handler does not change it: in the middle of a section that
-/// is measured, it measures none, and else the thread is in none of these functions, or busy.
+/// What the calling thread has. A signal handler does not change it: in the middle of a section
+/// that is measured, it measures none, and else the thread is in none of these functions, or busy.
 #[repr(C)]
 struct Own {
     state: AtomicU32,

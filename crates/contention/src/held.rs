@@ -97,8 +97,8 @@ pub fn begin(lock: usize, site: &'static Site, now: u64, shows_waits: bool) {
     held.measure(depth, now, &busy);
 }
 
-/// The calling thread is about to release `lock`: what is measured of the hold ends. [`end`] follows
-/// if it has released it.
+/// The calling thread is about to release `lock`: what is measured of the hold ends. [`end`]
+/// follows if it has released it.
 #[inline]
 pub fn ends(lock: usize) {
     if counters::is_measuring() {

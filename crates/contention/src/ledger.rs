@@ -124,8 +124,8 @@ pub const MEASURES: usize = Measure::SteadyCycles as usize + 1;
 
 /// A site. All zero if it is free.
 ///
-/// What each acquisition uses lies in the first of its cache lines, what only boosted ones use in the
-/// second, and what only measured ones use in the last ones.
+/// What each acquisition uses lies in the first of its cache lines, what only boosted ones use in
+/// the second, and what only measured ones use in the last ones.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct Site {

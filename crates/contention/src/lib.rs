@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`ledger`] | the file in which a process counts, as both sides see it |
 //! | [`own`] | the process's side: its file, and the site of a call |
-//! | [`counters`] | what the thread's counters say of some of its sections |
+//! | [`counters`] | what counters say of some of the thread's sections |
 //! | [`held`] | which locks the calling thread holds, and since when |
 //! | [`sections`] | sections of code that begin and end with functions |
 //! | `origin` | the file that a site's code comes from |
@@ -39,8 +39,8 @@ pub const DIRECTORY: &str = "DIMMER_BOOST_LEDGERS";
 /// them. Without it, there are none.
 pub const SECTIONS: &str = "DIMMER_BOOST_SECTIONS";
 
-/// The variable with how sections are measured by counters, as [`counters::begin`] takes it. Without
-/// it, none is.
+/// The variable with how sections are measured by counters, as [`counters::begin`] takes it.
+/// Without it, none is.
 pub const COUNTERS: &str = "DIMMER_BOOST_COUNTERS";
 
 /// The variable with the path of the board on which threads request clocks. Without it, none does.

@@ -42,8 +42,8 @@ pub struct Means {
     pub counted: u64,
     /// Cycles.
     pub cycles: Option<f64>,
-    /// The clock: cycles by those of the reference clock, or else, if the kernel's are counted, too,
-    /// by the time of the sections in which the thread kept its CPU.
+    /// The clock: cycles by those of the reference clock, or else, if the kernel's are counted,
+    /// too, by the time of the sections in which the thread kept its CPU.
     pub clock: Option<KiloHertz>,
     /// The part of the cycles that were stalled.
     pub stalled_ratio: Option<f64>,

@@ -31,8 +31,8 @@ pub enum Guide {
 const SLOWER: f64 = 10.0;
 
 impl Guide {
-    /// By what the user says: a file with a profile, its threshold, and how much longer code may take
-    /// (percent).
+    /// By what the user says: a file with a profile, its threshold, and how much longer code may
+    /// take (percent).
     ///
     /// # Errors
     /// As [`Phases::read`]; [`LaunchError::NotForPhases`]: these do not go together.

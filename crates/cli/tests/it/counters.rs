@@ -1,5 +1,5 @@
-//! `dimmer run --boost --counters`: some of the sections are measured, each at its own site, and the
-//! program stays as it is.
+//! `dimmer run --boost --counters`: some of the sections are measured, each at its own site, and
+//! the program stays as it is.
 
 use std::process::Command;
 

@@ -1,3 +1,5 @@
+//! Sums of sections between made-up readings, and what the kernel of this machine counts.
+
 use super::*;
 
 fn reading(at: u64, usage: [u64; 3], counts: [u64; NUMBER]) -> Reading {

@@ -101,7 +101,7 @@ fn table(measured: &[(&LockSite, &Measured)], counters: &Counters) -> Table {
         [0, 1, 2, 3, 4].map(|at| counters.missing[at].is_none());
     let has_clock = cycles && (reference || !counters.is_user_only);
     let columns: [(bool, Column); 7] = [
-        (true, ("page faults", |means| Some(mean(means.faults)))),
+        (true, ("faults", |means| Some(mean(means.faults)))),
         (true, ("waits", |means| Some(mean(means.sleeps)))),
         (cycles, ("cycles", |means| means.cycles.map(mean))),
         (
@@ -111,8 +111,8 @@ fn table(measured: &[(&LockSite, &Measured)], counters: &Counters) -> Table {
             }),
         ),
         (stalled, ("stalled", |means| means.stalled_ratio.map(percent))),
-        (misses, ("cache misses", |means| means.misses.map(mean))),
-        (instructions, ("instructions", |means| means.instructions.map(mean))),
+        (misses, ("misses", |means| means.misses.map(mean))),
+        (cycles && instructions, ("IPC", |means| Some(mean(means.instructions? / means.cycles?)))),
     ];
     let columns: Vec<Column> =
         columns.into_iter().filter_map(|(is_there, column)| is_there.then_some(column)).collect();
@@ -195,21 +195,28 @@ mod tests {
 
     #[test]
     fn measured_sections_are_a_table_and_short_ones_have_no_numbers() {
-        check(&locks(), &counters(), expect![[r#"
+        check(
+            &locks(),
+            &counters(),
+            expect![[r#"
             Counters: means of 107 measured sections at 2 sites. Reading them takes 400 ns.
             Function  kind   sections  time     page       waits  cycles  clock     stalled  cache      instruct
                                                 faults                                       misses     ions
             take      mutex       100  12.0 µs       0.00   0.50   48000  4000 MHz   25.0 %      12.34     50000
             take      mutex         7    60 ns  too short      –       –         –        –          –         –
             Too short: half of the sections take less time than reading the counters.
-        "#]]);
+        "#]],
+        );
     }
 
     #[test]
     fn what_is_not_counted_is_no_column_and_has_its_reason() {
         let no = |why: &str| Some(why.to_owned());
         let missing = [no("no PMU"), no("no PMU"), no("no event"), no("no PMU"), no("no PMU")];
-        check(&locks(), &Counters { missing, ..counters() }, expect![[r#"
+        check(
+            &locks(),
+            &Counters { missing, ..counters() },
+            expect![[r#"
             Counters: means of 107 measured sections at 2 sites. Reading them takes 400 ns.
             Function  kind   sections  time     page faults  waits
             take      mutex       100  12.0 µs         0.00   0.50
@@ -217,10 +224,15 @@ mod tests {
             Too short: half of the sections take less time than reading the counters.
             Not available: cycles, ref-cycles, cache-misses, instructions: no PMU.
             Not available: stalled-cycles-backend: no event.
-        "#]]);
-        check(&Locks { sites: vec![site()], ..Locks::default() }, &counters(), expect![[r#"
+        "#]],
+        );
+        check(
+            &Locks { sites: vec![site()], ..Locks::default() },
+            &counters(),
+            expect![[r#"
             Counters: no section was measured.
-        "#]]);
+        "#]],
+        );
     }
 
     #[test]
