@@ -268,7 +268,7 @@ pub(crate) fn count(site: &Site) {
     give_up();
 }
 
-/// The section that is measured is none that counts.
+/// The section that is measured, if there is one, does not count.
 pub(crate) fn give_up() {
     of_thread().is_measuring.store(false, Ordering::Relaxed);
 }

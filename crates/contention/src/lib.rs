@@ -14,8 +14,8 @@
 //! | [`stop`] | the end of it all in a process that gives up time stamps or system calls |
 //!
 //! The process's side allocates nothing and takes no lock. It makes system calls only in the first
-//! call of a site, to wake an observer that sleeps while a thread requests a clock, and, if the user
-//! wants that, to read counters.
+//! call of a site, to wake an observer that sleeps while a thread requests a clock, and, with
+//! [`counters`], to open and read these.
 
 mod arch;
 pub mod board;

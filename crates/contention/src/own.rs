@@ -93,6 +93,8 @@ pub fn site(caller: usize, kind: Kind) -> Option<&'static Site> {
             let claimed = site.key.compare_exchange(0, key, Ordering::AcqRel, Ordering::Acquire);
             match claimed {
                 Ok(_) => {
+                    // What follows is no work of the program's.
+                    counters::give_up();
                     if kind.is_by_functions() {
                         origin::note(site, caller as u64, &[]);
                     } else {
