@@ -42,8 +42,8 @@ fn stopping<T: Copy + Default + PartialOrd>(gives_up: bool, call: impl FnOnce() 
     result
 }
 
-/// syscall(2). All but two of the calls go on in the C library's with the registers and the stack as
-/// they are: some of them return twice, as vfork does.
+/// syscall(2). All but two of the calls go on in the C library's with the registers and the stack
+/// as they are: some of them return twice, as vfork does.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 unsafe extern "C" fn syscall() {

@@ -7,14 +7,14 @@ use std::arch::asm;
 /// # Safety
 ///
 /// As for that call.
-pub(crate) unsafe fn system_call(number: libc::c_long, arguments: [usize; 5]) -> isize {
+pub(crate) unsafe fn system_call(number: libc::c_long, arguments: [usize; 5]) -> libc::c_long {
     let [first, second, third, fourth, fifth] = arguments;
-    let result: isize;
+    let result: libc::c_long;
     // SAFETY: by contract; the kernel changes rcx, r11 and the result.
     unsafe {
         asm!(
             "syscall",
-            inlateout("rax") number as isize => result,
+            inlateout("rax") number => result,
             in("rdi") first,
             in("rsi") second,
             in("rdx") third,
