@@ -53,6 +53,7 @@ fn begin_once(environment: *const *const c_char) {
     if let Some(directory) = variable(dimmer_contention::DIRECTORY).filter(|_| !is_off) {
         dimmer_contention::own::begin(directory);
         variable(dimmer_contention::REQUESTS).map(dimmer_contention::requests::begin);
+        variable(dimmer_contention::COUNTERS).map(dimmer_contention::counters::begin);
         variable(dimmer_contention::SECTIONS).map(dimmer_contention::sections::begin);
         // SAFETY: it only writes to the thread's own memory and to an atomic number.
         unsafe { libc::pthread_atfork(None, None, Some(forked)) };

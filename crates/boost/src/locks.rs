@@ -196,6 +196,7 @@ unsafe extern "C-unwind" fn pthread_mutex_unlock(mutex: Object) -> c_int {
     let now = ticks();
     // SAFETY: the caller's arguments.
     let was_wanted = unsafe { is_wanted(mutex) };
+    held::ends(mutex.addr());
     // SAFETY: likewise.
     released(mutex, now, was_wanted, unsafe { next::mutex_unlock(mutex) })
 }
@@ -203,6 +204,7 @@ unsafe extern "C-unwind" fn pthread_mutex_unlock(mutex: Object) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn pthread_rwlock_unlock(lock: Object) -> c_int {
     let now = ticks();
+    held::ends(lock.addr());
     // SAFETY: the caller's arguments.
     released(lock, now, false, unsafe { next::rwlock_unlock(lock) })
 }

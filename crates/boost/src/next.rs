@@ -9,7 +9,8 @@ pub(crate) type Object = *mut c_void;
 /// A moment until which a wait lasts.
 pub(crate) type Deadline = *const libc::timespec;
 
-struct Next {
+#[repr(C)]
+pub(crate) struct Next {
     /// Null until the first lookup.
     found: AtomicPtr<c_void>,
     name: &'static CStr,
@@ -19,7 +20,7 @@ struct Next {
 
 impl Next {
     /// The function's address.
-    fn get(&self) -> *mut c_void {
+    pub(crate) fn get(&self) -> *mut c_void {
         // Relaxed: an address of code, which was there before.
         let found = self.found.load(Ordering::Relaxed);
         if found.is_null() { self.look_up() } else { found }
@@ -58,6 +59,11 @@ extern "C" fn lacks() -> c_int {
     libc::ENOSYS
 }
 
+/// syscall(2), whose number of arguments varies. [`crate::confine`] reads its address, which is
+/// first.
+pub(crate) static SYSCALL: Next =
+    Next { found: AtomicPtr::new(std::ptr::null_mut()), name: c"syscall", version: None };
+
 /// Functions that call the C library's, and [`find`], which looks all of them up.
 macro_rules! next {
     ($($name:ident $symbol:literal $(@ $version:literal)? ($($argument:ident: $type:ty),*);)*) => {
@@ -93,6 +99,7 @@ macro_rules! next {
         /// Looks all of them up.
         pub(crate) fn find() {
             $(all::$name.get();)*
+            SYSCALL.get();
         }
     };
     (@version) => { None };

@@ -8,8 +8,7 @@ use dimmer_host::root::{Root, parse_cpu_list};
 use dimmer_launch::Request;
 use dimmer_launch::account::Summary;
 use dimmer_launch::named::Wanted;
-use dimmer_launch::phases::{Guide, Phases};
-use dimmer_policy::phases::Threshold;
+use dimmer_launch::phases::Guide;
 use dimmer_processor::units::CpuId;
 use dimmer_report::run as report;
 use dimmer_report::timeline::Timeline;
@@ -22,11 +21,15 @@ pub(crate) fn run(root: &Root, arguments: &Run, to: Option<Output>) -> anyhow::R
     let asked = mechanism::asked(arguments)?;
     let json = arguments.json.open()?;
     let trace = arguments.trace.as_deref().map(Output::open).transpose()?;
+    let guide = arguments.phases.as_ref().map(|profile| {
+        Guide::new(profile.as_deref(), arguments.threshold.as_deref(), arguments.slower)
+    });
     let request = Request {
         command: arguments.command.clone(),
-        phases: guide(arguments)?,
+        phases: guide.transpose().map_err(not_launched)?,
         functions: mechanism::functions(arguments).map(Wanted::parse).collect(),
         boosting: arguments.boost.unwrap_or_default(),
+        is_counted: arguments.counters,
         sections: arguments.section.clone(),
         model: arguments.model.model.clone(),
         cpus: arguments.cpus.cpus.as_deref().map(cpu_list).transpose()?,
@@ -64,31 +67,6 @@ pub(crate) fn run(root: &Root, arguments: &Run, to: Option<Output>) -> anyhow::R
     match ended.not_given_back {
         Some(error) => Err(error.into()),
         None => Ok(exit::of_program(ended.status)),
-    }
-}
-
-/// How much longer code may take on a slow CPU to be better off there, if the user does not say
-/// (percent). A guess: what many accept as the price of less power.
-const SLOWER: f64 = 10.0;
-
-/// By what threads migrate at marks, if they do.
-fn guide(arguments: &Run) -> anyhow::Result<Option<Guide>> {
-    match &arguments.phases {
-        None => Ok(None),
-        Some(Some(_)) if arguments.slower.is_some() => {
-            Err(bad_input("--slower is for --phases without a profile".to_owned()))
-        }
-        Some(Some(file)) => {
-            let phases = Phases::read(file, arguments.threshold.as_deref());
-            Ok(Some(Guide::Profile(phases.map_err(not_launched)?)))
-        }
-        Some(None) if arguments.threshold.is_some() => Err(bad_input(
-            "--threshold is for --phases=PROFILE; without a profile, --slower is".to_owned(),
-        )),
-        Some(None) => {
-            let slower = arguments.slower.unwrap_or(SLOWER);
-            Ok(Some(Guide::Learning(Threshold::allowing(slower))))
-        }
     }
 }
 

@@ -11,7 +11,7 @@ use dimmer_policy::boost::Point;
 use dimmer_policy::boost::site::{AtSite, requested};
 
 use crate::ledger::Site;
-use crate::{own, requests, stop};
+use crate::{counters, own, requests, stop};
 
 /// Maximum number of locks that are observed at once in a thread. The oldest one beyond that is
 /// given up: it may have been released by another thread.
@@ -58,6 +58,11 @@ impl Busy {
         compiler_fence(Ordering::SeqCst);
         Self { was }
     }
+
+    /// Whether the thread changed nothing before.
+    const fn is_first(&self) -> bool {
+        !self.was
+    }
 }
 
 impl Drop for Busy {
@@ -75,7 +80,7 @@ pub(crate) fn is_busy() -> bool {
 /// The calling thread holds `lock` since `now`, taken at `site`. `shows_waits`: whether the lock
 /// itself shows that other threads wait for it.
 pub fn begin(lock: usize, site: &'static Site, now: u64, shows_waits: bool) {
-    let _busy = Busy::begin();
+    let busy = Busy::begin();
     let held = of_thread();
     let mut depth = held.depth.load(Ordering::Relaxed);
     if depth >= MOST {
@@ -89,6 +94,25 @@ pub fn begin(lock: usize, site: &'static Site, now: u64, shows_waits: bool) {
     held.places[depth].shows_waits.store(shows_waits, Ordering::Relaxed);
     held.places[depth].lock.store(lock, Ordering::Relaxed);
     held.request(site, Point::Acquires, AtSite::Nothing);
+    held.measure(depth, now, &busy);
+}
+
+/// The calling thread is about to release `lock`: what is measured of the hold ends. [`end`]
+/// follows if it has released it.
+#[inline]
+pub fn ends(lock: usize) {
+    if counters::is_measuring() {
+        ends_measured(lock);
+    }
+}
+
+#[cold]
+fn ends_measured(lock: usize) {
+    let _busy = Busy::begin();
+    let held = of_thread();
+    if held.find(lock).is_some_and(|index| held.places[index].is_measured()) {
+        counters::read_end();
+    }
 }
 
 /// The calling thread has released `lock`, at `now`, for which another thread waited, as the lock
@@ -97,13 +121,16 @@ pub fn end(lock: usize, now: u64, was_wanted: bool) {
     if stop::has_stopped() {
         requests::end_own();
     }
-    let _busy = Busy::begin();
+    let busy = Busy::begin();
     let held = of_thread();
     if let Some(index) = held.find(lock) {
         let ended = held.places[index].count(now, was_wanted);
         held.remove(index);
         if let Some(ended) = ended {
             held.request(ended.site, Point::Releases, AtSite::Nothing);
+            if busy.is_first() {
+                counters::open_if_new();
+            }
         }
     }
 }
@@ -198,13 +225,14 @@ pub fn lose(suspended: &Suspended) {
 /// The calling thread has `lock` again, after a wait at `site`. The C library leaves a mutex marked
 /// then as if others waited for it.
 pub fn resume(lock: usize, site: &'static Site, now: u64) {
-    let _busy = Busy::begin();
+    let busy = Busy::begin();
     let held = of_thread();
     match held.find(lock) {
         Some(index) => {
             held.places[index].fill(site, now);
             held.places[index].shows_waits.store(false, Ordering::Relaxed);
             held.request(site, Point::Acquires, AtSite::Nothing);
+            held.measure(index, now, &busy);
         }
         None => begin(lock, site, now, false),
     }
@@ -240,7 +268,17 @@ impl Held {
         requests::request(site, point, requested(waiting, held.map(Site::strategy), rest));
     }
 
+    /// Begins to measure a hold that begins now, if it is its turn.
+    fn measure(&self, index: usize, now: u64, busy: &Busy) {
+        if busy.is_first() && counters::is_due(now) {
+            self.places[index].since.store(counters::read_begin(), Ordering::Relaxed);
+        }
+    }
+
     fn remove(&self, index: usize) {
+        if self.places[index].is_measured() {
+            counters::give_up();
+        }
         let depth = self.depth.load(Ordering::Relaxed).min(MOST);
         // A signal handler may have left fewer.
         let Some(last) = depth.checked_sub(1).filter(|last| index <= *last) else { return };
@@ -262,6 +300,11 @@ impl Place {
         self.since.store(now, Ordering::Relaxed);
     }
 
+    /// Whether counters measure the hold: each has its own moment.
+    fn is_measured(&self) -> bool {
+        counters::measures(self.since.load(Ordering::Relaxed))
+    }
+
     /// The site where the lock was taken; `None` while it is not held.
     fn site_if_held(&self) -> Option<&'static Site> {
         let is_held =
@@ -275,6 +318,9 @@ impl Place {
         let since = self.since.load(Ordering::Relaxed);
         let site = self.site_if_held().filter(|_| !stop::has_stopped())?;
         let held = now.saturating_sub(since);
+        if self.is_measured() {
+            counters::count(site);
+        }
         site.released(held, was_wanted && self.shows_waits.load(Ordering::Relaxed));
         let is_boosted = site.strategy() != AtSite::Nothing;
         let fast = is_boosted.then(requests::fast_since).flatten();

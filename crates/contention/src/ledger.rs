@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 pub const MAGIC: [u8; 8] = *b"dimlocks";
 
 /// Changes with each change of the layout. Both sides come from the same build.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// Maximum number of sites of a process. A guess: the browsers and databases looked at have some
 /// hundreds.
@@ -70,13 +70,62 @@ pub struct Head {
     pub(crate) unended: AtomicU64,
     /// Whether the process has stopped before its end ([`crate::stop`]).
     pub(crate) stopped: AtomicU64,
-    pub(crate) reserved: [u64; 3],
+    /// How long it takes to read the counters of a section, at its begin and its end together
+    /// (ticks); 0 if no thread has counters.
+    pub(crate) reading: AtomicU64,
+    /// The events of the processor that a thread counts, a bit each, and [`USER_ONLY`].
+    pub(crate) events: AtomicU64,
+    /// Why an event is not counted, a byte each: the number of the error, or [`NOT_READABLE`].
+    pub(crate) refused: AtomicU64,
 }
+
+/// Number of the processor's events that are counted.
+pub const EVENTS: usize = 5;
+
+/// Bit of a ledger's events: they are counted in user mode only.
+pub const USER_ONLY: u64 = 1 << 32;
+
+/// Stands for an error: the kernel lets no program read the counter.
+pub const NOT_READABLE: u8 = u8::MAX;
+
+/// What is measured of the sections of a site, in the order of its sums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measure {
+    /// How many sections were measured.
+    Sampled,
+    /// How many of these lasted for less time than reading the counters takes.
+    Short,
+    /// How long they lasted (ticks).
+    Time,
+    /// Their page faults.
+    Faults,
+    /// How often the thread gave up its CPU in them, to wait.
+    Sleeps,
+    /// For how many of them the processor's events were counted throughout.
+    Counted,
+    /// Their cycles. This and the next ones: of those that were counted.
+    Cycles,
+    /// Their cycles of the reference clock.
+    Reference,
+    /// Their stalled cycles.
+    Stalled,
+    /// Their misses of the last cache.
+    Misses,
+    /// Their instructions.
+    Instructions,
+    /// How long those lasted that were counted and in which the thread kept its CPU (ticks).
+    SteadyTime,
+    /// The cycles of these.
+    SteadyCycles,
+}
+
+/// Number of [`Measure`]s.
+pub const MEASURES: usize = Measure::SteadyCycles as usize + 1;
 
 /// A site. All zero if it is free.
 ///
-/// What each acquisition uses lies in the first of its cache lines, and what only boosted ones use
-/// in the second.
+/// What each acquisition uses lies in the first of its cache lines, what only boosted ones use in
+/// the second, and what only measured ones use in the last ones.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct Site {
@@ -116,7 +165,9 @@ pub struct Site {
     pub(crate) path: [AtomicU64; PATH / 8],
     /// How long threads were outside of the section, from its end to the next wait for it (ticks).
     pub(crate) outside: AtomicU64,
-    pub(crate) reserved: u64,
+    /// By [`Measure`].
+    pub(crate) measures: [AtomicU64; MEASURES],
+    pub(crate) reserved: [u64; 4],
 }
 
 /// Size of the file (bytes).
@@ -128,4 +179,4 @@ pub const fn strategy_at(index: usize) -> usize {
     size_of::<Head>() + index * size_of::<Site>() + std::mem::offset_of!(Site, strategy)
 }
 
-const _: () = assert!(size_of::<Head>() == 64 && size_of::<Site>() == 384);
+const _: () = assert!(size_of::<Head>() == 64 && size_of::<Site>() == 512);

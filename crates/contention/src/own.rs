@@ -13,7 +13,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::process::{Resource, getpid, getrlimit};
 
 use crate::ledger::{BYTES, Head, Kind, MAGIC, SITES, Site, VERSION};
-use crate::{held, origin, requests, sections, stop};
+use crate::{counters, held, origin, requests, sections, stop};
 
 /// Maximum length of the name of a ledger (bytes): it lies on the stack of whatever thread first
 /// takes a lock. The names of directories in memory have some 40.
@@ -66,6 +66,7 @@ pub fn begin(directory: &OsStr) {
 pub fn forked() {
     held::forget();
     sections::forget();
+    counters::forked();
     requests::forked();
     if LEDGER.load(Ordering::Relaxed) != NONE {
         LEDGER.store(std::ptr::null_mut(), Ordering::Release);
@@ -92,6 +93,8 @@ pub fn site(caller: usize, kind: Kind) -> Option<&'static Site> {
             let claimed = site.key.compare_exchange(0, key, Ordering::AcqRel, Ordering::Acquire);
             match claimed {
                 Ok(_) => {
+                    // What follows is no work of the program's.
+                    counters::give_up();
                     if kind.is_by_functions() {
                         origin::note(site, caller as u64, &[]);
                     } else {
@@ -115,6 +118,17 @@ pub fn site(caller: usize, kind: Kind) -> Option<&'static Site> {
 pub(crate) fn count_unended() {
     if let Some(ledger) = ledger() {
         ledger.head.unended.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Notes which counters a thread has, and how long it takes to read them (ticks).
+pub(crate) fn note_counters(reading: u64, events: u64, refused: u64) {
+    if let Some(ledger) = ledger() {
+        ledger.head.reading.fetch_max(reading, Ordering::Relaxed);
+        ledger.head.events.fetch_or(events, Ordering::Relaxed);
+        // The first thread's reasons.
+        let first = &ledger.head.refused;
+        let _ = first.compare_exchange(0, refused, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 

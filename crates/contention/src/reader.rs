@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use dimmer_policy::boost::site::AtSite;
 
-use crate::ledger::{BYTES, Head, Kind, MAGIC, PATH, Site, VERSION};
+use crate::ledger::VERSION;
+use crate::ledger::{BYTES, EVENTS, Head, Kind, MAGIC, MEASURES, Measure, PATH, Site, USER_ONLY};
 
 /// What a ledger has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,6 +23,38 @@ pub struct Found {
     pub unended: u64,
     /// Whether the process has stopped before its end ([`crate::stop`]).
     pub has_stopped: bool,
+    /// The counters that its sections are measured by.
+    pub counters: CountersFound,
+}
+
+/// The counters that sections are measured by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CountersFound {
+    /// How long it takes to read them at the begin and the end of a section together (ticks); 0 if
+    /// no thread has any.
+    pub reading: u64,
+    /// Which events of the processor a thread counts, in the order of
+    /// [`EVENTS`](crate::counters::EVENTS).
+    pub counts: [bool; EVENTS],
+    /// Whether they are counted in user mode only.
+    pub is_user_only: bool,
+    /// Why an event is not counted: the number of the error, or
+    /// [`NOT_READABLE`](crate::ledger::NOT_READABLE); 0 if it is, or that is not known.
+    pub refused: [u8; EVENTS],
+}
+
+impl CountersFound {
+    /// Adds those of another process.
+    pub fn add(&mut self, other: Self) {
+        self.reading = self.reading.max(other.reading);
+        self.is_user_only |= other.is_user_only;
+        for at in 0..EVENTS {
+            self.counts[at] |= other.counts[at];
+            if self.refused[at] == 0 {
+                self.refused[at] = other.refused[at];
+            }
+        }
+    }
 }
 
 /// A site.
@@ -70,6 +103,8 @@ pub struct Sums {
     /// How long threads were outside of a section from function to function, from its end to the
     /// next wait for it (ticks).
     pub outside: u64,
+    /// What was measured of its sections, by [`Measure`].
+    pub measures: [u64; MEASURES],
 }
 
 /// Why bytes are no ledger of lock sites.
@@ -110,10 +145,17 @@ impl Sums {
         ] {
             *sum = sum.saturating_add(more);
         }
-        for (sum, more) in self.requests.iter_mut().zip(other.requests) {
+        let measures = self.measures.iter_mut().zip(other.measures);
+        for (sum, more) in self.requests.iter_mut().zip(other.requests).chain(measures) {
             *sum = sum.saturating_add(more);
         }
         self.longest = self.longest.max(other.longest);
+    }
+
+    /// What was measured of its sections.
+    #[must_use]
+    pub const fn measure(&self, measure: Measure) -> u64 {
+        self.measures[measure as usize]
     }
 }
 
@@ -153,6 +195,12 @@ pub fn read(bytes: &[u8]) -> Result<Found, NoLedger> {
         unplaced: word(head, 16),
         unended: word(head, 24),
         has_stopped: word(head, 32) != 0,
+        counters: CountersFound {
+            reading: word(head, 40),
+            counts: std::array::from_fn(|at| word(head, 48) & 1 << at != 0),
+            is_user_only: word(head, 48) & USER_ONLY != 0,
+            refused: std::array::from_fn(|at| head[56 + at]),
+        },
         sites: sites.chunks_exact(size_of::<Site>()).enumerate().filter_map(site).collect(),
     })
 }
@@ -181,6 +229,9 @@ fn site((index, bytes): (usize, &[u8])) -> Option<SiteFound> {
             carried: word(bytes, 104),
             fast: word(bytes, 112),
             outside: word(bytes, offset_of!(Site, outside)),
+            measures: std::array::from_fn(|at| {
+                word(bytes, offset_of!(Site, measures) + size_of::<u64>() * at)
+            }),
         },
     })
 }
@@ -198,7 +249,8 @@ fn half(bytes: &[u8], offset: usize) -> u32 {
 }
 
 const _: () = {
-    assert!(offset_of!(Head, unplaced) == 16);
+    assert!(offset_of!(Head, unplaced) == 16 && offset_of!(Head, reading) == 40);
+    assert!(offset_of!(Head, events) == 48 && offset_of!(Head, refused) == 56);
     assert!(offset_of!(Site, longest) == 48 && offset_of!(Site, path_length) == 60);
     assert!(offset_of!(Site, wanted) == 64 && offset_of!(Site, requests) == 72);
     assert!(offset_of!(Site, boosted) == 96 && offset_of!(Site, fast) == 112);

@@ -380,7 +380,10 @@ fn times(data: &GroupData) -> (Nanos, Nanos) {
 }
 
 /// Why a counter could not be opened.
-pub(crate) fn refused(root: &Root, what: &str, error: &io::Error) -> Unavailable {
+///
+/// * `root`: read only to explain a refusal.
+#[must_use]
+pub fn refused(root: &Root, what: &str, error: &io::Error) -> Unavailable {
     let (why, remedy) = match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => (
             format!(

@@ -225,6 +225,9 @@ pub enum LaunchError {
         /// The files that were searched for it.
         files: Vec<String>,
     },
+    /// Options that do not go together with threads that migrate at marks.
+    #[error("{0}")]
+    NotForPhases(&'static str),
     /// Sections are for `--boost`.
     #[error("--section is for --boost")]
     SectionsWithoutBoost,
@@ -418,6 +421,7 @@ impl LaunchError {
             | Self::NoSection { .. }
             | Self::TooManySections { .. }
             | Self::Section { .. }
+            | Self::NotForPhases(_)
             | Self::SectionsWithoutBoost
             | Self::TracesCalls
             | Self::NoCore(_)

@@ -13,6 +13,7 @@
 //! | `wide_cores` | which CPUs are wide: the server's or the run's own |
 //! | [`mod@observe`] | a program whose calls are counted and timed, or only counted from outside |
 //! | [`locks`], `advice` | a program whose locks are observed, and what would pay there |
+//! | [`measured`] | what counters say of their sections |
 //! | `requester` | carries out the clocks that its threads request |
 //! | [`note`] | what the caller may print meanwhile |
 //! | [`cache`] | what is kept between runs |
@@ -32,6 +33,7 @@ mod forms;
 mod leaves;
 pub mod locks;
 mod marks;
+pub mod measured;
 pub mod mechanism;
 pub mod monitor;
 pub mod named;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use dimmer_contention::ledger::BYTES;
-use dimmer_contention::reader::{self, Found, SiteFound, Sums};
+use dimmer_contention::reader::{self, CountersFound, Found, SiteFound, Sums};
 use dimmer_host::bounded_file;
 use dimmer_host::root::Root;
 use dimmer_policy::boost::site::AtSite;
@@ -19,6 +19,7 @@ pub use dimmer_contention::ledger::Kind;
 pub use crate::advice::{Advice, BreakEven};
 pub use crate::requester::Carried;
 
+use crate::measured::{Counters, Measured};
 use crate::monitor::Monitored;
 use crate::names::{self, NamesError};
 use crate::sections::Section;
@@ -47,6 +48,8 @@ pub struct Locks {
     pub advice: Option<Advice>,
     /// What became of the clocks that its threads requested; `None` if they requested none.
     pub carried: Option<Carried>,
+    /// The counters that measured some of its sections; `None` if that was not wanted.
+    pub counters: Option<Counters>,
     /// What the CPUs and the program did meanwhile; `None` if it was not started.
     pub monitored: Option<Box<Monitored>>,
     /// Problems, each with its file.
@@ -92,6 +95,8 @@ pub struct LockSite {
     /// How long threads were outside of a section from function to function, from its end to the
     /// next wait for it.
     pub outside: Nanos,
+    /// What counters say of its sections; `None` if none was measured.
+    pub measured: Option<Measured>,
     /// Whether a faster clock pays for its mean hold after its mean wait, for each boost of
     /// [`Advice::boosts`]. Empty without advice, or if no hold has ended.
     pub verdicts: Vec<Verdict>,
@@ -126,9 +131,11 @@ pub(crate) fn read(
     directory: &Path,
     advice: Option<Advice>,
     sections: &[Section],
+    is_counted: bool,
 ) -> Locks {
     let mut locks = Locks { advice, ..Locks::default() };
     let mut merged = Merged::new();
+    let mut counters = CountersFound::default();
     let files = match files(directory) {
         Ok(files) => files,
         Err(error) => {
@@ -141,11 +148,17 @@ pub(crate) fn read(
     }
     for file in files.iter().take(MOST_PROCESSES) {
         match found(file) {
-            Ok(found) => locks.merge(&mut merged, found),
+            Ok(found) => {
+                counters.add(found.counters);
+                locks.merge(&mut merged, found);
+            }
             Err(why) => locks.problems.push(format!("{}: {why}", file.display())),
         }
     }
-    locks.take(root, merged, sections);
+    if is_counted {
+        locks.counters = Some(Counters::new(root, &counters));
+    }
+    locks.take(root, merged, sections, &counters);
     locks
 }
 
@@ -189,7 +202,13 @@ impl Locks {
     }
 
     /// Takes the sites, named, in the order in which they are shown.
-    fn take(&mut self, root: &Root, merged: Merged, sections: &[Section]) {
+    fn take(
+        &mut self,
+        root: &Root,
+        merged: Merged,
+        sections: &[Section],
+        counters: &CountersFound,
+    ) {
         let per_ns = ticks_per_ns();
         let ns = |ticks: u64| Nanos::rounded(ticks as f64 / per_ns);
         let mut functions = None;
@@ -232,6 +251,7 @@ impl Locks {
                 carried: sums.carried,
                 fast: ns(sums.fast),
                 outside: ns(sums.outside),
+                measured: Measured::new(&sums, counters, per_ns),
                 verdicts: Vec::new(),
             };
             site.verdicts = self.verdicts(&site);
@@ -295,14 +315,14 @@ mod tests {
         write("3-0.locks.ledger", &vec![7; BYTES + 1]);
         std::fs::create_dir(directory.path().join("4-0.locks.ledger")).unwrap();
         write("other", b"");
-        let locks = read(&Root::live(), directory.path(), None, &[]);
+        let locks = read(&Root::live(), directory.path(), None, &[], false);
         assert!(locks.processes == 0 && locks.sites.is_empty());
         let expected = ["has 5 bytes", "does not begin", "3-0.locks.ledger", "4-0.locks.ledger"];
         assert_eq!(locks.problems.len(), expected.len(), "{:?}", locks.problems);
         for (problem, expected) in locks.problems.iter().zip(expected) {
             assert!(problem.contains(expected), "{problem}");
         }
-        let missing = read(&Root::live(), &directory.path().join("missing"), None, &[]);
+        let missing = read(&Root::live(), &directory.path().join("missing"), None, &[], false);
         assert_eq!(missing.problems.len(), 1);
     }
 
@@ -326,7 +346,7 @@ mod tests {
         let (mut locks, mut merged) = (Locks::default(), Merged::new());
         locks.merge(&mut merged, found.clone());
         locks.merge(&mut merged, found);
-        locks.take(&Root::live(), merged, &[]);
+        locks.take(&Root::live(), merged, &[], &CountersFound::default());
         assert_eq!((locks.processes, locks.sites.len()), (2, 1));
         let site = &locks.sites[0];
         assert_eq!((site.acquisitions, site.contended), (4, 2));

@@ -26,6 +26,34 @@ pub enum Guide {
     Learning(Threshold),
 }
 
+/// How much longer code may take on a slow CPU to be better off there, if the user does not say
+/// (percent). A guess: what many accept as the price of less power.
+const SLOWER: f64 = 10.0;
+
+impl Guide {
+    /// By what the user says: a file with a profile, its threshold, and how much longer code may
+    /// take (percent).
+    ///
+    /// # Errors
+    /// As [`Phases::read`]; [`LaunchError::NotForPhases`]: these do not go together.
+    pub fn new(
+        profile: Option<&Path>,
+        threshold: Option<&str>,
+        slower: Option<f64>,
+    ) -> Result<Self, LaunchError> {
+        match profile {
+            Some(_) if slower.is_some() => {
+                Err(LaunchError::NotForPhases("--slower is for --phases without a profile"))
+            }
+            Some(file) => Phases::read(file, threshold).map(Self::Profile),
+            None if threshold.is_some() => Err(LaunchError::NotForPhases(
+                "--threshold is for --phases=PROFILE; without a profile, --slower is",
+            )),
+            None => Ok(Self::Learning(Threshold::allowing(slower.unwrap_or(SLOWER)))),
+        }
+    }
+}
+
 /// A profile from a file, and the threshold above which its marks are slow.
 #[derive(Clone, Debug)]
 pub struct Phases {

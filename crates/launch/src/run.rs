@@ -31,6 +31,8 @@ pub struct Request {
     pub phases: Option<Guide>,
     /// What is done at the program's locks, if anything.
     pub boosting: Boosting,
+    /// Whether counters measure some of the sections of its locks.
+    pub is_counted: bool,
     /// The sections by functions that are observed with the locks, in the user's words.
     pub sections: Vec<String>,
     /// The name or file of that model; `None`: what a probe of this machine has measured.

@@ -126,6 +126,11 @@ pub(crate) struct Run {
     #[arg(long, value_name = "FUNCTION|FIRST..LAST")]
     pub(crate) section: Vec<String>,
 
+    /// With --boost: also measures some of the sections by counters: cycles, clock, stalls and
+    /// cache misses, page faults, waits.
+    #[arg(long, requires = "boost")]
+    pub(crate) counters: bool,
+
     /// With --phases=PROFILE, functions with a larger value are slow [default: the middle of the
     /// largest gap between the values].
     #[arg(long, value_name = "VALUE", requires = "phases", allow_negative_numbers = true)]

@@ -290,9 +290,14 @@ fn a_program_that_gives_up_time_stamps_or_system_calls_goes_on() {
     let Some(victims) = Victims::compile(&["gives_up"]) else { return };
     let (program, machine) = (victims.path("gives_up"), Machine::new());
     let file = machine.file("scaling_min_freq");
-    for (how, stopped, seen) in
-        [("time", 1, false), ("others", 1, false), ("calls", 1, false), ("refused", 0, true)]
-    {
+    for (how, stopped, seen) in [
+        ("time", 1, false),
+        ("others", 1, false),
+        ("calls", 1, false),
+        ("calls-by-number", 1, false),
+        ("time-by-number", 1, false),
+        ("refused", 0, true),
+    ] {
         let program = [program.as_str(), how, &file, "4000000", "1000000"];
         let (output, document) = machine.run("one", &program);
         assert_eq!(output.status.code(), Some(7), "{how}: {}", stderr(&output));
@@ -303,7 +308,7 @@ fn a_program_that_gives_up_time_stamps_or_system_calls_goes_on() {
         assert_eq!(stdout(&output), "", "{how}");
         machine.check(["1000000", "3600000"]);
         if how != "time" && how != "others" {
-            let (output, _) = observed(victims.directory.path(), &[], &program);
+            let (output, _) = observed(victims.directory.path(), &["--counters"], &program);
             assert_eq!(output.status.code(), Some(7), "{how}: {}", stderr(&output));
             let told = stderr(&output).contains("gave up time stamps or system calls");
             assert_eq!(told, stopped == 1, "{how}: {}", stderr(&output));

@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod boost;
+mod counters;
 mod dedicate;
 mod delegate;
 mod doctor;

@@ -4,14 +4,18 @@
 //   time: of the thread that holds the lock; a thread that it starts ends with a lock
 //   others: another thread holds the lock, and takes one more afterwards
 //   calls: the strict mode of seccomp; the first lock at a place comes then
+//   calls-by-number, time-by-number: as the two, by syscall(2)
 //   refused: the kernel refuses it
 #define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -107,9 +111,25 @@ int main(int count, char **arguments) {
             return 9;
         take_after();
         syscall(SYS_exit, 7);
+    } else if (!strcmp(how, "calls-by-number")) {
+        if (syscall(SYS_seccomp, SECCOMP_SET_MODE_STRICT, 0, NULL))
+            return 9;
+        take_after();
+        syscall(SYS_exit, 7);
+    } else if (!strcmp(how, "time-by-number")) {
+        if (syscall(SYS_prctl, PR_SET_TSC, PR_TSC_SIGSEGV, 0, 0, 0))
+            return 9;
+        take_after();
+        // All six arguments arrive.
+        int zero = open("/dev/zero", O_RDONLY);
+        long page = syscall(SYS_mmap, NULL, 4096, PROT_READ, MAP_PRIVATE, zero, 4096);
+        if (page == -1 || syscall(SYS_mmap, NULL, 4096, PROT_READ, MAP_PRIVATE, zero, 1) != -1)
+            return 8;
     } else if (!strcmp(how, "refused")) {
         if (!prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, NULL) || !prctl(PR_SET_TSC, 77))
             return 9;
+        if (!syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, NULL) || errno != EFAULT)
+            return 8;
         take_after();
     } else {
         take_after();

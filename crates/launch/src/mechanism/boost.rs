@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use dimmer_contention::board;
 use dimmer_contention::ledger::{Kind, strategy_at};
 use dimmer_contention::reader::{self, SiteFound, Sums};
+use dimmer_contention::{board, counters};
 use dimmer_host::models;
 use dimmer_host::root::Root;
 use dimmer_observe::Place;
@@ -23,6 +23,7 @@ use super::{Definition, End, Mechanism, Prepared, Setup};
 use crate::account::Summary;
 use crate::error::chain;
 use crate::locks::{self, Advice};
+use crate::measured;
 use crate::monitor::Monitor;
 use crate::note::{Note, Notes};
 use crate::requester::Requester;
@@ -85,6 +86,7 @@ struct Observing {
     decisions: Option<Decisions>,
     sections: Option<Sections>,
     monitor: Monitor,
+    is_counted: bool,
 }
 
 /// Decisions about sites, by what has happened there since the last one.
@@ -111,6 +113,13 @@ fn prepare(setup: &mut Setup<'_>) -> Result<Prepared, LaunchError> {
     setup.command.env(dimmer_contention::DIRECTORY, place.path());
     // One of a run around this one.
     setup.command.env_remove(dimmer_contention::REQUESTS);
+    let is_counted = setup.request.is_counted;
+    if is_counted {
+        let how = counters::text(!measured::is_hybrid());
+        setup.command.env(dimmer_contention::COUNTERS, how);
+    } else {
+        setup.command.env_remove(dimmer_contention::COUNTERS);
+    }
     let boosting = setup.request.boosting;
     let requester = match boosting {
         Boosting::Observe => None,
@@ -137,7 +146,16 @@ fn prepare(setup: &mut Setup<'_>) -> Result<Prepared, LaunchError> {
     let root = setup.root.clone();
     // Last: what follows is the program's start.
     let monitor = Monitor::start(&root);
-    Ok(Some(Box::new(Observing { root, place, advice, requester, decisions, sections, monitor })))
+    Ok(Some(Box::new(Observing {
+        root,
+        place,
+        advice,
+        requester,
+        decisions,
+        sections,
+        monitor,
+        is_counted,
+    })))
 }
 
 /// Starts what carries out requests. If the machine takes none, the user gets to know that.
@@ -178,7 +196,8 @@ impl Mechanism for Observing {
             carried
         });
         let (sections, unseen) = self.sections.map(Sections::finish).unwrap_or_default();
-        let mut locks = locks::read(&self.root, self.place.path(), self.advice, &sections);
+        let place = self.place.path();
+        let mut locks = locks::read(&self.root, place, self.advice, &sections, self.is_counted);
         locks.carried = carried;
         locks.monitored = monitored;
         locks.problems.extend(unseen);

@@ -7,6 +7,7 @@ use dimmer_launch::locks::{Advice, BreakEven, Carried, Kind, LockSite, Locks};
 use dimmer_policy::break_even::Verdict;
 use serde::Serialize;
 
+use measured::{CountersEntry, MeasuredEntry};
 use monitor::MonitorEntry;
 
 use super::threads::more;
@@ -29,6 +30,7 @@ pub fn document(locks: &Locks) -> impl Serialize {
         boosts: boosts(locks).map(BoostEntry::new).collect(),
         requests: locks.carried.as_ref().map(RequestsEntry::new),
         sites: locks.sites.iter().map(|site| SiteEntry::new(site, locks)).collect(),
+        counters: locks.counters.as_ref().map(CountersEntry::new),
         monitor: locks.monitored.as_deref().map(MonitorEntry::new),
         problems: &locks.problems,
     }
@@ -45,6 +47,7 @@ struct Document<'a> {
     boosts: Vec<BoostEntry>,
     requests: Option<RequestsEntry>,
     sites: Vec<SiteEntry<'a>>,
+    counters: Option<CountersEntry<'a>>,
     monitor: Option<MonitorEntry<'a>>,
     problems: &'a [String],
 }
@@ -105,6 +108,7 @@ struct SiteEntry<'a> {
     boosted_in_time: u64,
     fast_ns: u64,
     outside_ns: Option<u64>,
+    measured: Option<MeasuredEntry>,
     pays: Vec<&'static str>,
 }
 
@@ -140,6 +144,7 @@ impl<'a> SiteEntry<'a> {
             boosted_in_time: site.carried,
             fast_ns: site.fast.ns(),
             outside_ns: (site.kind == Kind::Section).then(|| site.outside.ns()),
+            measured: site.measured.as_ref().map(MeasuredEntry::new),
             pays: pays(site, locks.advice.as_ref()),
         }
     }
@@ -192,6 +197,9 @@ pub fn text(locks: &Locks, screen: Screen) -> String {
     }
     if let Some(carried) = &locks.carried {
         text += &screen.fill(&requested(locks, carried));
+    }
+    if let Some(counters) = &locks.counters {
+        text += &measured::text(locks, counters, screen);
     }
     if let Some(seen) = &locks.monitored {
         text += &screen.fill(&monitor::text(seen));
@@ -351,6 +359,7 @@ fn advised(locks: &Locks) -> String {
     }
 }
 
+mod measured;
 mod monitor;
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,7 @@ use expect_test::{Expect, expect};
 
 use super::*;
 
-fn site() -> LockSite {
+pub(super) fn site() -> LockSite {
     LockSite {
         kind: Kind::Mutex,
         function: Some("take".to_owned()),
@@ -25,6 +25,7 @@ fn site() -> LockSite {
         carried: 250,
         fast: Nanos::from_ns(2_000_000),
         outside: Nanos::ZERO,
+        measured: None,
         verdicts: Vec::new(),
     }
 }
