@@ -31,7 +31,7 @@ pub(crate) fn run(arguments: &args::Fit) -> anyhow::Result<ExitCode> {
     }
     let is_piped = [&scenario, &model].into_iter().flatten().any(Output::is_standard);
     let interrupt = Interrupt::install().context("cannot handle signals")?;
-    let spinner = progress::spinner();
+    let spinner = progress::spinner(progress::AT);
     progress::show(&spinner);
     let stops = || interrupt.is_set();
     let advances = |tried: usize| spinner.set_message(format!("{tried} values tried"));
