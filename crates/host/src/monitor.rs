@@ -5,8 +5,9 @@
 //!   `Documentation/admin-guide/pm/cpuidle.rst`.
 //! - The clock: the registers APERF and MPERF. Their ratio is the mean clock, in base clocks, while
 //!   the CPU was not idle. Source: Intel SDM, vol. 3B, §15.2; AMD APM, vol. 2, §17.2.
-//! - Energy: `energy_uj` of the zones of packages. Source: Linux
-//!   `Documentation/power/powercap/powercap.rst`.
+//! - Energy: `energy_uj` of the zones of packages, or else their registers. Source: Linux
+//!   `Documentation/power/powercap/powercap.rst`; Intel SDM, vol. 3B, §15.10.1; AMD PPR for family
+//!   17h, `RAPL_PWR_UNIT` and `PKG_ENERGY_STAT`.
 
 use std::collections::BTreeMap;
 
@@ -14,6 +15,7 @@ use dimmer_processor::units::{CpuId, KiloHertz, Nanos};
 
 use crate::cpufreq::clocks::Clocks;
 use crate::cpufreq::policies;
+use crate::cpuid::Cpuid;
 use crate::msr;
 use crate::root::Root;
 use crate::unavailable::Unavailable;
@@ -40,9 +42,18 @@ pub struct Sources {
 pub struct Zone {
     /// Its name, as in `package-0`.
     pub name: String,
-    directory: String,
+    count: Count,
     /// The count starts again at zero after this (uJ); `None` if that is not known.
     range: Option<u64>,
+}
+
+/// Where the energy of a zone is counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Count {
+    /// In this file (uJ).
+    File(String),
+    /// In the lower half of this register of a CPU of the package, in units of 2^-`exponent` J.
+    Register { cpu: CpuId, register: u32, exponent: u64 },
 }
 
 /// What was counted until a moment; `None` for what cannot be read, as of a CPU that is offline.
@@ -73,7 +84,7 @@ impl Sources {
     #[must_use]
     pub fn find(root: &Root, cpus: &[CpuId]) -> Self {
         let (root, cpus) = (root.clone(), cpus.to_vec());
-        let (idle, clock, energy) = (states(&root, &cpus), base(&root, &cpus), zones(&root));
+        let (idle, clock, energy) = (states(&root, &cpus), base(&root, &cpus), zones(&root, &cpus));
         Self { root, cpus, idle, clock, energy }
     }
 
@@ -95,7 +106,12 @@ impl Sources {
         let register = |cpu, register| msr::value(&self.root, cpu, register).ok();
         let of_cpu = |cpu: &CpuId| both([APERF, MPERF].map(|number| register(*cpu, number)));
         let clock = self.clock.as_ref().map(|_| self.cpus.iter().map(of_cpu).collect());
-        let of_zone = |zone: &Zone| self.root.count(&format!("{}/energy_uj", zone.directory)).ok();
+        let of_zone = |zone: &Zone| match &zone.count {
+            Count::File(path) => count(path.clone()),
+            Count::Register { cpu, register: number, exponent } => {
+                Some(microjoules(register(*cpu, *number)? & u64::from(u32::MAX), *exponent))
+            }
+        };
         let energy = self.energy.as_ref().map(|zones| zones.iter().map(of_zone).collect());
         Counts {
             idle: idle.unwrap_or_default(),
@@ -193,7 +209,7 @@ fn base(root: &Root, cpus: &[CpuId]) -> Result<KiloHertz, Unavailable> {
 
 /// The zones of packages: `intel-rapl:0`, on AMD processors, too. Not `psys`, which has the energy
 /// of the packages again.
-fn zones(root: &Root) -> Result<Vec<Zone>, Unavailable> {
+fn zones(root: &Root, cpus: &[CpuId]) -> Result<Vec<Zone>, Unavailable> {
     let missing = |why: String, remedy| Unavailable::new("energy (RAPL)", why, remedy);
     let is_outer = |name: &String| {
         name.strip_prefix("intel-rapl:").is_some_and(|number| number.parse::<u32>().is_ok())
@@ -211,13 +227,53 @@ fn zones(root: &Root) -> Result<Vec<Zone>, Unavailable> {
             return Err(missing(format!("cannot read {energy}"), "run as root"));
         }
         let range = root.count(&format!("{directory}/max_energy_range_uj")).ok();
-        zones.push(Zone { name, directory, range });
+        zones.push(Zone { name, count: Count::File(energy), range });
     }
     if zones.is_empty() {
-        let why = format!("no intel-rapl zone under {POWERCAP}");
-        return Err(missing(why, "as root: modprobe intel_rapl_msr; not in virtual machines"));
+        return packages(root, cpus).map_err(|registers| {
+            let why = format!("no intel-rapl zone under {POWERCAP}; {registers}");
+            missing(why, "as root: modprobe intel_rapl_msr; not in virtual machines")
+        });
     }
     Ok(zones)
+}
+
+/// The packages of these CPUs as zones, by their registers; or why there are none.
+fn packages(root: &Root, cpus: &[CpuId]) -> Result<Vec<Zone>, String> {
+    let cpuid = Cpuid::of(root).map_err(|error| error.to_string())?;
+    let identity = cpuid.identity();
+    let [unit, energy] = match (identity.vendor.as_str(), identity.family) {
+        ("GenuineIntel", _) => [0x606, 0x611],
+        ("AuthenticAMD", 0x17..) => [0xc001_0299, 0xc001_029b],
+        _ => return Err("the registers of this processor are not known".to_owned()),
+    };
+    let package_of = |cpu: &CpuId| {
+        let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/physical_package_id");
+        root.count(&path).unwrap_or(0)
+    };
+    // Any CPU of a package stands for it.
+    let packages: BTreeMap<u64, CpuId> = cpus.iter().map(|cpu| (package_of(cpu), *cpu)).collect();
+    let zone = |(package, cpu): (u64, CpuId)| {
+        let units = msr::value(root, cpu, unit).map_err(|missing| missing.why)?;
+        msr::value(root, cpu, energy).map_err(|missing| missing.why)?;
+        // Hypervisors return zero for registers that they do not have.
+        if units == 0 {
+            return Err(format!("register {unit:#x} is zero"));
+        }
+        let exponent = units >> 8 & 0x1f;
+        Ok(Zone {
+            name: format!("package-{package}"),
+            count: Count::Register { cpu, register: energy, exponent },
+            range: Some(microjoules(1 << 32, exponent)),
+        })
+    };
+    let zones: Vec<Zone> = packages.into_iter().map(zone).collect::<Result<_, _>>()?;
+    if zones.is_empty() { Err("the program's CPUs are not known".to_owned()) } else { Ok(zones) }
+}
+
+/// A count of units of 2^-`exponent` J, in uJ.
+fn microjoules(count: u64, exponent: u64) -> u64 {
+    u64::try_from(u128::from(count) * 1_000_000 >> exponent).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -310,6 +366,38 @@ mod tests {
         assert_eq!(spent.clock, [10, 5]);
         write(&root, "/sys/class/powercap/intel-rapl:0/energy_uj", "3");
         assert_eq!(sources.between(&back, &sources.read()).energy, BTreeMap::new());
+    }
+
+    #[test]
+    fn without_zones_the_energy_is_that_of_the_packages_registers() {
+        let (_directory, root) = machine();
+        let table =
+            "   0x00000000 0x00: eax=0x00000016 ebx=0x756e6547 ecx=0x6c65746e edx=0x49656e69\n";
+        write(&root, crate::cpuid::TABLE_PATH, table);
+        let set = |cpu: u32, units: u64, energy: u64| {
+            let topology = format!("/sys/devices/system/cpu/cpu{cpu}/topology");
+            write(&root, &format!("{topology}/physical_package_id"), &cpu.to_string());
+            let mut registers = vec![0; 8 * 0x612];
+            registers[8 * 0x606..][..8].copy_from_slice(&units.to_le_bytes());
+            registers[8 * 0x611..][..8].copy_from_slice(&energy.to_le_bytes());
+            let path = root.path(&msr::path(&root, CpuId::new(cpu)));
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, registers).unwrap();
+        };
+        // Units of 2^-14 J, of which the uppermost half of the register has none.
+        set(0, 14 << 8 | 3, (1 << 32) - (1 << 14));
+        set(1, 14 << 8 | 3, 0xff << 32);
+        let sources = Sources::find(&root, &cpus());
+        let before = sources.read();
+        set(0, 14 << 8 | 3, 1 << 14);
+        set(1, 14 << 8 | 3, 0xff << 32 | 3 << 13);
+        let spent = sources.between(&before, &sources.read());
+        let expected = [("package-0", 2_000_000), ("package-1", 1_500_000)];
+        let expected = expected.map(|(name, uj)| (name.to_owned(), uj));
+        assert_eq!(spent.energy, BTreeMap::from(expected), "one count began again");
+        set(0, 0, 0);
+        let why = Sources::find(&root, &cpus()).energy.unwrap_err().why;
+        assert!(why.contains("register 0x606 is zero"), "{why}");
     }
 
     #[test]
