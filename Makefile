@@ -131,7 +131,7 @@ install-daemon:
 
 install-library:
 	install -D --mode=644 --target-directory=$(TO)/include $(FACE)/include/dimmer.h $(FACE)/include/dimmer.hpp
-	install -D --mode=755 $(LIBRARIES)/libdimmer.so $(TO)/lib/$(SHARED)
+	install -D --mode=644 $(LIBRARIES)/libdimmer.so $(TO)/lib/$(SHARED)
 	ln -sf $(SHARED) $(TO)/lib/$(SONAME)
 	ln -sf $(SONAME) $(TO)/lib/libdimmer.so
 	install -D --mode=644 $(LIBRARIES)/libdimmer.a $(TO)/lib/libdimmer.a
@@ -139,7 +139,7 @@ install-library:
 	umask 022; $(FILLED) $(FACE)/package/dimmer.pc.in > $(TO)/lib/pkgconfig/dimmer.pc
 	install -D --mode=644 --target-directory=$(TO)/lib/cmake/dimmer $(FACE)/package/dimmer-config.cmake
 	install -D --mode=644 --target-directory=$(TO)/include $(MARK_HEADERS:%=crates/marks/include/%)
-	install -D --mode=755 --target-directory=$(TO)/lib $(MARK_FILES:%=$(LIBRARIES)/%)
+	install -D --mode=644 --target-directory=$(TO)/lib $(MARK_FILES:%=$(LIBRARIES)/%)
 	install -d $(TO)/lib/dimmer/swp-migrate $(TO)/lib/dimmer/swp-dummy
 	ln -sf ../../libswp_migrate.so $(TO)/lib/dimmer/swp-migrate/libswp.so
 	ln -sf ../../libswp_dummy.so $(TO)/lib/dimmer/swp-dummy/libswp.so

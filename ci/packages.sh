@@ -64,8 +64,8 @@ for package in dimmer libdimmer dimmer-dkms; do
 	doc=$STAGE/$package/usr/share/doc/$package
 	install -d "$doc"
 	install --mode=644 "ci/package/copyright" "$doc/copyright"
-	gzip -9n <CHANGELOG.md >"$doc/changelog.gz"
-	chmod 644 "$doc/changelog.gz"
+	gzip -9n <CHANGELOG.md >"$doc/CHANGELOG.md.gz"
+	chmod 644 "$doc/CHANGELOG.md.gz"
 done
 install --mode=644 README.md docs/SAFETY.md "$STAGE/dimmer/usr/share/doc/dimmer/"
 gzip -9n "$STAGE/dimmer/usr/share/man"/man*/*
@@ -75,7 +75,9 @@ rm -f "$out"/*.deb "$out"/*.rpm "$out/SHA256SUMS"
 for package in dimmer libdimmer dimmer-dkms; do
 	# nfpm fills in variables in some places only.
 	sed -e "s|\$VERSION|$VERSION|" -e "s|\$STAGE|$STAGE|" "ci/package/$package.yaml" >"$STAGE/$package.yaml"
-	for format in deb rpm; do
+	for format in rpm deb; do
+		# Debian's packages have their license in the file copyright alone.
+		[ "$format" = rpm ] || sed -i '/^license:/d' "$STAGE/$package.yaml"
 		"$nfpm" package --config "$STAGE/$package.yaml" --packager "$format" --target "$out" >/dev/null
 	done
 done

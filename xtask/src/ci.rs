@@ -77,6 +77,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     step_of_guest("processors", "ci/processors.sh");
     step_of_guest("metrics", "ci/check-metrics.sh");
     step_of_guest("python", "ci/python.sh");
+    step_of_guest("packages", "ci/built-packages.sh");
 
     println!("\n==> summary");
     for line in summary.into_iter().chain(counts.reasons.iter().map(|r| format!("SKIPPED: {r}"))) {

@@ -92,11 +92,14 @@ struct Function {
 /// What to do about a profile of something else than time.
 const TIME: &str = "expected a profile of CPU time, whose samples are counted or have nanoseconds";
 
-/// Whether the bytes start as such a file does: with a message, which no text does.
+/// Whether the bytes start as such a file does: with one of its fields, in any order, and with
+/// bytes that no text has.
 #[must_use]
 pub fn is_one(bytes: &[u8]) -> bool {
+    // The lowest three bits are the wire type: a number (0), or a length (2).
+    let is_field = |tag: &u8| (1..=14).contains(&(tag >> 3)) && matches!(tag & 7, 0 | 2);
     let is_text = |byte: &u8| *byte >= b' ' || byte.is_ascii_whitespace();
-    bytes.starts_with(b"\n") && !bytes.iter().take(16).all(is_text)
+    bytes.first().is_some_and(is_field) && !bytes.iter().take(64).all(is_text)
 }
 
 /// Reads a profile that is not compressed.
@@ -335,6 +338,11 @@ mod tests {
     fn samples_lie_in_files_or_else_in_functions() {
         let bytes = made_up().encode_to_vec();
         assert!(is_one(&bytes));
+        // As Go's start: with the time.
+        assert!(is_one(&[0x48, 0x94, 0x82, 0xd9, 0x96, 0x9f, 0x80, 0xf9, 0xf5, 0x18, 0x0a, 4]));
+        for other in ["", "\n", "Hash 1 1.0: 1 cycles:\n", "\u{7f}ELF\u{2}"] {
+            assert!(!is_one(other.as_bytes()), "{other:?}");
+        }
         let profile = read(&bytes).unwrap();
         assert_eq!((profile.event.as_deref(), &profile.programs[0][..]), (Some("cpu"), "server"));
         let path = |file: u32| profile.files[file as usize].path.as_str();
