@@ -48,6 +48,8 @@ pub(crate) struct Inputs<'a> {
     pub(crate) rise_ns: u64,
     /// The data that a migration of paper 004's database fetches (KiB).
     pub(crate) cached_kib: u32,
+    /// The voltage in paper 004 with P0 set to 3125 MHz (mV).
+    pub(crate) lowered_mv: f64,
     /// The part of memory's time in paper 004's microbenchmark that grows as the fastest core of a
     /// cluster becomes slower.
     pub(crate) memory_by_l3: f64,
@@ -86,6 +88,7 @@ impl<'a> Inputs<'a> {
             edit: |load| load,
             page: 1.0,
             has_extra_core: false,
+            lowered_mv: taken::value("R004-38b"),
             at_worker: 0.5,
             x265: X265 { dense: taken::value("R003-02"), waits: taken::value("R003-07") },
             rise_ns: whole(taken::value("R002-08")),
