@@ -295,10 +295,10 @@ const SPECIALISATION: &[Change] = &[
         change: |inputs| inputs.page *= 4.0,
     },
     Change {
-        what: "each page runs 2000 cycles of 512-bit code of the C library, with any encryption: the server is at L1 by itself (§4.3)",
+        what: "each page runs 20 000 cycles of heavy 256-bit code beside encryption: the server is often at L1 by itself (§4.3)",
         ids: &["R003-04", "R003-05", "R003-14"],
         rows: specialised::web,
-        change: |inputs| inputs.edit = Load::with_wide_library,
+        change: |inputs| inputs.edit = Load::with_library,
     },
     Change {
         what: "threads have no data in caches",

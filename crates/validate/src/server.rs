@@ -179,13 +179,13 @@ steps = [
         self.replacing("name = \"scalar\"\nclass = \"scalar\"\nper_cycle = 1.0", scaled.as_str())
     }
 
-    /// With pages before each of which 512-bit code of a C library runs, of 2000 cycles.
-    pub(crate) fn with_wide_library(self) -> Self {
+    /// With pages before each of which 256-bit code of a library runs, of 20 000 cycles.
+    pub(crate) fn with_library(self) -> Self {
         const PAGE: &str = "    { run = \"scalar\", instructions = \"nginx: before the first call of a request\" },\n";
         const CODE: &str = "[[code]]\nname = \"ChaCha20\"\n";
         const LIBRARY: &str =
-            "[[code]]\nname = \"library\"\nclass = \"light-512\"\nper_cycle = 1.0\n\n";
-        let page = format!("    {{ run = \"library\", instructions = 2_000 }},\n{PAGE}");
+            "[[code]]\nname = \"library\"\nclass = \"heavy-256\"\nper_cycle = 1.0\n\n";
+        let page = format!("    {{ run = \"library\", instructions = 20_000 }},\n{PAGE}");
         self.replacing(PAGE, &page).replacing(CODE, &format!("{LIBRARY}{CODE}"))
     }
 

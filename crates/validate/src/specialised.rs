@@ -320,7 +320,7 @@ pub(crate) fn web(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
             "%",
         )
         .value("", 6.0, each(&runs, |run| run.plain))
-        .row("as R003-01. In the paper the server often had the level of AVX2 without OpenSSL's (§4.3), here never"),
+        .row("as R003-01. In the paper the server often had the level of AVX2 without OpenSSL's (§4.3), here never: if it has it once a page, this comes out as in the paper (below)"),
         Draft::new(
             "R003-05",
             Class::Predicted,
@@ -329,7 +329,7 @@ pub(crate) fn web(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
             "%",
         )
         .value("", 1.7, each(&runs, |run| run.specialised))
-        .row("two records a request, each with a way there and back, and wide cores that run other code at the clock of L2"),
+        .row("two records a request, each with a way there and back, and wide cores that are never idle run other code at the clock of L2: three of 16 at 1.9 GHz, not 2.8, are 6 %"),
         Draft::new(
             "R003-14",
             Class::Predicted,

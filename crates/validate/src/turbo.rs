@@ -230,8 +230,8 @@ pub(crate) fn locks(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
         draft("R002-07", "from which section on requests at a lock gain over one thread at the base")
             .value("ownr", 600.0, from(Strategy::Owner)?)
             .value("wait", 600.0, from(Strategy::Wait)?)
-            .row("the cause is not known. The order of threads, which the paper does not give, matters: by that of their cores, the second of a module finds its clock high. If modules take turns, it still gains \
-                from less than half of that on (below). A core that slows down delays no other here"),
+            .row("the order of threads, which the paper does not give, matters: by that of their cores, the second of a module finds its clock high. If modules take turns, it still gains \
+                from less than half of that on (below). A core that slows down delays no other here, which rated power does in the paper (§4.3; below)"),
         Draft::new("R002-08", Class::SeenAgain, "Fig. 5, §4.3", "the same for requests by the neighbour core, one thread a module", "kcycles")
             .value("", 200.0, from(Strategy::Delegate)?)
             .row("how long the way to P0 takes is taken from it (below): the neighbour is asked in no time and acts at once"),

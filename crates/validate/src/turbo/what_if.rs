@@ -300,6 +300,7 @@ impl Change {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Paper;
 
     /// By the formula, each change lets boosts pay no later than a driver's requests. At a lock
     /// with threads in the order of their cores, a clock for each core does not: the second thread
