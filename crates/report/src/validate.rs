@@ -4,6 +4,7 @@
 mod here;
 mod page;
 mod summary;
+mod taken;
 mod turbo;
 mod ways;
 mod wins;
@@ -39,6 +40,8 @@ struct Document {
     causes: Vec<CauseDocument>,
     left: Vec<LeftDocument>,
     assumptions: Vec<AssumptionDocument>,
+    /// Numbers that are taken from papers' figures.
+    taken: Vec<taken::TakenDocument>,
     /// Only for paper 001.
     loops: Vec<LoopsDocument>,
     /// Only for paper 002.
@@ -148,6 +151,7 @@ pub fn document(
         hit: row.hit,
     });
     let causes = causes.collect();
+    let taken = taken::documents(&recreated);
     let assumptions = recreated.iter().flat_map(|recreated| {
         let paper = recreated.paper.name();
         let assumed = recreated.assumed.iter().cloned();
@@ -172,6 +176,7 @@ pub fn document(
         causes,
         left,
         assumptions,
+        taken,
         loops,
         figures,
         what_ifs,
@@ -289,8 +294,9 @@ pub fn markdown(
          software, and the experiment. The\npapers: [PAPERS.md](PAPERS.md).\n\nThe class of a \
          row says what a hit is worth. *Predicted*: it could have come out otherwise, and the\n\
          parameters behind it come from elsewhere. *Mixed*: a part of its values is predicted. \
-         *Seen again*:\na parameter of the model, or a constant of an algorithm, comes out as it \
-         was put in; that shows only\nthat the simulator does what it was told.\n",
+         *Seen again*:\na parameter of the model, a constant of an algorithm, or a number \
+         that was taken from this row comes\nout as it was put in; that shows only that the \
+         simulator does what it was told.\n",
     );
     for recreated in recreated {
         let Recreated { paper, rows, .. } = recreated;
@@ -305,6 +311,7 @@ pub fn markdown(
                 "| {id} | {class} | {place} | {what} | {paper} | {ours} | {tolerance} | {verdict} | {reason} |"
             );
         }
+        text.push_str(&taken::markdown(recreated));
         if !recreated.causes.is_empty() {
             text.push_str("\nWhat is supposed to be behind misses, tested by changing one thing, or several where it says so:\n\n| row | with this changed | ours | paper | |\n|---|---|---|---|---|\n");
         }

@@ -3,10 +3,12 @@
 
 use std::path::Path;
 
-use dimmer_processor::model::Model;
+use dimmer_processor::model::{Model, PState};
+use dimmer_processor::units::nearest;
 use dimmer_sim::scenario::{Outcome, Scenario};
 use dimmer_sim::{Governor, Guided, Moving, SimError};
 
+use crate::causes::set;
 use crate::inputs::Inputs;
 
 /// The files of `scenarios/` from which workloads are made.
@@ -134,15 +136,32 @@ pub(crate) fn redefined(model: &Model, (name, mhz): (&str, u64)) -> Model {
     if let Some(state) = model.pstates.iter_mut().find(|state| state.name == name) {
         state.mhz.value = mhz;
         if let (Some(mv), Some(supply)) = (&mut state.mv, supply) {
-            mv.value = dimmer_processor::units::nearest(1000.0 * supply.volts(mhz as f64 / 1000.0));
+            mv.value = nearest(1000.0 * supply.volts(mhz as f64 / 1000.0));
         }
     }
     model
 }
 
+/// The voltage with P0 set to a clock (mV): between that of 3125 MHz and those of P0 and P2.
+fn lowered_mv(model: &Model, mhz: u64, at_3125: f64) -> u64 {
+    let known = |state: Option<&PState>| {
+        let mv = state.and_then(|state| state.mv.as_ref()).map_or(f64::NAN, |mv| mv.value as f64);
+        (state.map_or(f64::NAN, |state| state.mhz.value as f64), mv)
+    };
+    let [first, last] = [known(model.pstates.first()), known(model.pstates.last())];
+    let (mhz, middle) = (mhz as f64, (3125.0, at_3125));
+    let (low, high) = if mhz < middle.0 { (last, middle) } else { (middle, first) };
+    nearest(low.1 + (high.1 - low.1) * (mhz - low.0) / (high.0 - low.0))
+}
+
 /// Runs the microbenchmark.
 pub(crate) fn run(memory: Memory, setup: &Setup, inputs: &Inputs<'_>) -> Result<Found, SimError> {
     let model = match setup.redefined {
+        Some(state @ ("P0", mhz)) => {
+            let mut model = redefined(&inputs.model, state);
+            set(&mut model.pstates[0].mv, lowered_mv(&inputs.model, mhz, inputs.lowered_mv));
+            model
+        }
         Some(state) => redefined(&inputs.model, state),
         None => inputs.model.clone(),
     };

@@ -4,12 +4,12 @@ use std::thread;
 
 use dimmer_policy::server::loops::thresholds;
 use dimmer_processor::model::{Bin, Missing, Model};
-use dimmer_processor::units::Nanos;
+use dimmer_processor::units::{Nanos, whole};
 use dimmer_sim::{Costs, Scheduling, SimError};
 
-use crate::Follower;
-use crate::server::Load;
+use crate::server::{Load, X265};
 use crate::turbo::Locks;
+use crate::{Follower, taken};
 
 /// What experiments take as given. A [`Cause`](crate::Cause) is tested by changing some of it.
 #[derive(Clone)]
@@ -34,10 +34,22 @@ pub(crate) struct Inputs<'a> {
     pub(crate) keeps_core: Option<Nanos>,
     /// The scheduler under which paper 001's server runs.
     pub(crate) scheduler: Scheduling,
+    /// Whether paper 001's server has one more core for what it moves in each experiment.
+    pub(crate) has_extra_core: bool,
+    /// The part of a round trip's cycles in table 9 of paper 002 that is at the worker's clock.
+    pub(crate) at_worker: f64,
     /// A change to all workloads of paper 001's server.
     pub(crate) edit: fn(Load) -> Load,
+    /// How long a page of the paper's web server takes, of the measured one.
+    pub(crate) page: f64,
+    /// How busy paper 003's video encoder is.
+    pub(crate) x265: X265,
+    /// How long the way from P6 to P0 takes at paper 002's lock (ns).
+    pub(crate) rise_ns: u64,
     /// The data that a migration of paper 004's database fetches (KiB).
     pub(crate) cached_kib: u32,
+    /// The voltage in paper 004 with P0 set to 3125 MHz (mV).
+    pub(crate) lowered_mv: f64,
     /// The part of memory's time in paper 004's microbenchmark that grows as the fastest core of a
     /// cluster becomes slower.
     pub(crate) memory_by_l3: f64,
@@ -53,7 +65,10 @@ impl<'a> Inputs<'a> {
         Self {
             model,
             second: None,
-            locks: Locks::default(),
+            // §3.1: with manual control of all P-states the counter runs at 4 GHz (table 4), and an
+            // effective clock is base times the quotient of two of its counts (§4.2).
+            // A migration that begins at a slow clock is executed slowly (§4.3).
+            locks: Locks { in_tsc_cycles: true, migrates_in_code: true, ..Locks::default() },
             waits_between_bulks: false,
             costs: Costs::default(),
             // The author's published raw data of paper 000 (§5.2.2): the last phase under AVXFREQ,
@@ -71,6 +86,12 @@ impl<'a> Inputs<'a> {
             // §6.1.
             scheduler: Scheduling::MuQss,
             edit: |load| load,
+            page: 1.0,
+            has_extra_core: false,
+            lowered_mv: taken::value("R004-38b"),
+            at_worker: 0.5,
+            x265: X265 { dense: taken::value("R003-02"), waits: taken::value("R003-07") },
+            rise_ns: whole(taken::value("R002-08")),
             cached_kib: 0,
             memory_by_l3: 0.0,
             seeds: 3,

@@ -74,7 +74,7 @@ fn ghz(setup: &Setup, inputs: &Inputs<'_>) -> Result<f64, SimError> {
     Ok(0.3566 * instructions * asymmetric::ROUNDS / found.seconds * 1e-9)
 }
 
-fn clocks(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
+pub(crate) fn clocks(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
     let mhz = |setup: &Setup| Ok::<f64, SimError>(1000.0 * ghz(setup, inputs)?);
     Ok(vec![
         Draft::new("R004-01", Class::SeenAgain, "Table 5.1", "effective clocks", "MHz")
@@ -249,7 +249,7 @@ fn verdict(
     Ok(if moved.watts < watts { "better" } else { "worse" })
 }
 
-fn verdicts(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
+pub(crate) fn verdicts(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
     let of = |is_asymmetric| -> Result<String, SimError> {
         let [indirect, chase] = Memory::BOTH.map(|memory| verdict(memory, is_asymmetric, inputs));
         Ok(format!("chase {}, indirect {}", chase?, indirect?))

@@ -29,7 +29,7 @@ const CLOCK: &str =
 const RAIL: &str = "all at the voltage of the fast core, and a core in MWAIT";
 const SLOW_CORE: &str = "the published script ran these points on core 2, whose clock is the divided one of core 1 (R004-01b), not on core 1. The L3 cache has the fast core's clock, \
     which makes memory slower here than at 3600 MHz: the model has one memory time for all clocks";
-const VOLTAGE: &str = "the voltage is taken from between those of the P-states; the board's sensor shows less than these (below)";
+const VOLTAGE: &str = "the voltage lies between that of R004-38b, taken from there, and that of P2";
 
 /// A core at a P-state P1 of this clock, beside a fast one (table 5.3, asymmetric).
 pub(crate) fn beside(mhz: u64) -> Setup {
@@ -156,13 +156,17 @@ fn symmetric() -> [Point; 6] {
                 [11.9, 8.6],
             )
         },
-        point(
-            ["R004-38", "R004-38b"],
-            "P0 at 3125 MHz, on core 2",
-            lowered(3125),
-            [36.49, 32.11],
-            [6.6, 5.1],
-        ),
+        Point {
+            classes: [Predicted, SeenAgain],
+            why: [SLOW_CORE, "the voltage is taken from it (below)"],
+            ..point(
+                ["R004-38", "R004-38b"],
+                "P0 at 3125 MHz, on core 2",
+                lowered(3125),
+                [36.49, 32.11],
+                [6.6, 5.1],
+            )
+        },
         point(
             ["R004-39", "R004-39b"],
             "P0 at 2650 MHz, on core 2",
@@ -256,6 +260,11 @@ fn parts() -> [Point; 5] {
             ],
         ),
     ]
+}
+
+/// The figure of R004-38b (W), of indirect access.
+pub(crate) fn first_lowered(inputs: &Inputs<'_>) -> Result<f64, SimError> {
+    Ok(run(Memory::Indirect, &lowered(3125), inputs)?.watts)
 }
 
 /// The rows of all points.

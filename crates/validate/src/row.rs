@@ -253,12 +253,13 @@ pub(crate) fn words(
     }
 }
 
-fn with_unit(value: f64, unit: &str) -> String {
+/// A number and its unit, if it has one.
+pub(crate) fn with_unit(value: f64, unit: &str) -> String {
     if unit.is_empty() { short(value) } else { format!("{} {unit}", short(value)) }
 }
 
 /// Formats a number with at most four significant digits and without zeros at the end.
-fn short(value: f64) -> String {
+pub(crate) fn short(value: f64) -> String {
     let digits = match value.abs() {
         size if size >= 1000.0 => 0,
         size if size >= 100.0 => 1,

@@ -57,6 +57,30 @@ const FILES: [(&str, &str); 15] = [
     ("c-build.toml", include_str!("../../../scenarios/c-build.toml")),
 ];
 
+/// How busy paper 003's video encoder is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct X265 {
+    /// The part of its stretches between waits with code dense enough for the level of its width.
+    pub(crate) dense: f64,
+    /// The part of the time for which a thread waits.
+    pub(crate) waits: f64,
+}
+
+/// The quantiles of a distribution, times this.
+fn scaled(quantiles: &str, by: f64) -> String {
+    let scale = |line: &str| {
+        let pairs = line.split("], [").map(|pair| {
+            let Some((share, value)) = pair.split_once(", ") else { return pair.to_owned() };
+            let digits = value.trim_end_matches(['[', ']', ',']);
+            let (value, end) = (digits.replace('_', ""), &value[digits.len()..]);
+            let value = value.parse().unwrap_or(f64::NAN) * by;
+            format!("{share}, {value:.3}{end}")
+        });
+        pairs.collect::<Vec<_>>().join("], [")
+    };
+    quantiles.lines().map(scale).collect::<Vec<_>>().join("\n") + "\n"
+}
+
 /// Number of workers of nginx.
 pub(crate) const WORKERS: usize = 16;
 
@@ -155,6 +179,16 @@ steps = [
         self.replacing("name = \"scalar\"\nclass = \"scalar\"\nper_cycle = 1.0", scaled.as_str())
     }
 
+    /// With pages before each of which 256-bit code of a library runs, of 20 000 cycles.
+    pub(crate) fn with_library(self) -> Self {
+        const PAGE: &str = "    { run = \"scalar\", instructions = \"nginx: before the first call of a request\" },\n";
+        const CODE: &str = "[[code]]\nname = \"ChaCha20\"\n";
+        const LIBRARY: &str =
+            "[[code]]\nname = \"library\"\nclass = \"heavy-256\"\nper_cycle = 1.0\n\n";
+        let page = format!("    {{ run = \"library\", instructions = 20_000 }},\n{PAGE}");
+        self.replacing(PAGE, &page).replacing(CODE, &format!("{LIBRARY}{CODE}"))
+    }
+
     /// With threads that find all their data wherever they run.
     pub(crate) fn without_cached_data(self) -> Self {
         self.replacing("cached_kib = 60\n", "").replacing("data_kib = 60\n", "data_kib = 0\n")
@@ -165,24 +199,56 @@ steps = [
         self.replacing("per_cycle = 1.0\nshare = 0.56\n", "per_cycle = 1.0\nshare = 0.49\n")
     }
 
-    /// With x265 in code that is heavy throughout.
-    pub(crate) fn with_dense_x265(self) -> Self {
-        self.replacing("per_cycle = 1.0\nshare = 0.12\n", "per_cycle = 1.0\nshare = 0.655\n")
-    }
-
     /// With x265's functions that have wide code at half the speed. They take 65.5 % of its time.
     pub(crate) fn with_slow_x265(self) -> Self {
         self.replacing("per_cycle = 1.0\nshare = 0.12\n", "per_cycle = 0.604\nshare = 0.12\n")
     }
 
-    /// With threads of x265 that wait this many ms at a time, where that is 1 otherwise.
-    pub(crate) fn with_waits_of_x265(self, waits: usize) -> Self {
+    /// With x265 this busy, its dense stretches in code of this class. A wait and the code before
+    /// it take 5 ms on average, as in the scenario (paper 003, footnote 2).
+    pub(crate) fn with_x265(self, x265: X265, class: &str) -> Self {
+        const CODE: &str = "per_cycle = 1.0\nshare = 0.12\n";
+        const DENSE: &str = "per_cycle = 1.0\nshare = 0.655\n";
+        const RUN: &str = "    { run = \"x265\", instructions = \"x265: between waits\" },\n";
         const WAIT: &str = "    { sleep_us = \"x265: a wait\" },\n";
-        const LEAVE: &str = "    { leave = \"x265\" },\n";
-        self.replacing(
-            "    { leave = \"x265\" },\n    { sleep_us = \"x265: a wait\" },\n",
-            &format!("{LEAVE}{}", WAIT.repeat(waits)),
-        )
+        const RUNS: &str = "quantiles = [
+    [0, 1], [0.1, 801_000], [0.2, 1_700_000], [0.3, 2_710_000], [0.4, 3_880_000],
+    [0.5, 5_270_000], [0.6, 6_960_000], [0.7, 9_150_000], [0.8, 12_200_000], [0.9, 17_500_000],
+    [0.95, 22_800_000], [0.98, 29_700_000], [0.99, 35_000_000], [0.999, 52_500_000],
+    [1, 76_000_000],
+]
+";
+        const WAITS: &str = "quantiles = [
+    [0, 0.001], [0.1, 105], [0.2, 223], [0.3, 357], [0.4, 511], [0.5, 693], [0.6, 916],
+    [0.7, 1_204], [0.8, 1_609], [0.9, 2_303], [0.95, 2_996], [0.98, 3_912], [0.99, 4_605],
+    [0.999, 6_908], [1, 10_000],
+]
+";
+        // The scenario's threads wait for a fifth of the time.
+        let runs = self.replacing(RUNS, &scaled(RUNS, (1.0 - x265.waits) / 0.8));
+        let waits = match x265.waits {
+            0.0 => runs.replacing(WAIT, ""),
+            waits => runs.replacing(WAITS, &scaled(WAITS, waits / 0.2)),
+        };
+        let dense =
+            format!("{CODE}\n[[code]]\nname = \"dense x265\"\nclass = \"{class}\"\n{DENSE}");
+        let of = |share: f64, code: &str| {
+            format!(
+                "{{ share = {share:?}, steps = [{{ run = \"{code}\", instructions = \"x265: between waits\" }}] }}"
+            )
+        };
+        match x265.dense {
+            0.0 => waits,
+            1.0 => waits.replacing(CODE, DENSE),
+            dense_part => waits.replacing(CODE, &dense).replacing(
+                RUN,
+                &format!(
+                    "    {{ choose = [{}, {}] }},\n",
+                    of(1.0 - dense_part, "x265"),
+                    of(dense_part, "dense x265")
+                ),
+            ),
+        }
     }
 
     /// With frames of the video that take half as long, as long or twice as long.
@@ -320,6 +386,7 @@ impl Plan {
 
     /// Runs a workload by this plan, until the inputs say that it is to end.
     pub(crate) fn run(&self, load: &Load, inputs: &Inputs<'_>, seed: u64) -> Result<Run, SimError> {
+        let has_extra_core = self.has_extra_core || inputs.has_extra_core;
         let model = inputs.all_busy();
         let load = (inputs.edit)(load.clone());
         let scenario = load.scenario()?;
@@ -331,7 +398,7 @@ impl Plan {
         let mut settings = scenario.settings(&model, Governor::Hardware, mechanism, seed)?;
         settings.scheduler = inputs.scheduler;
         if let Some(region_moves) = &mut settings.region_moves {
-            region_moves.is_last_extra = self.has_extra_core;
+            region_moves.is_last_extra = has_extra_core;
             if let Some(both) = self.hand_over_ns {
                 region_moves.hand_over_ns = both / 2.0;
             }
@@ -342,7 +409,7 @@ impl Plan {
                 server.cores.unused = inputs.keeps_core.unwrap_or(server.cores.unused);
             }
         }
-        if self.has_extra_core {
+        if has_extra_core {
             settings.cores += 1;
         }
         let (outcome, course) =

@@ -12,18 +12,20 @@ use std::path::Path;
 use dimmer_policy::boost::{Speed, Strategy};
 use dimmer_policy::break_even::{Boost, Boosts, cycles};
 use dimmer_processor::model::{Assumed, Model, ModelError, builtin};
-use dimmer_processor::units::KiloHertz;
+use dimmer_processor::units::{KiloHertz, whole};
 use dimmer_sim::{Extent, Machine, Moment, Script, Settings, SimError, Step};
 
+pub(crate) use self::interpreter::rows as interpreter;
 pub(crate) use self::lock::Locks;
 use self::lock::{Contended, boosts, code, requests, shortest};
-pub(crate) use self::studies::resizes;
+pub(crate) use self::studies::{resizes, server, transactions};
 pub use self::what_if::{
     Crossing, Curve, Drawn, FIGURES, Figures, Point, WHAT_IFS, WhatIf, figures,
 };
+use crate::causes::set;
 use crate::inputs::Inputs;
 use crate::row::Draft;
-use crate::{Class, Experiment, Left, Row};
+use crate::{Class, Experiment, Left, Paper, Row, taken};
 
 /// The results that are not recreated.
 pub(crate) const LEFT: &[Left] = &[
@@ -92,11 +94,17 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     Experiment { name: "requests at a lock (§4.3)", rows: locks },
     Experiment { name: "one thread at each P-state (§4.3)", rows: fixed },
     Experiment { name: "the cost model (§4.4)", rows: formulas },
-    Experiment { name: "the interpreter lock (§5.1)", rows: interpreter::rows },
-    Experiment { name: "transactions (§5.2)", rows: studies::transactions },
+    Experiment { name: "the interpreter lock (§5.1)", rows: interpreter },
+    Experiment { name: "transactions (§5.2)", rows: transactions },
     Experiment { name: "a table that grows (§5.3)", rows: resizes },
-    Experiment { name: "a server of sections (§5.4)", rows: studies::server },
+    Experiment { name: "a server of sections (§5.4)", rows: server },
 ];
+
+/// The processor of the experiments, with what is taken from the paper.
+pub(crate) fn first() -> Result<Model, ModelError> {
+    let [mwait, deep] = ["R002-01", "R002-02"].map(taken::value);
+    Ok(with_exits(Paper::Turbo.model()?, mwait, deep))
+}
 
 /// The other processor of the paper.
 pub(crate) fn second() -> Result<Model, ModelError> {
@@ -140,10 +148,9 @@ fn crossing(on: Contended<'_>, of: Strategy, over: Strategy) -> Result<f64, SimE
 const BASE: Strategy = Strategy::One(Speed::Base);
 
 pub(crate) fn waits(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
-    let amd = Contended { model: &inputs.model, locks: inputs.locks };
-    let intel = Contended { model: inputs.second()?, locks: inputs.locks };
+    let amd = waiting(&inputs.model, inputs);
+    let intel = waiting(inputs.second()?, inputs);
     let (spin, mwait, futex) = (Strategy::Spin, Strategy::Mwait, Strategy::Futex);
-    let futex_from = crossing(amd, futex, spin)?;
     let mut watts = Vec::new();
     for exponent in 12..=28_i32 {
         watts.push(amd.run(futex, 10_f64.powf(f64::from(exponent) / 4.0))?.watts);
@@ -153,14 +160,15 @@ pub(crate) fn waits(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
     let saves = |section| Ok(amd.run(spin, section)?.nj() - amd.run(futex, section)?.nj());
     let saves_from = shortest(saves).map(|section| amd.shown(section) / 1e3)?;
     Ok(vec![
-        Draft::new("R002-01", Class::Predicted, "Fig. 4, §4.2", "FX-8120: from which section on waiting by mwait is faster than spinning", "kcycles")
+        Draft::new("R002-01", Class::SeenAgain, "Fig. 4, §4.2", "FX-8120: from which section on waiting by mwait is faster than spinning", "kcycles")
             .value("", 4.0, crossing(amd, mwait, spin)?)
-            .row("clocks follow from the power of table 2: all at P2 while all spin, P1 while others wait. What it takes to leave mwait is not published: 454 ns are put in, what monitor and \
-                mwait take that return at once. The crossing is in proportion to that time"),
-        Draft::new("R002-02", Class::Predicted, "§4.2", "FX-8120: from which section on futex is faster than spinning, and than mwait", "kcycles")
-            .value("spinning", 1500.0, futex_from)
-            .value("mwait", 1500.0, crossing(amd, futex, mwait)?)
-            .row("the wake-up time of the deep idle state that P0 needs is not published: that of the i7-4770 is put in. A kernel also takes time to choose the state and to schedule, which is not simulated"),
+            .row("clocks follow from the power of table 2: all at P2 while all spin, P1 while others wait. What it takes to leave mwait is taken from it (below)"),
+        Draft::new("R002-02", Class::SeenAgain, "§4.2", "FX-8120: from which section on futex is faster than spinning", "kcycles")
+            .value("", 1500.0, crossing(amd, futex, spin)?)
+            .row("what it takes to leave the deep idle state that P0 needs is taken from it (below), with what a kernel takes to choose the state and to schedule"),
+        Draft::new("R002-02b", Class::Predicted, "§4.2", "FX-8120: from which section on futex is faster than mwait", "kcycles")
+            .value("", 1500.0, crossing(amd, futex, mwait)?)
+            .row("futex gains over spinning 0.9 GHz of 4, and over mwait 0.6"),
         Draft::new("R002-03", Class::Predicted, "§4.2", "i7-4770: from which section on futex is faster than spinning", "kcycles")
             .value("", 4000.0, crossing(intel, futex, spin)?)
             .row("wake-up times of table 5 are those of threads that are woken at once, and a kernel takes time to choose the state and to schedule, which is not simulated. A thermal budget, which is not simulated, would change nothing: 51 W of four cores at 3.4 GHz (table 3) are 77 W at 3.9 GHz if power grows as the cube of the clock, of 84 W. The clock of four spinning threads is a guess of the model, 3.7 GHz; \
@@ -175,22 +183,61 @@ pub(crate) fn waits(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
     ])
 }
 
+/// The lock under the processor's own boost, where the time-stamp counter counts at the base clock
+/// (§3.1).
+fn waiting<'a>(model: &'a Model, inputs: &Inputs<'_>) -> Contended<'a> {
+    Contended { model, locks: Locks { in_tsc_cycles: false, ..inputs.locks } }
+}
+
+/// The model with the times to leave idle states that are taken from the paper.
+pub(crate) fn with_exits(mut model: Model, mwait_ns: f64, deep_ns: f64) -> Model {
+    for state in &mut model.cstates {
+        state.exit_ns.value = whole(if state.name == "C1" { mwait_ns } else { deep_ns });
+    }
+    model
+}
+
+/// The model with the way from P6 to P0 as long as at the lock.
+fn at_a_lock(model: &Model, rise_ns: u64) -> Model {
+    let mut model = model.clone();
+    let ways = model.transitions.iter_mut().filter(|one| one.from == "P6" && one.to == "P0");
+    ways.for_each(|way| set(&mut way.total_ns, rise_ns));
+    model
+}
+
+/// The figures of R002-01, R002-02 and R002-08 (1000 cycles).
+pub(crate) fn mwait_over_spinning(inputs: &Inputs<'_>) -> Result<f64, SimError> {
+    let amd = waiting(&inputs.model, inputs);
+    crossing(amd, Strategy::Mwait, Strategy::Spin)
+}
+
+pub(crate) fn futex_over_spinning(inputs: &Inputs<'_>) -> Result<f64, SimError> {
+    let amd = waiting(&inputs.model, inputs);
+    crossing(amd, Strategy::Futex, Strategy::Spin)
+}
+
+pub(crate) fn delegation_over_base(inputs: &Inputs<'_>) -> Result<f64, SimError> {
+    let model = at_a_lock(&inputs.model, inputs.rise_ns);
+    crossing(Contended { model: &model, locks: inputs.locks }, Strategy::Delegate, BASE)
+}
+
 pub(crate) fn locks(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
-    let on = Contended { model: &inputs.model, locks: inputs.locks };
+    let model = at_a_lock(&inputs.model, inputs.rise_ns);
+    let on = Contended { model: &model, locks: inputs.locks };
     let from = |strategy| crossing(on, strategy, BASE);
     let draft = |id, what| Draft::new(id, Class::Predicted, "Fig. 5, §4.3", what, "kcycles");
     Ok(vec![
         draft("R002-07", "from which section on requests at a lock gain over one thread at the base")
             .value("ownr", 600.0, from(Strategy::Owner)?)
             .value("wait", 600.0, from(Strategy::Wait)?)
-            .row("the cause is not known. The order of threads, which the paper does not give, matters: by that of their cores, the second of a module finds its clock high. If modules take turns, it still gains \
-                from less than half of that on (below). A core that slows down delays no other here. The paper does not say of which clock its cycles are: these are executed ones"),
-        draft("R002-08", "the same for requests by the neighbour core, one thread a module")
+            .row("the order of threads, which the paper does not give, matters: by that of their cores, the second of a module finds its clock high. If modules take turns, it still gains \
+                from less than half of that on (below). A core that slows down delays no other here, which rated power does in the paper (§4.3; below)"),
+        Draft::new("R002-08", Class::SeenAgain, "Fig. 5, §4.3", "the same for requests by the neighbour core, one thread a module", "kcycles")
             .value("", 200.0, from(Strategy::Delegate)?)
-            .row("the neighbour is asked in no time and acts at once; modules take turns by themselves"),
+            .row("how long the way to P0 takes is taken from it (below): the neighbour is asked in no time and acts at once"),
         draft("R002-09", "the same for a migration to a fast core")
             .value("", 400.0, from(Strategy::Migrate)?)
-            .row("a migration takes the 6682 ns of table 4 at any clock here, and the way home delays no other thread. The paper says that at a slow clock it takes longer"),
+            .row("a migration takes the 6682 ns of table 4 at the base clock, longer at a slow one (§4.3). The way home delays no other thread"),
     ])
 }
 
@@ -278,7 +325,6 @@ fn boosted_ns(section: f64, boosts: &Boosts<'_>, inputs: &Inputs<'_>) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Paper;
 
     #[test]
     fn short_sections_lose_and_long_ones_gain_by_each_strategy() {

@@ -216,7 +216,7 @@ fn run_task(
 }
 
 /// The rows of the interpreter lock.
-pub(super) fn rows(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
+pub(crate) fn rows(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
     let amd = &inputs.model;
     let mut rows = Vec::new();
     for task in &TASKS {

@@ -12,6 +12,8 @@ use dimmer_sim::{
     Extent, Machine, Moment, Observer, Picos, Script, Segment, Settings, SimError, Step,
 };
 
+use crate::causes::set_price;
+
 /// Sections of each thread in a run, and those of the first thread from whose starts its speed is
 /// computed.
 const ROUNDS: u64 = 30;
@@ -20,6 +22,9 @@ const WINDOW: [usize; 2] = [5, 25];
 /// The system call that waits in the kernel until another thread wakes this one (ns), by the name
 /// of the processor: paper 002, tables 4 and 5. Waking a thread is assumed to take as long.
 const FUTEX_NS: [(&str, u64); 2] = [("AMD FX-8120", 330), ("Intel Core i7-4770", 366)];
+
+/// The move of a thread that migrates.
+const MIGRATION: &str = "thread by the kernel";
 
 /// What the benchmark takes as given beside the model. A cause is tested by changing some of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -34,9 +39,9 @@ pub(crate) struct Locks {
     /// Whether sections count in cycles of the time-stamp counter at the base clock rather than in
     /// executed ones.
     pub(crate) in_tsc_cycles: bool,
-    /// What a migration executes (ns at the base clock), beside the model's time, which is the same
-    /// at each clock.
-    pub(crate) migration_code_ns: f64,
+    /// Whether a migration's time is that of code at the base clock, which takes longer at a slow
+    /// one, rather than the same at each clock.
+    pub(crate) migrates_in_code: bool,
     /// Whether an owner that migrates releases the lock when it is back.
     pub(crate) releases_at_home: bool,
     /// Whether the thread that had the lock before makes the owner's requests.
@@ -187,7 +192,11 @@ impl Contended<'_> {
             idle_states: is_automatic,
             ..Settings::default()
         };
-        let mut machine = Machine::new(self.model, settings, observer)?;
+        let mut model = self.model.clone();
+        if self.locks.migrates_in_code {
+            set_price(&mut model, MIGRATION, 0.0);
+        }
+        let mut machine = Machine::new(&model, settings, observer)?;
         let mut workers = 0;
         for (core, role) in roles {
             let steps = match role {
@@ -298,8 +307,9 @@ impl Contended<'_> {
 
     /// A migration to a core.
     fn goes(&self, to: usize) -> Vec<Step> {
-        let executes = self.base_cycles(self.locks.migration_code_ns);
-        let executes = (executes > 0.0).then(|| other(Extent::Instructions(executes)));
+        let in_code = self.locks.migrates_in_code;
+        let price = self.model.price(MIGRATION).map_or(0.0, |price| price.value);
+        let executes = in_code.then(|| other(Extent::Instructions(self.base_cycles(price))));
         executes.into_iter().chain([Step::Go(to)]).collect()
     }
 

@@ -54,7 +54,7 @@ fn cycles(model: &Model, pstates: &[Option<&str>]) -> Result<Vec<f64>, SimError>
 }
 
 /// An asymmetric software transactional memory.
-pub(super) fn transactions(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
+pub(crate) fn transactions(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
     let mut draft = Draft::new(
         "R002-41",
         Class::Predicted,
@@ -357,7 +357,7 @@ const TRIPS_FROM: &str = "put in: the trips without iterations that R002-72 has,
      and an iteration of 0.65 ns at P2. A module runs at the faster of both requests. How that part is divided, and rated power: assumed, below";
 
 /// Round trips to a server of sections.
-pub(super) fn server(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
+pub(crate) fn server(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
     // The model's power is of modules at P6 beside a faster one: of others, nothing is known.
     let model = &{
         let mut model = inputs.model.clone();
@@ -387,8 +387,9 @@ pub(super) fn server(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
         let near = clocks(1, pstates)?;
         let far = clocks(2, pstates)?;
         let trip = |[worker, server]: [f64; 2], own_cycles: f64, work: (f64, f64)| {
-            let [of_worker, of_server] = [work.0, work.1]
-                .map(|iterations| own_cycles / 2.0 + iterations * ITERATION_NS * base);
+            let at = [inputs.at_worker, 1.0 - inputs.at_worker];
+            let [of_worker, of_server] = [(work.0, at[0]), (work.1, at[1])]
+                .map(|(iterations, at)| own_cycles * at + iterations * ITERATION_NS * base);
             of_worker / worker + of_server / server
         };
         for (index, work) in WORK.into_iter().enumerate() {

@@ -7,9 +7,9 @@ use dimmer_processor::units::whole;
 use dimmer_sim::{Costs, SimError};
 
 use super::lock::{Contended, Locks, boosts};
-use super::{BASE, crossing, second, studies};
+use super::{BASE, at_a_lock, crossing, first, second, studies};
 use crate::causes::set;
-use crate::{Follower, Paper, ValidateError};
+use crate::{Follower, ValidateError, taken};
 
 /// The curves of a strategy.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,7 +23,7 @@ pub struct Curve {
 /// A strategy at a length of sections.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// The length of a section (executed cycles).
+    /// The length of a section: cycles of the time-stamp counter at the base clock.
     pub cycles: f64,
     /// Cycles of sections a nanosecond (GHz).
     pub ghz: f64,
@@ -179,9 +179,11 @@ fn one_cycle(model: &mut Model) {
 /// # Errors
 /// If a model lacks what an experiment needs.
 pub fn figures(follower: &dyn Follower) -> Result<Figures, ValidateError> {
-    let (amd, intel) = (Paper::Turbo.model()?, second()?);
+    let (amd, intel) = (first()?, second()?);
+    let lock = at_a_lock(&amd, whole(taken::value("R002-08")));
     let locks = Locks::default();
     let [amd_lock, intel_lock] = [&amd, &intel].map(|model| Contended { model, locks });
+    let manual = Contended { model: &lock, locks: Locks { in_tsc_cycles: true, ..locks } };
     let mut figures = Figures::default();
     let (spin, mwait, futex) = (Strategy::Spin, Strategy::Mwait, Strategy::Futex);
     let one = [Speed::Slow, Speed::Base, Speed::Turbo].map(Strategy::One);
@@ -206,7 +208,7 @@ pub fn figures(follower: &dyn Follower) -> Result<Figures, ValidateError> {
         ),
         (
             "Figure 5, FX-8120: requests and migrations at a lock",
-            amd_lock,
+            manual,
             &all,
             &[
                 ("ownr over one at P2", Strategy::Owner, BASE, 600.0),
@@ -249,7 +251,7 @@ fn draw(
         let point = |cycles: f64| {
             let found = on.run(*strategy, cycles)?;
             let nj = Some(found.nj()).filter(|nj| nj.is_finite());
-            Ok(Point { cycles, ghz: found.ghz, nj })
+            Ok(Point { cycles: on.shown(cycles), ghz: found.ghz, nj })
         };
         let points: Result<Vec<Point>, SimError> = lengths.clone().map(point).collect();
         Ok(Curve { strategy: shown(*strategy), points: points? })
@@ -298,6 +300,7 @@ impl Change {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Paper;
 
     /// By the formula, each change lets boosts pay no later than a driver's requests. At a lock
     /// with threads in the order of their cores, a clock for each core does not: the second thread
