@@ -273,7 +273,7 @@ fn packages(root: &Root, cpus: &[CpuId]) -> Result<Vec<Zone>, String> {
 
 /// A count of units of 2^-`exponent` J, in uJ.
 fn microjoules(count: u64, exponent: u64) -> u64 {
-    u64::try_from(u128::from(count) * 1_000_000 >> exponent).unwrap_or(u64::MAX)
+    u64::try_from((u128::from(count) * 1_000_000) >> exponent).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
