@@ -199,13 +199,12 @@ mod tests {
             &locks(),
             &counters(),
             expect![[r#"
-            Counters: means of 107 measured sections at 2 sites. Reading them takes 400 ns.
-            Function  kind   sections  time     page       waits  cycles  clock     stalled  cache      instruct
-                                                faults                                       misses     ions
-            take      mutex       100  12.0 µs       0.00   0.50   48000  4000 MHz   25.0 %      12.34     50000
-            take      mutex         7    60 ns  too short      –       –         –        –          –         –
-            Too short: half of the sections take less time than reading the counters.
-        "#]],
+                Counters: means of 107 measured sections at 2 sites. Reading them takes 400 ns.
+                Function  kind   sections  time     faults     waits  cycles  clock     stalled  misses  IPC
+                take      mutex       100  12.0 µs       0.00   0.50   48000  4000 MHz   25.0 %   12.34  1.04
+                take      mutex         7    60 ns  too short      –       –         –        –       –     –
+                Too short: half of the sections take less time than reading the counters.
+            "#]],
         );
     }
 
@@ -217,14 +216,14 @@ mod tests {
             &locks(),
             &Counters { missing, ..counters() },
             expect![[r#"
-            Counters: means of 107 measured sections at 2 sites. Reading them takes 400 ns.
-            Function  kind   sections  time     page faults  waits
-            take      mutex       100  12.0 µs         0.00   0.50
-            take      mutex         7    60 ns    too short      –
-            Too short: half of the sections take less time than reading the counters.
-            Not available: cycles, ref-cycles, cache-misses, instructions: no PMU.
-            Not available: stalled-cycles-backend: no event.
-        "#]],
+                Counters: means of 107 measured sections at 2 sites. Reading them takes 400 ns.
+                Function  kind   sections  time     faults     waits
+                take      mutex       100  12.0 µs       0.00   0.50
+                take      mutex         7    60 ns  too short      –
+                Too short: half of the sections take less time than reading the counters.
+                Not available: cycles, ref-cycles, cache-misses, instructions: no PMU.
+                Not available: stalled-cycles-backend: no event.
+            "#]],
         );
         check(
             &Locks { sites: vec![site()], ..Locks::default() },
