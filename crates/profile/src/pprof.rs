@@ -270,7 +270,7 @@ fn text<'a>(recorded: &'a Recorded, number: i64, of: &str) -> Result<&'a str, Pr
 /// The bytes of a build id in hexadecimal digits; `None` if it is something else, as Go's own are.
 fn bytes_of(id: &str) -> Option<Vec<u8>> {
     let digits = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
-    let is_one = id.len() >= 16 && id.len() % 2 == 0;
+    let is_one = id.len() >= 16 && id.len().is_multiple_of(2);
     if is_one { id.as_bytes().chunks(2).map(digits).collect() } else { None }
 }
 
