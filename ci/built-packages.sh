@@ -6,8 +6,7 @@
 # Usage: ci/built-packages.sh
 #
 # The first time, Go fetches and builds nfpm, and debootstrap a Debian 12: a network, root, and some
-# minutes. Both stay in target/packages; then it takes half a minute. lintian says what it thinks if
-# it is installed.
+# minutes. Both stay in target/packages.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -45,7 +44,3 @@ READY=$place/ready ./ci/packages.sh "$place/out" || {
 	exit 1
 }
 ./ci/check-packages.sh "$place/out"
-if command -v lintian >/dev/null; then
-	# What it says is printed; docs/packages.md has what stays as it is, and why.
-	lintian --allow-root --tag-display-limit 0 "$place"/out/*.deb || true
-fi
