@@ -32,15 +32,17 @@ const CANDIDATES: [Mechanism; 8] = [
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Length {
     /// Simulated time (s).
-    pub seconds: f64,
+    pub seconds: usize,
     /// What is before, auto may take to learn (s).
-    pub learning: f64,
+    pub learning: usize,
 }
 
 impl Length {
     /// Auto's trials take a tenth of a second, and it has some eight mechanisms to try.
-    pub const USUAL: Self = Self { seconds: 60.0, learning: 30.0 };
+    pub const USUAL: Self = Self { seconds: 60, learning: 30 };
 }
+
+const SECOND: Picos = Picos::from_ps(1_000_000_000_000);
 
 /// The time over which auto may not lose (s).
 const ANY: usize = 10;
@@ -120,7 +122,7 @@ pub fn judge(
     length: Length,
     stops: &dyn Fn() -> bool,
 ) -> Result<Option<Judgement>, String> {
-    let end = Moment::START + Picos::rounded(length.seconds * 1e12);
+    let end = Moment::START + SECOND * length.seconds as u64;
     let scenario = scenario.endless(end);
     let words = |error: SimError| error.to_string();
     Mechanism::None.on(&scenario, model)?;
@@ -152,7 +154,7 @@ pub fn judge(
         return Ok(None);
     }
     let Some((_, none)) = all.first() else { return Err("none was not simulated".to_owned()) };
-    let from = (length.learning as usize).min(none.seconds.len().saturating_sub(1));
+    let from = length.learning.min(none.seconds.len().saturating_sub(1));
     let gain = |course: &Course| course.over(none, from, none.seconds.len() - 1);
     let tens = (0..none.seconds.len().saturating_sub(ANY)).filter_map(|begin| {
         let gain = chooses.course.over(none, begin, begin + ANY);
@@ -211,7 +213,7 @@ struct Course {
 
 impl Course {
     fn next_second(&self) -> Moment {
-        Moment::START + Picos::from_ps(1_000_000_000_000) * self.seconds.len() as u64
+        Moment::START + SECOND * self.seconds.len() as u64
     }
 
     fn sees(&mut self, now: Moment, work: &[f64]) {

@@ -6,7 +6,7 @@ use dimmer_study::auto::{Case, Judgement, Length};
 use dimmer_study::matrix::Plan;
 use serde::Serialize;
 
-use crate::number::{SPACE, counted, grouped, signed};
+use crate::number::{SPACE, counted, signed};
 use crate::screen::Screen;
 use crate::table::{Cell, Table};
 
@@ -17,8 +17,8 @@ pub struct Document {
     /// Whether an interrupt ended the study before all cases were complete.
     partial: bool,
     /// Simulated time of each run, and the part of it that does not count (s).
-    seconds: f64,
-    learning_s: f64,
+    seconds: usize,
+    learning_s: usize,
     cases: Vec<CaseEntry>,
 }
 
@@ -164,8 +164,8 @@ impl Document {
             "Simulated time {}{SPACE}s, of which the first {} are for learning; seed 1. Gain: work \
              that programs get done, more than under none. {} of a scenario and a model do not \
              apply.",
-            grouped(self.seconds, 0),
-            grouped(self.learning_s, 0),
+            self.seconds,
+            self.learning_s,
             counted(self.cases.iter().filter(|case| case.does_not_apply.is_some()).count(), "pair"),
         );
         text + &screen.fill(&told)

@@ -5,12 +5,13 @@ use std::path::Path;
 
 use dimmer_policy::license::Chance as _;
 use dimmer_processor::model::{Model, builtin};
+use dimmer_processor::units::whole;
 use dimmer_sim::Random;
 
 use super::*;
 use crate::builtin::{models, names, scenario};
 
-const LENGTH: Length = Length { seconds: 24.0, learning: 12.0 };
+const LENGTH: Length = Length { seconds: 24, learning: 12 };
 
 fn model(name: &str) -> Model {
     Model::parse(Path::new(name), builtin(name).unwrap()).unwrap()
@@ -68,9 +69,10 @@ impl ChoosesMode for Drawn {
     }
 
     fn choose(&mut self, now: Moment, work: &[f64]) -> Mode {
-        let drawn = self.chance.uniform() * self.modes.len() as f64;
+        let drawn = whole(self.chance.uniform() * self.modes.len() as f64);
+        let drawn = usize::try_from(drawn).unwrap();
         self.work[usize::from(now > self.half)] = work.to_vec();
-        if now > self.half { Mode::NONE } else { self.modes[drawn as usize] }
+        if now > self.half { Mode::NONE } else { self.modes[drawn] }
     }
 }
 
