@@ -435,6 +435,12 @@ const LIBRARY: &[Change] = &[
         change: |inputs| inputs.page *= 0.5,
     },
     Change {
+        what: "all calls are moved, whatever the loop would decide",
+        ids: &["R001-11b", "R001-11c", "R001-12"],
+        rows: policy_server::nginx,
+        change: |inputs| inputs.moves_all = true,
+    },
+    Change {
         what: "the dedicated core is an extra one",
         ids: &["R001-11b", "R001-11c", "R001-12"],
         rows: policy_server::nginx,

