@@ -34,7 +34,7 @@ pub(crate) struct Inputs<'a> {
     pub(crate) keeps_core: Option<Nanos>,
     /// The scheduler under which paper 001's server runs.
     pub(crate) scheduler: Scheduling,
-    /// Whether paper 001's server moves all calls of the web server, whatever its loop would decide.
+    /// Whether paper 001's server moves all calls of the web server, whatever its loop decides.
     pub(crate) moves_all: bool,
     /// Whether paper 001's server has one more core for what it moves in each experiment.
     pub(crate) has_extra_core: bool,

@@ -169,8 +169,8 @@ pub fn stored() -> Values {
     TAKEN.iter().map(|taken| (taken.row, taken.value)).collect()
 }
 
-/// What a search gives: the value with which the row has the paper's figure, those with which it has
-/// the least and the most figure that its rounding allows, and the figure with the first.
+/// What a search gives: the value with which the row has the paper's figure, those with which it
+/// has the least and the most figure that its rounding allows, and the figure with the first.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Found {
     /// The value.

@@ -1,4 +1,5 @@
-//! What is taken from papers' figures, and on which rows it is checked.
+//! What is taken from papers' figures, and on which rows it is checked: `taken[]` in
+//! `docs/sim-json.md`.
 
 use std::fmt::Write as _;
 
@@ -47,11 +48,10 @@ pub(super) fn markdown(recreated: &Recreated) -> String {
         return text;
     }
     text.push_str(
-        "\nTaken from the paper, because it does not publish them: numbers of the experiments, each from \
-         one\nrow, which is *seen again* by that, and checked on others. Which row, was decided before \
-         any value was\nknown, by the order of the paper or by what measures the number most directly. \
-         The interval is what the\nrounding of the paper's figure leaves open. \
-         `cargo run -p dimmer-validate --example take` searches the\nvalues.\n\n\
+        "\nNumbers of the experiments that the paper does not publish, each taken from one row, which is *seen\n\
+         again* by that, and checked on others. The rows were chosen before any value was known, by the\n\
+         paper's order or by what measures the number most directly. The interval is what the rounding of the\n\
+         paper's figure leaves open. `cargo run -p dimmer-validate --example take` searches the values.\n\n\
          | number | value | plausible | from row | because | checked on rows |\n|---|---|---|---|---|---|\n",
     );
     for taken in of(recreated.paper) {
