@@ -3,8 +3,8 @@
 //!
 //! The web server's requests are measured ones (`scenarios/nginx-specialised.toml`). Parsec is not
 //! packaged, so made-up programs stand for it: one that always has work and one whose threads wait
-//! for each other. The build was measured. How busy the encoder is, is taken from two figures of the
-//! paper ([`crate::taken`]).
+//! for each other. The build was measured. How busy the encoder is, is taken from two figures of
+//! the paper ([`crate::taken`]).
 
 use dimmer_processor::model::Assumed;
 use dimmer_processor::units::Nanos;
