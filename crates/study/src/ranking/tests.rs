@@ -72,7 +72,7 @@ fn the_best_comes_first_and_what_may_be_equal_shares_a_rank() {
             (Delegate, &[104.0, 117.0, 125.0]),
             (Trials, &[90.0, 99.0, 108.0]),
         ],
-        &["narrow 1", "delegate 1", "none 3", "auto 4"],
+        &["narrow 1", "delegate 1", "none 3", "trials 4"],
     );
 }
 
