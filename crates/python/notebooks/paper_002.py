@@ -121,8 +121,9 @@ def crossing(strategy: str) -> float:
 
 
 # %% [markdown]
-# The crossings of `ownr`, `wait` and `mgrt` come sooner here than in the paper, that of `dlgt`
-# later: rows R002-07 to R002-09 of `docs/VALIDATION.md`, with what is known of the causes.
+# Here the way to P0 takes as long as in the paper's table 4, and cycles are executed ones, as in
+# `docs/break-even.md` (on other hardware). Rows R002-07 to R002-09 of `docs/VALIDATION.md` count
+# those of the time-stamp counter, take that way from `dlgt`, and have what is known of the causes.
 
 # %%
 print("section (kcycles)  " + "".join(f"{strategy:>8}" for strategy in clocks))

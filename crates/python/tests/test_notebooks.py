@@ -22,6 +22,14 @@ def validated(row: str) -> "list[float]":
     raise AssertionError(f"docs/VALIDATION.md has no row {row}")
 
 
+def hardware(row: str) -> "list[float]":
+    """From which section on boosts gain, of a row of docs/break-even.md (1000 cycles)."""
+    for line in (ROOT / "docs/break-even.md").read_text().splitlines():
+        if line.startswith(f"| {row} |"):
+            return [float(found) for found in re.findall(r"(\d+) 000 cycles", line)]
+    raise AssertionError(f"docs/break-even.md has no row {row}")
+
+
 def number(printed: str, pattern: str) -> float:
     found = re.search(pattern, printed)
     assert found, f"no {pattern!r} in:\n{printed}"
@@ -40,10 +48,10 @@ def check(name: str, printed: str) -> None:
         assert loss == pytest.approx(validated("R001-11")[0], abs=0.2)
         assert [number(printed, r"thresholds +\d+/s, +(\d+) % moved")] == validated("R001-13")
     elif name == "paper_002":
-        rows = {"ownr": "R002-07", "dlgt": "R002-08", "mgrt": "R002-09"}
+        rows = {"ownr": "requests without privilege", "dlgt": "or another core makes the request"}
         for strategy, row in rows.items():
             found = number(printed, rf"\n{strategy}: faster than `one` from (\d+) kcycles")
-            assert found == pytest.approx(validated(row)[0], rel=0.02)
+            assert found in [pytest.approx(kcycles, rel=0.02) for kcycles in hardware(row)]
     elif name == "paper_003":
         for policy, row in (("none", "R003-04"), ("specialise", "R003-05")):
             found = number(printed, rf"\n{policy} +\S+ % +(\S+) %")
