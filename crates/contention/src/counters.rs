@@ -221,7 +221,7 @@ fn coin(state: &Cell<u64>) -> bool {
     word & 1 << 32 != 0
 }
 
-/// Reads the counters at the begin of a section that [`is_due`]. Returns since when it lasts.
+/// Reads the counters at the start of a section that [`is_due`]. Returns since when it lasts.
 pub(crate) fn read_begin() -> u64 {
     let own = of_thread();
     let reading = own.read_before();

@@ -30,7 +30,7 @@ pub struct Found {
 /// The counters that sections are measured by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CountersFound {
-    /// How long it takes to read them at the begin and the end of a section together (ticks); 0 if
+    /// How long it takes to read them at the start and the end of a section together (ticks); 0 if
     /// no thread has any.
     pub reading: u64,
     /// Which events of the processor a thread counts, in the order of

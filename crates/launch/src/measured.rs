@@ -11,7 +11,7 @@ use dimmer_processor::units::{KiloHertz, Nanos, nearest};
 /// The counters that measure sections.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// How long it takes to read them, at the begin and the end of a section together: the longest
+    /// How long it takes to read them, at the start and the end of a section together: the longest
     /// of all processes; `None` if no thread has ended a section.
     pub reading: Option<Nanos>,
     /// Whether the processor's events are counted in user mode only.

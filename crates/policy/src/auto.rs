@@ -111,9 +111,23 @@ struct Stretch {
     begun: Time,
     measured_from: Time,
     ends: Time,
-    /// The work of each program at the begin, and at that of the measured window.
+    /// The work of each program when it began, and once its measured window has begun, then.
     at_begin: Vec<f64>,
     at_window: Option<(Time, Vec<f64>)>,
+}
+
+impl Stretch {
+    fn new(settings: &Settings, tries: Option<usize>, now: Time, work: &[f64]) -> Self {
+        let measured_from = now + settings.settle;
+        Self {
+            tries,
+            begun: now,
+            measured_from,
+            ends: measured_from + settings.window,
+            at_begin: work.to_vec(),
+            at_window: None,
+        }
+    }
 }
 
 /// A trial that has ended, whose next window under the mechanism in force is still to come.
@@ -151,19 +165,11 @@ impl Auto {
     /// * `work`: of each program up to now, in a unit of its own.
     #[must_use]
     pub fn new(settings: Settings, mechanisms: usize, now: Time, work: &[f64]) -> Self {
-        let stretch = Stretch {
-            tries: None,
-            begun: now,
-            measured_from: now + settings.settle,
-            ends: now + settings.settle + settings.window,
-            at_begin: work.to_vec(),
-            at_window: None,
-        };
         Self {
             settings,
             known: vec![Known::default(); mechanisms.max(1)],
             chosen: 0,
-            stretch,
+            stretch: Stretch::new(&settings, None, now, work),
             last: None,
             tried: None,
             noise: (0.0, 0.0),
@@ -279,15 +285,7 @@ impl Auto {
     }
 
     fn begins(&mut self, tries: Option<usize>, now: Time, work: &[f64]) {
-        let measured_from = now + self.settings.settle;
-        self.stretch = Stretch {
-            tries,
-            begun: now,
-            measured_from,
-            ends: measured_from + self.settings.window,
-            at_begin: work.to_vec(),
-            at_window: None,
-        };
+        self.stretch = Stretch::new(&self.settings, tries, now, work);
     }
 
     /// A trial and the windows around it are a sample.

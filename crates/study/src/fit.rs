@@ -252,7 +252,7 @@ impl Fit {
             limit = squares.limit(&point)?;
             profiles = squares.profiles(&point, limit.beyond)?;
         }
-        // If even the last one did, the runs do not tell what is best.
+        // If even the last one did, the runs do not determine the best values.
         let profiles = profiles.unwrap_or_else(|_| vec![(None, None); self.parameters.len()]);
         let bootstraps = squares.bootstraps(&point, &profiles, &limit)?;
         let parameters = self.parameters.iter().zip(&point.0).zip(profiles.iter().zip(bootstraps));

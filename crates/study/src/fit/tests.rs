@@ -211,7 +211,7 @@ fn what_is_best_at_a_bound_is_told_as_such() {
     let found = fitted(&format!("{HEAD}{}{rate}", parameter(CIPHER, 1e3, 1e4)));
     let Known::AtLeast(low) = found.parameters[0].known() else { panic!("{found:?}") };
     assert!(low > 8e3 && found.parameters[0].value == 1e4, "{found:?}");
-    // There is one target for one parameter, and yet it is told how far the best is away.
+    // There is one target for one parameter, and yet the document has how far the best is away.
     assert!(found.overall.freedom == 1 && found.targets[0].agrees == Some(false), "{found:?}");
 }
 
