@@ -38,10 +38,11 @@ pub(crate) fn run(arguments: &args::Study) -> anyhow::Result<ExitCode> {
         bar.set_message(format!("{complete} of {of}"));
     };
     let followed = Follower { stops: &stops, advances: &advances };
-    if arguments.auto {
-        let cases = judge_all(&plan, Length::USUAL, &followed).map_err(bad_input)?;
+    if let Some(seconds) = arguments.auto {
+        let length = Length::of(seconds as usize);
+        let cases = judge_all(&plan, length, &cache, &followed).map_err(bad_input)?;
         bar.finish_and_clear();
-        let document = auto::Document::new(&plan, Length::USUAL, &cases);
+        let document = auto::Document::new(&plan, length, &cases);
         output::show(json, &document, &document.text(output::screen(), output::is_verbose()))?;
         return Ok(output::end(&interrupt));
     }

@@ -11,9 +11,11 @@
 //!
 //! Trials cost what the mechanism loses. That is paid from an account: all trials together lose at
 //! most [`Settings::most_loss`] of [`Settings::period`] and of all time since, against none. A
-//! trial ends early when it has used up what there is. Samples lose weight with time, and one that
-//! contradicts the earlier ones takes their place. A jump of the load's speed makes all samples
-//! old.
+//! trial ends early when it has used up what there is. Where work varies by chance, what a trial
+//! did tells little: a mechanism's loss is its mean in a Bayesian sense, which weighs the samples
+//! against the loss of usual mechanisms ([`Settings::usual_effect`]). Samples lose weight with
+//! time, and two in a row that contradict the earlier ones take their place. A jump of the load's
+//! speed that lasts for two windows makes all samples old.
 //!
 //! This module decides; the caller measures work and changes mechanisms. It has no clock of its
 //! own.
@@ -39,6 +41,10 @@ pub struct Settings {
     pub least_gain: f64,
     /// Noise of a sample is assumed to be no less than this, in parts of the work.
     pub least_noise: f64,
+    /// The standard deviation of mechanisms' gains, before anything is known of them.
+    pub usual_effect: f64,
+    /// By how many standard deviations mechanisms are assumed to do worse than they seem to.
+    pub caution: f64,
     /// How many standard errors are beyond chance.
     pub certain: f64,
     /// A change of this many times the noise, and of [`Self::least_jump`], is one of the load.
@@ -64,6 +70,10 @@ impl Settings {
         period: Nanos::from_ms(10_000),
         least_gain: WORTHWHILE / 4.0,
         least_noise: WORTHWHILE / 4.0,
+        // A guess: mechanisms that gain a tenth are good ones, and bad ones can halve the work.
+        usual_effect: 0.1,
+        // About the mean loss of what may be a loss or a gain.
+        caution: 1.0,
         // Chance exceeds three standard errors once in some hundred looks.
         certain: 3.0,
         // As in `server::loops::trials`.
@@ -73,6 +83,22 @@ impl Settings {
         discount: 0.9995,
         recheck: Nanos::from_ms(5_000),
     };
+
+    /// The same in less time.
+    ///
+    /// * `times`: how often all times here go into what they were; 1 or more.
+    #[must_use]
+    pub fn faster(self, times: u64) -> Self {
+        let part = |time: Nanos| time / times.max(1);
+        Self {
+            window: part(self.window),
+            settle: part(self.settle),
+            tick: part(self.tick),
+            period: part(self.period),
+            recheck: part(self.recheck),
+            ..self
+        }
+    }
 }
 
 /// Work done, for each program in a unit of its own, as a rate (a second).
@@ -85,6 +111,10 @@ struct Known {
     /// The mean square of the distance from the mean.
     variance: f64,
     weight: f64,
+    /// How long trials of it took (ns), those long ago less.
+    tried: f64,
+    /// Whether the last sample contradicted the earlier ones, and was left out.
+    is_odd: bool,
 }
 
 impl Known {
@@ -94,6 +124,14 @@ impl Known {
         self.mean += part * away;
         self.variance = (1.0 - part) * (self.variance + part * away * away);
         self.weight += 1.0;
+    }
+
+    /// Whether a sample of this noise (a variance) cannot be one of the same gain.
+    fn is_contradicted(&self, sample: f64, noise: f64, settings: &Settings) -> bool {
+        let away = (sample - self.mean).abs();
+        self.weight >= 1.0
+            && away > settings.least_jump.min(5.0 * settings.least_noise)
+            && away > settings.jump * self.variance.max(noise).sqrt()
     }
 
     /// The variance of the mean, where a sample has at least this one.
@@ -138,6 +176,16 @@ struct Tried {
     rates: Rates,
 }
 
+/// The difference between two windows under one mechanism.
+enum Change {
+    /// As usual.
+    Noise,
+    /// More than usual, for the first time.
+    Odd,
+    /// More than usual twice: the load has changed.
+    Load,
+}
+
 /// The trials of a machine's mechanisms.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Auto {
@@ -147,13 +195,16 @@ pub struct Auto {
     /// The mechanism in force.
     chosen: usize,
     stretch: Stretch,
-    /// Rates of the last window under it, if it has been in force since.
+    /// Rates of its last usual window, if it has been in force since.
     last: Option<Rates>,
     tried: Option<Tried>,
     /// The mean square of the noise of a sample, and its weight.
     noise: (f64, f64),
-    /// What trials may still lose (ns), and since when.
-    account: f64,
+    /// Whether the last window differed more than usual from the one before.
+    is_odd: bool,
+    /// What trials have lost whose samples are forgotten (ns).
+    lost: f64,
+    /// Up to when the time of trials and [`Self::lost`] have been made less.
     accounted: Time,
     /// When none was last in force or tried.
     checked: Time,
@@ -173,7 +224,8 @@ impl Auto {
             last: None,
             tried: None,
             noise: (0.0, 0.0),
-            account: settings.most_loss * settings.period.as_f64(),
+            is_odd: false,
+            lost: 0.0,
             accounted: now,
             checked: now,
         }
@@ -212,7 +264,7 @@ impl Auto {
         }
         let is_over = now >= self.stretch.ends;
         match self.stretch.tries {
-            Some(mechanism) if is_over || self.is_too_dear(now, work) => {
+            Some(mechanism) if is_over || self.is_too_dear(mechanism, now, work) => {
                 self.ends_trial(mechanism, now, work);
             }
             None if is_over => self.ends_window(now, work),
@@ -229,23 +281,63 @@ impl Auto {
         rates(since, from, now, work)
     }
 
-    /// What the present trial has lost against none (ns).
-    fn lost_ns(&self, now: Time, work: &[f64]) -> f64 {
+    /// What the present trial of a mechanism has lost against none, as far as is known (ns).
+    fn lost_ns(&self, mechanism: usize, now: Time, work: &[f64]) -> f64 {
         let so_far = rates(self.stretch.begun, &self.stretch.at_begin, now, work);
         let gain = so_far.as_ref().zip(self.last.as_ref()).and_then(|(own, last)| gain(own, last));
         let over_none = gain.unwrap_or(0.0) + self.known[self.chosen].mean;
-        lost(over_none) * (now - self.stretch.begun).as_f64()
+        let span = (now - self.stretch.begun).as_f64();
+        self.loss(mechanism, over_none, span / self.settings.window.as_f64()) * span
     }
 
-    fn is_too_dear(&self, now: Time, work: &[f64]) -> bool {
+    /// What trials may still lose (ns).
+    fn account(&self) -> f64 {
+        let lost: f64 = (0..self.known.len()).map(|mechanism| self.lost_by(mechanism)).sum();
+        self.settings.most_loss * self.settings.period.as_f64() - lost - self.lost
+    }
+
+    /// What a mechanism's trials have lost against none, as far as is known (ns).
+    fn lost_by(&self, mechanism: usize) -> f64 {
+        self.loss(mechanism, 0.0, 0.0) * self.known[mechanism].tried
+    }
+
+    /// The part of the work that a mechanism loses against none, by its samples and one more of
+    /// some weight. What is not known may be a loss.
+    fn loss(&self, mechanism: usize, sample: f64, weight: f64) -> f64 {
+        let (mean, variance) = self.posterior(mechanism, sample, weight);
+        lost(mean - self.settings.caution * variance.sqrt())
+    }
+
+    /// A mechanism's gain over none and the variance of that, from its samples and one more of some
+    /// weight, and from what mechanisms usually bring.
+    fn posterior(&self, mechanism: usize, sample: f64, weight: f64) -> (f64, f64) {
+        if mechanism == 0 {
+            return (0.0, 0.0);
+        }
+        let known = &self.known[mechanism];
+        let noise = known.variance.max(self.noise());
+        let is_new = known.is_contradicted(sample, noise / weight.min(1.0), &self.settings);
+        let known = if is_new { Known::default() } else { *known };
+        let sum = known.weight.mul_add(known.mean, weight * sample);
+        let weights = known.weight + weight + noise / self.settings.usual_effect.powi(2);
+        (sum / weights, noise / weights)
+    }
+
+    /// Forgets a mechanism's samples, but not what they cost.
+    fn forget(&mut self, mechanism: usize) {
+        self.lost += self.lost_by(mechanism);
+        self.known[mechanism] = Known::default();
+    }
+
+    fn is_too_dear(&self, mechanism: usize, now: Time, work: &[f64]) -> bool {
         // Half, as it is found out late, and changing back takes time as well. A change that has
         // not settled yet says little about what follows.
         let part = if now > self.stretch.measured_from { 0.5 } else { 1.0 };
-        self.lost_ns(now, work) > part * self.account
+        self.lost_ns(mechanism, now, work) > part * self.account()
     }
 
     fn ends_trial(&mut self, mechanism: usize, now: Time, work: &[f64]) {
-        self.account -= self.lost_ns(now, work);
+        self.known[mechanism].tried += (now - self.stretch.begun).as_f64();
         let rates = self.rates(now, work);
         self.tried =
             self.last.take().zip(rates).map(|(before, rates)| Tried { mechanism, before, rates });
@@ -256,31 +348,34 @@ impl Auto {
     }
 
     fn ends_window(&mut self, now: Time, work: &[f64]) {
-        self.account = (self.account + self.settings.most_loss * (now - self.accounted).as_f64())
-            .min(self.settings.most_loss * self.settings.period.as_f64());
+        let forgets = (-((now - self.accounted).as_f64() / self.settings.period.as_f64())).exp();
+        self.lost *= forgets;
         self.accounted = now;
         for known in &mut self.known {
+            known.tried *= forgets;
             known.weight *= self.settings.discount;
         }
         self.noise.1 *= self.settings.discount;
-        let rates = self.rates(now, work);
-        if let Some(rates) = &rates {
-            match (self.tried.take(), &self.last) {
-                (Some(tried), _) => self.learn(&tried, rates),
-                (None, Some(last)) => self.compare(&last.clone(), rates),
-                (None, None) => {}
+        let tried = self.tried.take();
+        let before = tried.as_ref().map(|tried| tried.before.clone()).or(self.last.take());
+        self.last = self.rates(now, work);
+        if let (Some(before), Some(rates)) = (before, self.last.clone()) {
+            match self.compare(&before, &rates) {
+                Change::Noise => tried.iter().for_each(|tried| self.learn(tried, &rates)),
+                // Chance, or the load has changed: the next window shows it.
+                Change::Odd => self.last = Some(before),
+                Change::Load => self.begin_again(),
             }
         }
-        self.last = rates;
-        let before = self.chosen;
+        let former = self.chosen;
         self.choose();
-        if self.chosen != before {
+        if self.chosen != former {
             self.last = None;
         }
         if self.chosen == 0 {
             self.checked = now;
         }
-        let tries = if self.last.is_some() { self.next_trial(now) } else { None };
+        let tries = if self.last.is_some() && !self.is_odd { self.next_trial(now) } else { None };
         self.begins(tries, now, work);
     }
 
@@ -301,33 +396,38 @@ impl Auto {
         };
         let noise = self.noise();
         let known = &mut self.known[of];
-        let away = (sample - known.mean).abs();
-        let is_contradicted = known.weight >= 1.0
-            && away > self.settings.least_jump.min(5.0 * self.settings.least_noise)
-            && away > self.settings.jump * known.variance.max(noise).sqrt();
-        if is_contradicted {
-            *known = Known::default();
-        }
-        known.learn(sample);
-    }
-
-    /// Two windows under one mechanism differ by noise, or the load has changed.
-    fn compare(&mut self, last: &Rates, rates: &Rates) {
-        let Some(change) = gain(rates, last) else { return };
-        let is_jump = change.abs() > self.settings.least_jump
-            && change.abs() > self.settings.jump * self.noise().sqrt();
-        if is_jump && self.noise.1 > 0.0 {
-            self.forget();
+        let is_odd = known.is_contradicted(sample, noise, &self.settings);
+        if is_odd && !known.is_odd {
+            known.is_odd = true;
             return;
         }
+        known.is_odd = false;
+        if is_odd {
+            self.forget(of);
+        }
+        self.known[of].learn(sample);
+    }
+
+    /// How two windows under one mechanism differ.
+    fn compare(&mut self, before: &Rates, rates: &Rates) -> Change {
+        let change = gain(rates, before).unwrap_or(0.0);
+        let is_jump = self.noise.1 > 0.0
+            && change.abs() > self.settings.least_jump
+            && change.abs() > self.settings.jump * self.noise().sqrt();
+        if is_jump {
+            self.is_odd = !self.is_odd;
+            return if self.is_odd { Change::Odd } else { Change::Load };
+        }
+        self.is_odd = false;
         // A sample has the noise of one window and of the mean of two, this the noise of two.
         let (mean, weight) = self.noise;
         self.noise = ((mean * weight + 0.75 * change * change) / (weight + 1.0), weight + 1.0);
+        Change::Noise
     }
 
     /// What is known may no longer be so: none is in force, and all are tried again.
-    fn forget(&mut self) {
-        self.known.fill(Known::default());
+    fn begin_again(&mut self) {
+        (1..self.known.len()).for_each(|mechanism| self.forget(mechanism));
         self.chosen = 0;
     }
 
@@ -351,10 +451,13 @@ impl Auto {
         if self.known[self.chosen].mean < 0.0 {
             self.chosen = 0;
         }
+        let (chosen, chosen_open) = self.posterior(self.chosen, 0.0, 0.0);
         let best = (0..self.known.len())
             .filter(|other| *other == 0 || self.known[*other].weight > 1.5)
-            .map(|other| (other, self.over_chosen(other)))
-            .filter(|(_, (better, open))| *better > *open)
+            .map(|other| (other, self.posterior(other, 0.0, 0.0)))
+            .filter(|(_, (mean, open))| {
+                mean - chosen > self.settings.certain * (open + chosen_open).sqrt()
+            })
             .max_by(|one, other| one.1.0.total_cmp(&other.1.0));
         if let Some((best, _)) = best {
             self.chosen = best;
@@ -363,19 +466,19 @@ impl Auto {
 
     /// What is tried next, if anything is worth a trial that can be paid for.
     fn next_trial(&self, now: Time) -> Option<usize> {
-        if self.chosen != 0 && now - self.checked >= self.settings.recheck {
+        let is_due = self.known[self.chosen].is_odd || now - self.checked >= self.settings.recheck;
+        if self.chosen != 0 && is_due {
             return Some(0);
         }
         let whole = (self.settings.window + self.settings.settle).as_f64();
         let full = self.settings.most_loss * self.settings.period.as_f64();
+        let account = self.account();
         let worth = |mechanism: usize| {
             let (better, open) = self.over_chosen(mechanism);
             let most = better + open;
-            let known = &self.known[mechanism];
             // Of what nothing is known, a trial costs what there is, at most.
-            let is_known = known.weight > 0.5;
-            let costs = if is_known { lost(known.mean) * whole } else { 0.0 };
-            let is_paid = costs.max(full / 4.0).min(0.9 * full) <= self.account;
+            let costs = self.loss(mechanism, 0.0, 0.0) * whole;
+            let is_paid = costs.max(full / 4.0).min(0.9 * full) <= account;
             let is_open = open > self.settings.least_gain && most > self.settings.least_gain;
             (is_open && is_paid).then_some((mechanism, most))
         };

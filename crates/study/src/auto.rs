@@ -1,5 +1,6 @@
 //! Auto: [`dimmer_policy::auto`] chooses among a machine's mechanisms while a workload runs. In the
 //! simulator, it can be compared with each mechanism alone on the same workload.
+//! `docs/study-json.md` describes how results are kept in the cache.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -10,7 +11,9 @@ use dimmer_sim::scenario::{ChoosesMode, Scenario};
 use dimmer_sim::{Governor, Mode, Moment, Moving, Picos, Settings, SimError};
 
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 
+use crate::cache::Cache;
 use crate::matrix::{Follower, Plan, StudyError};
 use crate::mechanism::Mechanism;
 
@@ -38,8 +41,11 @@ pub struct Length {
 }
 
 impl Length {
-    /// Auto's trials take a tenth of a second, and it has some eight mechanisms to try.
-    pub const USUAL: Self = Self { seconds: 60, learning: 30 };
+    /// A run of this many seconds, whose first half is for learning.
+    #[must_use]
+    pub const fn of(seconds: usize) -> Self {
+        Self { seconds, learning: seconds / 2 }
+    }
 }
 
 const SECOND: Picos = Picos::from_ps(1_000_000_000_000);
@@ -47,9 +53,16 @@ const SECOND: Picos = Picos::from_ps(1_000_000_000_000);
 /// The time over which auto may not lose (s).
 const ANY: usize = 10;
 
+/// A workload that has more segments in a simulated second takes hours to simulate, and is as
+/// steady in a tenth of a window as others are in a whole one.
+const DENSE: u64 = 3_000_000;
+
 /// What came of auto on a workload on a processor, beside each mechanism alone.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Judgement {
+    /// How many times shorter the run and all times of auto were: 10 where the workload is
+    /// dense, otherwise 1.
+    pub shorter: u64,
     /// Mechanisms alone, none first: how much more work they do than none after the learning time.
     /// Those under which code runs above the clock of its level, and bounds, are not among them.
     pub alone: Vec<(Mechanism, f64)>,
@@ -74,14 +87,18 @@ impl Judgement {
     }
 }
 
-/// Judges each scenario on each model of a plan, in that order, with seed 1. `None` where the study
-/// ended before.
+/// The seed of all runs.
+const SEED: u64 = 1;
+
+/// Judges each scenario on each model of a plan, in that order, with seed 1, except for what the
+/// cache has. `None` where the study ended before.
 ///
 /// # Errors
 /// If the threads cannot be started.
 pub fn judge_all(
     plan: &Plan,
     length: Length,
+    cache: &Cache,
     follower: &Follower<'_>,
 ) -> Result<Vec<Case>, StudyError> {
     let places = (0..plan.scenarios.len())
@@ -90,11 +107,19 @@ pub fn judge_all(
     let complete = AtomicUsize::new(0);
     let one = |(scenario, model): &(usize, usize)| {
         let (of, on) = (&plan.scenarios[*scenario].value, &plan.models[*model].value);
-        let judgement = judge(of, on, 1, length, follower.stops);
+        let label = format!("auto {} {}", length.seconds, length.learning);
+        let mut kept = cache.open(of, on);
+        let judgement = kept.run(&label, SEED).map_or_else(
+            || {
+                let judged = judge(of, on, SEED, length, follower.stops).transpose();
+                judged.map(|judged| kept.keep(&label, SEED, &judged))
+            },
+            Some,
+        );
         // Relaxed: only the number counts.
         let before = complete.fetch_add(1, Ordering::Relaxed);
         (follower.advances)(before + 1, places.len());
-        Case { scenario: *scenario, model: *model, judgement: judgement.transpose() }
+        Case { scenario: *scenario, model: *model, judgement }
     };
     Ok(plan.pool()?.install(|| places.par_iter().with_max_len(1).map(one).collect()))
 }
@@ -122,15 +147,16 @@ pub fn judge(
     length: Length,
     stops: &dyn Fn() -> bool,
 ) -> Result<Option<Judgement>, String> {
-    let end = Moment::START + SECOND * length.seconds as u64;
-    let scenario = scenario.endless(end);
     let words = |error: SimError| error.to_string();
-    Mechanism::None.on(&scenario, model)?;
+    Mechanism::None.on(scenario, model)?;
+    let shorter = if is_dense(scenario, model, seed).map_err(words)? { 10 } else { 1 };
+    let step = SECOND / shorter;
+    let scenario = scenario.endless(Moment::START + step * length.seconds as u64);
     let mut all: Vec<(Mechanism, Course)> = Vec::new();
     for mechanism in Mechanism::ALL.into_iter().filter(|mechanism| !mechanism.is_bound()) {
         let Ok(way) = mechanism.on(&scenario, model) else { continue };
         let settings = way.settings(model, seed).map_err(words)?;
-        let mut course = Course::default();
+        let mut course = Course::new(step);
         let run = way.scenario.run_in_modes(model, settings, &mut course, (), stops);
         let (outcome, ()) = run.map_err(words)?;
         if outcome.is_partial {
@@ -144,8 +170,9 @@ pub fn judge(
     let candidates: Vec<Mechanism> = CANDIDATES.into_iter().filter(is_safe).collect();
     let settings = machine(&candidates, &scenario, model, seed).map_err(words)?;
     let mut chooses = Chooses {
-        course: Course::default(),
+        course: Course::new(step),
         modes: candidates.iter().map(|mechanism| mode(*mechanism)).collect(),
+        trials: Trials::USUAL.faster(shorter),
         auto: None,
     };
     let run = scenario.run_in_modes(model, settings, &mut chooses, (), stops);
@@ -154,13 +181,14 @@ pub fn judge(
         return Ok(None);
     }
     let Some((_, none)) = all.first() else { return Err("none was not simulated".to_owned()) };
-    let from = length.learning.min(none.seconds.len().saturating_sub(1));
-    let gain = |course: &Course| course.over(none, from, none.seconds.len() - 1);
-    let tens = (0..none.seconds.len().saturating_sub(ANY)).filter_map(|begin| {
+    let from = length.learning.min(none.steps.len().saturating_sub(1));
+    let gain = |course: &Course| course.over(none, from, none.steps.len() - 1);
+    let tens = (0..none.steps.len().saturating_sub(ANY)).filter_map(|begin| {
         let gain = chooses.course.over(none, begin, begin + ANY);
         gain.is_finite().then_some(gain)
     });
     Ok(Some(Judgement {
+        shorter,
         alone: all.iter().map(|(mechanism, course)| (*mechanism, gain(course))).collect(),
         gain: gain(&chooses.course),
         worst: tens.reduce(f64::min).unwrap_or(0.0),
@@ -168,6 +196,15 @@ pub fn judge(
         candidates,
         is_below: !outcome.is_at_its_levels(),
     }))
+}
+
+/// Whether a workload's segments are more than [`DENSE`] allows, by its first fiftieth of a second.
+fn is_dense(scenario: &Scenario, model: &Model, seed: u64) -> Result<bool, SimError> {
+    const PART: u64 = 50;
+    let scenario = scenario.endless(Moment::START + SECOND / PART);
+    let settings = scenario.settings(model, Governor::Hardware, Moving::None, seed)?;
+    let (outcome, ()) = scenario.run_on(model, settings, (), &|_| false)?;
+    Ok(outcome.segments > DENSE / PART)
 }
 
 /// The machine that has all of these mechanisms, each to be in force alone.
@@ -205,31 +242,36 @@ fn mode(mechanism: Mechanism) -> Mode {
     }
 }
 
-/// The work of each program up to each second.
-#[derive(Clone, Debug, Default)]
+/// The work of each program up to each step: a second, or a part of one.
+#[derive(Clone, Debug)]
 struct Course {
-    seconds: Vec<Vec<f64>>,
+    step: Picos,
+    steps: Vec<Vec<f64>>,
 }
 
 impl Course {
-    fn next_second(&self) -> Moment {
-        Moment::START + SECOND * self.seconds.len() as u64
+    fn new(step: Picos) -> Self {
+        Self { step, steps: Vec::new() }
+    }
+
+    fn next_step(&self) -> Moment {
+        Moment::START + self.step * self.steps.len() as u64
     }
 
     fn sees(&mut self, now: Moment, work: &[f64]) {
-        while self.next_second() <= now {
-            self.seconds.push(work.to_vec());
+        while self.next_step() <= now {
+            self.steps.push(work.to_vec());
         }
     }
 
-    /// How much more work is done than in another run from one second to another: a geometric mean
+    /// How much more work is done than in another run from one step to another: a geometric mean
     /// over programs that do some in both.
     fn over(&self, other: &Self, from: usize, to: usize) -> f64 {
         let done = |of: &Self, program: usize| {
-            let at = |second: usize| of.seconds.get(second).map(|work| work[program]);
+            let at = |step: usize| of.steps.get(step).map(|work| work[program]);
             Some(at(to)? - at(from)?)
         };
-        let programs = other.seconds.first().map_or(0, Vec::len);
+        let programs = other.steps.first().map_or(0, Vec::len);
         let both = (0..programs).filter_map(|program| {
             let (own, other) = (done(self, program)?, done(other, program)?);
             (own > 0.0 && other > 0.0).then(|| (own / other).ln())
@@ -241,7 +283,7 @@ impl Course {
 
 impl ChoosesMode for Course {
     fn next(&self, _now: Moment) -> Moment {
-        self.next_second()
+        self.next_step()
     }
 
     fn choose(&mut self, now: Moment, work: &[f64]) -> Mode {
@@ -254,6 +296,7 @@ impl ChoosesMode for Course {
 struct Chooses {
     course: Course,
     modes: Vec<Mode>,
+    trials: Trials,
     auto: Option<Auto>,
 }
 
@@ -262,14 +305,14 @@ impl ChoosesMode for Chooses {
         let auto = self.auto.as_ref().map(|auto| auto.next_wakeup(now.time()).moment());
         // What rounds down to now is later.
         let auto = auto.unwrap_or(now).max(now + Picos::from_ps(1_000_000));
-        if self.auto.is_none() { now } else { auto.min(self.course.next_second()) }
+        if self.auto.is_none() { now } else { auto.min(self.course.next_step()) }
     }
 
     fn choose(&mut self, now: Moment, work: &[f64]) -> Mode {
         self.course.sees(now, work);
         let time: Time = now.time();
         let auto =
-            self.auto.get_or_insert_with(|| Auto::new(Trials::USUAL, self.modes.len(), time, work));
+            self.auto.get_or_insert_with(|| Auto::new(self.trials, self.modes.len(), time, work));
         self.modes[auto.step(time, work)]
     }
 }

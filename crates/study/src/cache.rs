@@ -11,9 +11,8 @@ use std::path::{Path, PathBuf};
 use dimmer_launch::cache::{digest, keep, read_own, replace, studies};
 use dimmer_processor::model::Model;
 use dimmer_sim::scenario::Scenario;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
-
-use crate::run::Run;
 
 /// The first line of a file: changes whenever what follows changes its meaning.
 const FORMAT: &str = "dimmer/study-cache/1";
@@ -31,11 +30,11 @@ pub struct Cache {
 
 /// A line of a file.
 #[derive(Serialize, Deserialize)]
-struct Line {
+struct Line<R> {
     /// The mechanism, and what differs from the scenario and the model.
     label: String,
     seed: u64,
-    run: Run,
+    run: R,
 }
 
 impl Cache {
@@ -72,18 +71,21 @@ pub(crate) struct Kept {
 
 impl Kept {
     /// The result of a run, if it is kept.
-    pub(crate) fn run(&self, label: &str, seed: u64) -> Option<Run> {
+    pub(crate) fn run<R: DeserializeOwned>(&self, label: &str, seed: u64) -> Option<R> {
         let line = self.lines.get(&(label.to_owned(), seed))?;
         Some(parsed(line)?.run)
     }
 
     /// Keeps the result of a run, and returns it as it will be read again: so a study does not
     /// depend on what was kept. If the file cannot be written, the next study runs it again.
-    pub(crate) fn keep(&mut self, label: &str, seed: u64, run: &Run) -> Run {
+    pub(crate) fn keep<R>(&mut self, label: &str, seed: u64, run: &R) -> R
+    where
+        R: Clone + Serialize + DeserializeOwned,
+    {
         let line = Line { label: label.to_owned(), seed, run: run.clone() };
-        let Ok(json) = serde_json::to_string(&line) else { return run.clone() };
+        let Ok(json) = serde_json::to_string(&line) else { return line.run };
         let text = format!("{:016x} {json}", digest([json.as_bytes()]));
-        let read_back = parsed(&text).map_or_else(|| run.clone(), |line| line.run);
+        let read_back = parsed(&text).map_or(line.run, |line| line.run);
         if let Some(path) = &self.path {
             // Another study may have added to it meanwhile.
             for (key, line) in lines(path) {
@@ -110,14 +112,14 @@ fn lines(path: &Path) -> BTreeMap<(String, u64), String> {
         return BTreeMap::new();
     };
     let line = |line: &str| {
-        let Line { label, seed, .. } = parsed(line)?;
+        let Line::<IgnoredAny> { label, seed, .. } = parsed(line)?;
         Some(((label, seed), line.to_owned()))
     };
     rest.lines().filter_map(line).collect()
 }
 
 /// A line whose digest fits.
-fn parsed(line: &str) -> Option<Line> {
+fn parsed<R: DeserializeOwned>(line: &str) -> Option<Line<R>> {
     let (told, json) = line.split_once(' ')?;
     let is_whole = told == format!("{:016x}", digest([json.as_bytes()]));
     is_whole.then(|| serde_json::from_str(json).ok()).flatten()

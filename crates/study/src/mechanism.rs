@@ -1,16 +1,19 @@
 //! Mechanisms: what is done about wide SIMD code, as a scenario, a governor and what moves code.
+//! `docs/study-json.md` describes how they are kept in the cache.
 
 use dimmer_policy::server::loops::{thresholds, trials};
 use dimmer_processor::model::Model;
 use dimmer_processor::units::LicenseLevel;
 use dimmer_sim::scenario::Scenario;
 use dimmer_sim::{Governor, Guided, Moving, Settings, SimError, Specialising};
+use serde::{Deserialize, Serialize};
 
 /// The kind of move whose price a migrated call takes, each way.
 const IN_USER_MODE: &str = "thread in user mode";
 
 /// A mechanism of a study.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Mechanism {
     /// Nothing is done: the processor governs its levels. All others are compared with it.
     #[default]

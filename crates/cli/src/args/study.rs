@@ -37,9 +37,18 @@ pub(crate) struct Study {
     /// Also finds by which factor a parameter must change for another mechanism to be first.
     #[arg(long)]
     pub(crate) sensitivity: bool,
-    /// Instead, lets auto choose among mechanisms while a workload runs, beside each alone.
-    #[arg(long, conflicts_with_all = ["sensitivity", "mechanisms", "seeds", "report"])]
-    pub(crate) auto: bool,
+    /// Instead, lets auto choose among mechanisms while a workload runs, beside each alone, for
+    /// SECONDS of simulated time [default: 60]; the first half is for learning.
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "60",
+        value_parser = clap::value_parser!(u32).range(20..=100_000),
+        conflicts_with_all = ["sensitivity", "mechanisms", "seeds", "report"]
+    )]
+    pub(crate) auto: Option<u32>,
     /// Simulates on N threads [default: one for each CPU that this process may use].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) jobs: Option<u16>,

@@ -16,7 +16,7 @@ struct Load<'a> {
 /// What came of a run: times (s) are those of steps.
 struct Run {
     chosen: Vec<(f64, usize)>,
-    /// Work up to each time, and what none would have done.
+    /// Work up to each time, and what none would have done, both without chance.
     work: Vec<(f64, f64, f64)>,
 }
 
@@ -27,7 +27,7 @@ impl Load<'_> {
     }
 
     fn run(mut self, mechanisms: usize, seconds: f64) -> Run {
-        let (mut now, mut work, mut of_none) = (0.0, 0.0, 0.0);
+        let (mut now, mut work, mut expected, mut of_none) = (0.0, 0.0, 0.0, 0.0);
         let at = |seconds: f64| Time::START + Nanos::rounded(seconds * 1e9);
         let mut auto = Auto::new(Settings::USUAL, mechanisms, at(0.0), &[0.0]);
         let mut run = Run { chosen: Vec::new(), work: Vec::new() };
@@ -37,12 +37,14 @@ impl Load<'_> {
             // The sum of twelve has the variance 1.
             let normal = (0..12).map(|_| self.uniform()).sum::<f64>() - 6.0;
             let chance = span + self.noise * (0.1 * span).sqrt() * normal;
-            work += (self.speed)(auto.in_force(), now) * chance.max(0.0);
+            let speed = (self.speed)(auto.in_force(), now);
+            work += speed * chance;
+            expected += speed * span;
             of_none += (self.speed)(0, now) * span;
             now += span;
             auto.step(at(now), &[work]);
             run.chosen.push((now, auto.chosen()));
-            run.work.push((now, work, of_none));
+            run.work.push((now, expected, of_none));
         }
         run
     }
@@ -107,6 +109,31 @@ fn equal_mechanisms_cost_nothing_whichever_is_chosen() {
     for seed in 1..20 {
         let run = load(&|_, _| 1.0, 0.03, seed).run(4, 60.0);
         assert!(run.over(0.0, 1.0) > 0.985, "seed {seed}: {}", run.over(0.0, 1.0));
+    }
+}
+
+/// As of a server, which answers few requests in a tenth of a second, of many sizes.
+const MUCH_NOISE: f64 = 0.25;
+
+#[test]
+fn chance_delays_what_helps() {
+    let speeds = [1.0, 0.95, 1.13, 0.9, 1.0, 0.98, 1.03, 0.4];
+    let mut found = 0;
+    for seed in 1..20 {
+        let run = load(&|of, _| speeds[of], MUCH_NOISE, seed).run(8, 600.0);
+        assert!(run.worst() > 0.98, "seed {seed}: {}", run.worst());
+        found += usize::from(run.at(600.0) == 2);
+    }
+    assert!(found >= 17, "{found} of 19");
+}
+
+#[test]
+fn what_cannot_be_known_for_chance_costs_little() {
+    let speeds = [1.0, 0.95, 0.98, 0.7, 0.9];
+    for seed in 1..20 {
+        let run = load(&|of, _| speeds[of], MUCH_NOISE, seed).run(5, 600.0);
+        assert!(run.worst() > 0.98, "seed {seed}: {}", run.worst());
+        assert!(run.over(0.0, 1.0) > 0.99, "seed {seed}: {}", run.over(0.0, 1.0));
     }
 }
 

@@ -46,6 +46,8 @@ struct Alone {
 /// What auto did.
 #[derive(Debug, Serialize)]
 struct AutoEntry {
+    /// How many times shorter all times were than the document says.
+    shorter: u64,
     candidates: Vec<&'static str>,
     /// Work done relative to `none`, less 1: after the learning time, and in the ten seconds with
     /// the least.
@@ -62,6 +64,7 @@ impl AutoEntry {
     fn new(of: &Judgement) -> Self {
         let (_, best) = of.best();
         Self {
+            shorter: of.shorter,
             candidates: of.candidates.iter().map(|mechanism| mechanism.name()).collect(),
             gain: of.gain,
             worst: of.worst,
@@ -134,6 +137,7 @@ impl Document {
             let mut short = Vec::new();
             short.extend((!auto.is_as_good_as_the_best).then_some("less than the best"));
             short.extend((!auto.is_never_worse).then_some("worse than none"));
+            short.extend((auto.shorter > 1).then_some("a tenth of the time"));
             short.extend(auto.is_below.then_some("above the clock of its level"));
             table.row([
                 Cell::from(case.scenario.as_str()),
@@ -162,10 +166,12 @@ impl Document {
         text += &format!("\n{}", screen.fill(&told));
         let told = format!(
             "Simulated time {}{SPACE}s, of which the first {} are for learning; seed 1. Gain: work \
-             that programs get done, more than under none. {} of a scenario and a model do not \
+             that programs get done, more than under none. Where a workload is too dense for that, \
+             all times, those of auto too, are a tenth: {}. {} of a scenario and a model do not \
              apply.",
             self.seconds,
             self.learning_s,
+            counted(count(&|auto| auto.shorter > 1), "pair"),
             counted(self.cases.iter().filter(|case| case.does_not_apply.is_some()).count(), "pair"),
         );
         text + &screen.fill(&told)

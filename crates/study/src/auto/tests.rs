@@ -10,8 +10,9 @@ use dimmer_sim::Random;
 
 use super::*;
 use crate::builtin::{models, names, scenario};
+use crate::matrix::Named;
 
-const LENGTH: Length = Length { seconds: 24, learning: 12 };
+const LENGTH: Length = Length::of(24);
 
 fn model(name: &str) -> Model {
     Model::parse(Path::new(name), builtin(name).unwrap()).unwrap()
@@ -43,6 +44,42 @@ fn where_no_mechanism_gains_auto_does_not_lose() {
     let judgement = judged("phases-chase", "ryzen-1600x");
     assert!(judgement.alone.iter().all(|(_, gain)| *gain < 0.005), "{judgement:?}");
     assert!(judgement.gain > -0.01 && judgement.worst > -0.01, "{judgement:?}");
+}
+
+#[test]
+fn workloads_are_dense_by_their_segments() {
+    let check = |of: &str, expected: bool| {
+        let is = is_dense(&scenario(of).unwrap(), &model("i9-7940x"), 1).unwrap();
+        assert_eq!(is, expected, "{of}");
+    };
+    check("openssl-speed", true);
+    check("nginx-avx512", false);
+}
+
+#[test]
+fn a_judgement_is_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let named = |name: &str| name.to_owned();
+    let plan = Plan {
+        scenarios: vec![Named {
+            name: named("bursts-before-short-gaps"),
+            value: scenario("bursts-before-short-gaps").unwrap(),
+        }],
+        models: vec![Named { name: named("i9-7940x"), value: model("i9-7940x") }],
+        mechanisms: Vec::new(),
+        seeds: 1,
+        jobs: 1,
+    };
+    let judged = |stops: bool| {
+        let follower = Follower { stops: &|| stops, advances: &|_, _| () };
+        let cache = Cache::new(Some(directory.path()));
+        judge_all(&plan, LENGTH, &cache, &follower).unwrap().remove(0).judgement
+    };
+    assert_eq!(judged(true), None);
+    let first = judged(false);
+    assert!(matches!(first, Some(Ok(_))), "{first:?}");
+    // Nothing runs any more.
+    assert_eq!(judged(true), first);
 }
 
 #[test]
@@ -125,7 +162,7 @@ fn a_mode_is_what_its_mechanism_is_alone() {
     struct Always(Course, Mode);
     impl ChoosesMode for Always {
         fn next(&self, now: Moment) -> Moment {
-            if self.0.seconds.is_empty() { now } else { self.0.next_second() }
+            if self.0.steps.is_empty() { now } else { self.0.next_step() }
         }
 
         fn choose(&mut self, now: Moment, work: &[f64]) -> Mode {
@@ -147,10 +184,10 @@ fn a_mode_is_what_its_mechanism_is_alone() {
         let (scenario, model) = (scenario(of).unwrap(), model(on));
         let scenario = scenario.endless(Moment::START + Picos::from_ps(3_000_000_000_000));
         let way = mechanism.on(&scenario, &model).unwrap();
-        let (settings, mut alone) = (way.settings(&model, 1).unwrap(), Course::default());
+        let (settings, mut alone) = (way.settings(&model, 1).unwrap(), Course::new(SECOND));
         way.scenario.run_in_modes(&model, settings, &mut alone, (), &|| false).unwrap();
         let settings = machine(&[mechanism], &scenario, &model, 1).unwrap();
-        let mut always = Always(Course::default(), mode(mechanism));
+        let mut always = Always(Course::new(SECOND), mode(mechanism));
         scenario.run_in_modes(&model, settings, &mut always, (), &|| false).unwrap();
         let difference = always.0.over(&alone, 1, 2);
         assert!(difference.abs() < 0.005, "{of} under {}: {difference}", mechanism.name());

@@ -8,6 +8,7 @@ use dimmer_processor::model::builtin;
 use super::*;
 use crate::Mechanism;
 use crate::matrix::{Case, Cell, Follower, Named, Plan};
+use crate::run::Run;
 
 /// Two mechanisms that apply to a short random workload.
 fn plan(seeds: u64) -> Plan {
@@ -87,7 +88,7 @@ fn a_study_goes_on_where_the_last_one_was() {
     // What is kept is read: a line with another result shows.
     let path = file(directory.path());
     let marked = kept.into_iter().map(|((label, seed), line)| {
-        let mut run = parsed(&line).unwrap().run;
+        let mut run = parsed::<Run>(&line).unwrap().run;
         run.traps = 77;
         let json = serde_json::to_string(&Line { label, seed, run }).unwrap();
         format!("{:016x} {json}\n", digest([json.as_bytes()]))
@@ -145,7 +146,13 @@ fn two_studies_at_once_do_no_harm() {
         }
     });
     let path = file(directory.path());
-    assert!(fs::read_to_string(&path).unwrap().lines().skip(1).all(|line| parsed(line).is_some()));
+    assert!(
+        fs::read_to_string(&path)
+            .unwrap()
+            .lines()
+            .skip(1)
+            .all(|line| parsed::<Run>(line).is_some())
+    );
 }
 
 #[test]
