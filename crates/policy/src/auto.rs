@@ -74,8 +74,8 @@ impl Settings {
         usual_effect: 0.1,
         // About the mean loss of what may be a loss or a gain.
         caution: 1.0,
-        // Chance exceeds three standard errors once in some hundred looks.
-        certain: 3.0,
+        // Chance exceeds that once in some thousand looks, and there are hundreds a minute.
+        certain: 3.5,
         // As in `server::loops::trials`.
         jump: 5.0,
         least_jump: 0.05,
@@ -111,6 +111,9 @@ struct Known {
     /// The mean square of the distance from the mean.
     variance: f64,
     weight: f64,
+    /// The part of [`Self::weight`] that was measured against the mechanism in force: if more is
+    /// learned of that one's gain, this one's changes as well.
+    linked: f64,
     /// How long trials of it took (ns), those long ago less.
     tried: f64,
     /// Whether the last sample contradicted the earlier ones, and was left out.
@@ -124,6 +127,12 @@ impl Known {
         self.mean += part * away;
         self.variance = (1.0 - part) * (self.variance + part * away * away);
         self.weight += 1.0;
+        self.linked += 1.0;
+    }
+
+    /// The gain of what it was measured against is greater by this.
+    fn shift(&mut self, by: f64) {
+        self.mean += by * (self.linked / self.weight.max(1e-9)).min(1.0);
     }
 
     /// Whether a sample of this noise (a variance) cannot be one of the same gain.
@@ -174,9 +183,20 @@ struct Tried {
     mechanism: usize,
     before: Rates,
     rates: Rates,
+    /// How long it took, and what it lost against none by these rates (ns).
+    span: f64,
+    lost: f64,
+}
+
+impl Tried {
+    /// What it lost against these rates (ns).
+    fn lost_against(&self, rates: &Rates) -> f64 {
+        gain(&self.rates, rates).map_or(0.0, lost) * self.span
+    }
 }
 
 /// The difference between two windows under one mechanism.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
     /// As usual.
     Noise,
@@ -330,17 +350,26 @@ impl Auto {
     }
 
     fn is_too_dear(&self, mechanism: usize, now: Time, work: &[f64]) -> bool {
-        // Half, as it is found out late, and changing back takes time as well. A change that has
-        // not settled yet says little about what follows.
-        let part = if now > self.stretch.measured_from { 0.5 } else { 1.0 };
-        self.lost_ns(mechanism, now, work) > part * self.account()
+        // As each unknown mechanism may come to that, none may use up all there is.
+        self.lost_ns(mechanism, now, work) > self.account().min(self.share())
+    }
+
+    /// What one trial may lose (ns).
+    fn share(&self) -> f64 {
+        self.settings.most_loss * self.settings.period.as_f64() / 4.0
     }
 
     fn ends_trial(&mut self, mechanism: usize, now: Time, work: &[f64]) {
-        self.known[mechanism].tried += (now - self.stretch.begun).as_f64();
+        let span = (now - self.stretch.begun).as_f64();
+        let lost = self.lost_ns(mechanism, now, work);
         let rates = self.rates(now, work);
-        self.tried =
-            self.last.take().zip(rates).map(|(before, rates)| Tried { mechanism, before, rates });
+        self.tried = self.last.take().zip(rates).map(|(before, rates)| Tried {
+            mechanism,
+            before,
+            rates,
+            span,
+            lost,
+        });
         if mechanism == 0 {
             self.checked = now;
         }
@@ -354,14 +383,25 @@ impl Auto {
         for known in &mut self.known {
             known.tried *= forgets;
             known.weight *= self.settings.discount;
+            known.linked *= self.settings.discount;
         }
         self.noise.1 *= self.settings.discount;
         let tried = self.tried.take();
         let before = tried.as_ref().map(|tried| tried.before.clone()).or(self.last.take());
         self.last = self.rates(now, work);
         if let (Some(before), Some(rates)) = (before, self.last.clone()) {
-            match self.compare(&before, &rates) {
-                Change::Noise => tried.iter().for_each(|tried| self.learn(tried, &rates)),
+            let change = self.compare(&before, &rates);
+            if let Some(tried) = &tried {
+                let is_sample = change == Change::Noise && self.learn(tried, &rates);
+                if is_sample {
+                    self.known[tried.mechanism].tried += tried.span;
+                } else {
+                    // The load may have changed before the trial, or after it.
+                    self.lost += tried.lost.max(tried.lost_against(&rates));
+                }
+            }
+            match change {
+                Change::Noise => {}
                 // Chance, or the load has changed: the next window shows it.
                 Change::Odd => self.last = Some(before),
                 Change::Load => self.begin_again(),
@@ -371,6 +411,7 @@ impl Auto {
         self.choose();
         if self.chosen != former {
             self.last = None;
+            self.known.iter_mut().for_each(|known| known.linked = 0.0);
         }
         if self.chosen == 0 {
             self.checked = now;
@@ -383,10 +424,12 @@ impl Auto {
         self.stretch = Stretch::new(&self.settings, tries, now, work);
     }
 
-    /// A trial and the windows around it are a sample.
-    fn learn(&mut self, tried: &Tried, after: &Rates) {
-        let Tried { mechanism, before, rates } = tried;
-        let (Some(first), Some(second)) = (gain(rates, before), gain(rates, after)) else { return };
+    /// A trial and the windows around it are a sample. Returns whether it counts.
+    fn learn(&mut self, tried: &Tried, after: &Rates) -> bool {
+        let Tried { mechanism, before, rates, .. } = tried;
+        let (Some(first), Some(second)) = (gain(rates, before), gain(rates, after)) else {
+            return false;
+        };
         let sample = f64::midpoint(first, second);
         // A sample of none is one of what is in force, the other way round.
         let (of, sample) = if *mechanism == 0 {
@@ -399,13 +442,20 @@ impl Auto {
         let is_odd = known.is_contradicted(sample, noise, &self.settings);
         if is_odd && !known.is_odd {
             known.is_odd = true;
-            return;
+            return false;
         }
         known.is_odd = false;
         if is_odd {
             self.forget(of);
         }
+        let former = self.known[of].mean;
         self.known[of].learn(sample);
+        if of == self.chosen {
+            let by = self.known[of].mean - former;
+            let others = self.known.iter_mut().enumerate().filter(|(other, _)| *other != of);
+            others.for_each(|(_, known)| known.shift(by));
+        }
+        true
     }
 
     /// How two windows under one mechanism differ.
@@ -470,15 +520,12 @@ impl Auto {
         if self.chosen != 0 && is_due {
             return Some(0);
         }
-        let whole = (self.settings.window + self.settings.settle).as_f64();
-        let full = self.settings.most_loss * self.settings.period.as_f64();
         let account = self.account();
         let worth = |mechanism: usize| {
             let (better, open) = self.over_chosen(mechanism);
             let most = better + open;
-            // Of what nothing is known, a trial costs what there is, at most.
-            let costs = self.loss(mechanism, 0.0, 0.0) * whole;
-            let is_paid = costs.max(full / 4.0).min(0.9 * full) <= account;
+            // A trial that costs more ends early.
+            let is_paid = account >= self.share();
             let is_open = open > self.settings.least_gain && most > self.settings.least_gain;
             (is_open && is_paid).then_some((mechanism, most))
         };

@@ -1,5 +1,7 @@
 //! Auto on loads whose speed under each mechanism is known.
 
+use std::cell::Cell;
+
 use dimmer_processor::units::{Nanos, Time};
 
 use super::{Auto, Settings};
@@ -11,6 +13,8 @@ struct Load<'a> {
     /// The standard deviation of the work of a tenth of a second, in parts of it.
     noise: f64,
     random: u64,
+    /// For how long the speed stays at least what it is (s).
+    steady: f64,
 }
 
 /// What came of a run: times (s) are those of steps.
@@ -33,7 +37,7 @@ impl Load<'_> {
         let mut run = Run { chosen: Vec::new(), work: Vec::new() };
         while now < seconds {
             let next = (auto.next_wakeup(at(now)) - Time::START).as_f64() / 1e9;
-            let span = (next - now).max(1e-6);
+            let span = (next - now).clamp(1e-6, self.steady);
             // The sum of twelve has the variance 1.
             let normal = (0..12).map(|_| self.uniform()).sum::<f64>() - 6.0;
             let chance = span + self.noise * (0.1 * span).sqrt() * normal;
@@ -81,7 +85,7 @@ impl Run {
 }
 
 fn load(speed: &dyn Fn(usize, f64) -> f64, noise: f64, random: u64) -> Load<'_> {
-    Load { speed, noise, random }
+    Load { speed, noise, random, steady: f64::INFINITY }
 }
 
 #[test]
@@ -121,10 +125,10 @@ fn chance_delays_what_helps() {
     let mut found = 0;
     for seed in 1..20 {
         let run = load(&|of, _| speeds[of], MUCH_NOISE, seed).run(8, 600.0);
-        assert!(run.worst() > 0.98, "seed {seed}: {}", run.worst());
+        assert!(run.worst() > 0.97, "seed {seed}: {}", run.worst());
         found += usize::from(run.at(600.0) == 2);
     }
-    assert!(found >= 17, "{found} of 19");
+    assert!(found >= 15, "{found} of 19");
 }
 
 #[test]
@@ -132,8 +136,8 @@ fn what_cannot_be_known_for_chance_costs_little() {
     let speeds = [1.0, 0.95, 0.98, 0.7, 0.9];
     for seed in 1..20 {
         let run = load(&|of, _| speeds[of], MUCH_NOISE, seed).run(5, 600.0);
-        assert!(run.worst() > 0.98, "seed {seed}: {}", run.worst());
-        assert!(run.over(0.0, 1.0) > 0.99, "seed {seed}: {}", run.over(0.0, 1.0));
+        assert!(run.worst() > 0.97, "seed {seed}: {}", run.worst());
+        assert!(run.over(0.0, 1.0) > 0.995, "seed {seed}: {}", run.over(0.0, 1.0));
     }
 }
 
@@ -165,6 +169,37 @@ fn what_helps_only_later_is_found_then() {
         let run = load(&speed, 0.005, seed).run(3, 100.0);
         assert_eq!((run.at(49.0), run.at(70.0)), (1, 2), "seed {seed}");
     }
+}
+
+/// Phases of a program whose speed changes more than a mechanism's does: windows before a trial say
+/// little about what it has cost.
+#[test]
+fn trials_at_a_jump_of_the_load_cost_little() {
+    let speed = |of: usize, now: f64| match (of, now % 2.200666 < 2.0) {
+        (_, true) => 1.0,
+        (0, false) => 2.0,
+        (_, false) => 1.0,
+    };
+    let run = Load { steady: 0.002, ..load(&speed, 0.0, 1) }.run(2, 300.0);
+    assert!(run.worst() > 0.985, "{}", run.worst());
+}
+
+/// As of wide cores, which threads find out about after they have come into force.
+#[test]
+fn what_costs_at_first_and_gains_then_is_found() {
+    let (begun, seen) = (Cell::new(0.0), Cell::new(0.0));
+    let speed = |of: usize, now: f64| {
+        if of != 3 {
+            return [1.0, 0.7, 0.6][of];
+        }
+        if now - seen.replace(now) > 0.01 {
+            begun.set(now);
+        }
+        if now - begun.get() < 0.018 { 0.6 } else { 1.05 }
+    };
+    let run = Load { steady: 0.002, ..load(&speed, 0.001, 1) }.run(4, 30.0);
+    assert_eq!(run.at(15.0), 3);
+    assert!(run.worst() > 0.99, "{}", run.worst());
 }
 
 /// A slow drift looks like a gain of whatever is tried, if it is compared with what was before.
