@@ -150,7 +150,8 @@ impl Report {
         if files > 0 {
             text += "\n";
             text += &screen.fill(&format!(
-                "The code of {} is not known: deleted since, as by an upgrade, or not readable.",
+                "The code of {} is not known: deleted since, as by an upgrade, not readable, or no \
+                 ELF files.",
                 counted(files, "mapped file"),
             ));
         }
