@@ -3,7 +3,12 @@
 # the libraries to preload inside `dimmer`, so that this one file is enough; their debug symbols; a
 # static `dimmer` for systems with another C library.
 #
-# Usage: ci/dist.sh [DIRECTORY]     (default: out/dist)
+# Usage: ci/dist.sh [--tests] [DIRECTORY]     (default: out/dist)
+#
+# With --tests, from what was built for tests, of which only the last crate of each program and
+# library is built, and linked for that glibc: a minute in place of a quarter of an hour. The archive
+# has the same files, but the libraries lie beside `dimmer`, and there is no static one. What tests
+# start is then built again by the next `cargo build`.
 #
 # The linker is Zig's, which has the symbols of all versions of glibc. It comes from PyPI, into the
 # build's directory, as `ziglang` and `cargo-zigbuild`. The Rust target for static programs comes by
@@ -20,8 +25,14 @@ PROGRAMS="dimmer dimmerd"
 PRELOADED="libdimmer_preload.so libdimmer_boost.so"
 MARKS="libswp.so libswp_migrate.so libswp_dummy.so libultmigration.so libultmigration_dummy.so"
 
+tests=''
+if [ "${1:-}" = --tests ]; then
+	tests=yes
+	shift
+fi
 out=${1:-out/dist}
-build=${CARGO_TARGET_DIR:-target}/dist
+target=${CARGO_TARGET_DIR:-target}
+build=$target/dist
 mkdir -p "$out" "$build"
 out=$(cd "$out" && pwd)
 build=$(cd "$build" && pwd)
@@ -45,7 +56,8 @@ if [ "$(cat "$tools/versions" 2>/dev/null)" != "$ZIG $ZIGBUILD" ]; then
 	echo "$ZIG $ZIGBUILD" >"$tools/versions"
 fi
 export PATH="$tools/bin:$PATH" VIRTUAL_ENV="$tools"
-export ZIG_GLOBAL_CACHE_DIR="$build/zig" CARGO_TARGET_DIR="$build/cargo"
+export ZIG_GLOBAL_CACHE_DIR="$build/zig"
+[ -n "$tests" ] || export CARGO_TARGET_DIR="$build/cargo"
 # Lines and functions for backtraces and debuggers, in files apart.
 export CARGO_PROFILE_RELEASE_DEBUG=line-tables-only CARGO_PROFILE_RELEASE_STRIP=none
 
@@ -64,15 +76,34 @@ if [ ! -e "$unwinder/unwinder.a" ]; then
 	ar rcs "$unwinder/unwinder.a" "$unwinder"/*.o
 fi
 
-built=$build/cargo/$TARGET/release
-zigbuild() {
-	cargo zigbuild --quiet --release --locked --target "$TARGET.$GLIBC" "$@"
-}
+# Builds packages for this glibc.
+if [ -z "$tests" ]; then
+	built=$build/cargo/$TARGET/release
+	zigbuild() {
+		# shellcheck disable=SC2046 # each option is a word
+		cargo zigbuild --quiet --release --locked --target "$TARGET.$GLIBC" $(printf ' -p %s' "$@")
+	}
+else
+	built=$target/debug
+	linker=$build/linker
+	printf '#!/bin/sh\nexec cargo-zigbuild zig cc -- -target x86_64-linux-gnu.%s "$@"\n' "$GLIBC" >"$linker"
+	chmod 755 "$linker"
+	zigbuild() {
+		for package; do
+			case $package in
+			dimmer-cli) kind="--bin dimmer" ;;
+			dimmer-daemon) kind="--bin dimmerd" ;;
+			*) kind=--lib ;;
+			esac
+			# shellcheck disable=SC2086 # each option is a word
+			cargo rustc --quiet --locked -p "$package" $kind -- -C linker="$linker"
+		done
+	}
+fi
 say "building libraries for glibc $GLIBC"
 DIMMER_INITFIRST_LATER=1 DIMMER_UNWINDER=$unwinder/unwinder.a zigbuild \
-	-p dimmer-preload -p dimmer-boost -p dimmer-c \
-	-p dimmer-swp -p dimmer-swp-migrate -p dimmer-swp-dummy \
-	-p dimmer-ultmigration -p dimmer-ultmigration-dummy
+	dimmer-preload dimmer-boost dimmer-c \
+	dimmer-swp dimmer-swp-migrate dimmer-swp-dummy dimmer-ultmigration dimmer-ultmigration-dummy
 
 ready=$build/ready
 rm -rf "$ready"
@@ -112,7 +143,7 @@ ready() {
 	objcopy --only-keep-debug "$1" "$ready/debug/$(basename "$1").debug"
 	# A program's debug symbols lack its interpreter's name, of which readelf complains.
 	readelf --section-headers --wide "$ready/debug/$(basename "$1").debug" 2>/dev/null |
-		grep -q '\.debug_line' || fail "$1 was built without debug symbols"
+		grep -q '\.debug_line' || [ -n "$tests" ] || fail "$1 was built without debug symbols"
 	strip --strip-unneeded "$to"
 	(cd "$ready/debug" && objcopy --add-gnu-debuglink="$(basename "$1").debug" "$to")
 }
@@ -136,17 +167,22 @@ for library in libdimmer.so $MARKS; do
 done
 
 say "building programs for glibc $GLIBC"
-DIMMER_WITHIN=$ready/lib/dimmer zigbuild -p dimmer-cli -p dimmer-daemon
+[ -n "$tests" ] || export DIMMER_WITHIN="$ready/lib/dimmer"
+zigbuild dimmer-cli dimmer-daemon
 for program in $PROGRAMS; do
 	ready "$built/$program" bin
 	check "$ready/bin/$program"
 done
 
-say "building a static dimmer"
-rustup --quiet target add "$STATIC"
-cargo zigbuild --quiet --release --locked --target "$STATIC" -p dimmer-cli
-cp "$build/cargo/$STATIC/release/dimmer" "$ready/dimmer-static"
-strip "$ready/dimmer-static"
+static=dimmer-$version-x86_64-static
+rm -f "$out/$static"
+if [ -z "$tests" ]; then
+	say "building a static dimmer"
+	rustup --quiet target add "$STATIC"
+	cargo zigbuild --quiet --release --locked --target "$STATIC" -p dimmer-cli
+	cp "$build/cargo/$STATIC/release/dimmer" "$out/$static"
+	strip "$out/$static"
+fi
 
 say "packing"
 tree=$build/$name
@@ -161,7 +197,8 @@ make --no-print-directory --silent install-dimmer install-library install-daemon
 	LIBRARIES="$ready/lib"
 mv "$root/usr/local" "$tree"
 mv "$root/etc" "$tree/etc"
-cp README.md CHANGELOG.md LICENSE-* "$tree/"
+# README.md names these pages.
+cp -R README.md ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md SECURITY.md LICENSE-* docs "$tree/"
 mkdir -p "$tree-debug"
 cp "$ready/debug"/* "$tree-debug/"
 pack() {
@@ -172,7 +209,6 @@ pack() {
 }
 pack "$name"
 pack "$name-debug"
-cp "$ready/dimmer-static" "$out/dimmer-$version-x86_64-static"
-(cd "$out" && sha256sum "$name.tar.gz" "$name-debug.tar.gz" "dimmer-$version-x86_64-static" >SHA256SUMS)
+(cd "$out" && sha256sum "$name.tar.gz" "$name-debug.tar.gz" $([ -n "$tests" ] || echo "$static") >SHA256SUMS)
 say "ready in $out:"
 (cd "$out" && ls -l)
