@@ -34,9 +34,9 @@ old_debian
 root=$(mktemp -d)
 lists=$(mktemp -d)
 clear_root() {
-	for mount in "$root/proc" "$root/dev"; do
+	for mount in "$root/proc" "$root/dev" "$root/sys"; do
 		# A program that just ends may hold it a moment longer: then it is only out of sight at once.
-		if mountpoint -q "$mount" && ! umount "$mount" 2>/dev/null && ! umount --lazy "$mount"; then
+		if mountpoint -q "$mount" && ! umount --recursive "$mount" 2>/dev/null && ! umount --recursive --lazy "$mount"; then
 			fail "$mount stays mounted, and $root where it is"
 		fi
 	done
@@ -56,6 +56,8 @@ fresh() {
 	cp -a "$1/." "$root/"
 	mount -t proc proc "$root/proc"
 	mount --bind /dev "$root/dev"
+	# systemd-analyze looks for its control group.
+	mount --rbind /sys "$root/sys"
 	mkdir "$root/packages"
 	cp "$out"/*.deb "$out"/*.rpm "$root/packages/"
 }

@@ -7,8 +7,8 @@
 #
 # With --tests, from what was built for tests, of which only the last crate of each program and
 # library is built, and linked for that glibc: a minute in place of a quarter of an hour. The archive
-# has the same files, but the libraries lie beside `dimmer`, and there is no static one. What tests
-# start is then built again by the next `cargo build`.
+# has the same files, but the libraries lie beside `dimmer` alone; there are no debug symbols and no
+# static `dimmer`. What tests start is then built again by the next `cargo build`.
 #
 # The linker is Zig's, which has the symbols of all versions of glibc. It comes from PyPI, into the
 # build's directory, as `ziglang` and `cargo-zigbuild`. The Rust target for static programs comes by
@@ -201,14 +201,21 @@ mv "$root/etc" "$tree/etc"
 cp -R README.md ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md SECURITY.md LICENSE-* docs "$tree/"
 mkdir -p "$tree-debug"
 cp "$ready/debug"/* "$tree-debug/"
+level=9
+[ -z "$tests" ] || level=1
 pack() {
 	# The same content gives the same archive.
 	tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$epoch" -C "$build" -cf "$build/$1.tar" "$1"
-	gzip -9n <"$build/$1.tar" >"$out/$1.tar.gz"
+	gzip "-$level" -n <"$build/$1.tar" >"$out/$1.tar.gz"
 	rm "$build/$1.tar"
 }
 pack "$name"
-pack "$name-debug"
-(cd "$out" && sha256sum "$name.tar.gz" "$name-debug.tar.gz" $([ -n "$tests" ] || echo "$static") >SHA256SUMS)
+parts=$name.tar.gz
+if [ -z "$tests" ]; then
+	pack "$name-debug"
+	parts="$parts $name-debug.tar.gz $static"
+fi
+# shellcheck disable=SC2086 # each name is a word
+(cd "$out" && sha256sum $parts >SHA256SUMS)
 say "ready in $out:"
 (cd "$out" && ls -l)
