@@ -6,9 +6,9 @@
 # Usage: ci/dist.sh [--tests] [DIRECTORY]     (default: out/dist)
 #
 # With --tests, from what was built for tests, of which only the last crate of each program and
-# library is built, and linked for that glibc: a minute in place of a quarter of an hour. The archive
-# has the same files, but the libraries lie beside `dimmer` alone; there are no debug symbols and no
-# static `dimmer`. What tests start is then built again by the next `cargo build`.
+# library is built and linked again: a minute or two in place of a quarter of an hour. The archive has
+# the same files, but the libraries lie beside `dimmer` alone; there are no debug symbols and no
+# static `dimmer`.
 #
 # The linker is Zig's, which has the symbols of all versions of glibc. It comes from PyPI, into the
 # build's directory, as `ziglang` and `cargo-zigbuild`. The Rust target for static programs comes by
@@ -76,6 +76,8 @@ if [ ! -e "$unwinder/unwinder.a" ]; then
 	ar rcs "$unwinder/unwinder.a" "$unwinder"/*.o
 fi
 
+PACKAGES="dimmer-preload dimmer-boost dimmer-c dimmer-swp dimmer-swp-migrate dimmer-swp-dummy
+	dimmer-ultmigration dimmer-ultmigration-dummy"
 # Builds packages for this glibc.
 if [ -z "$tests" ]; then
 	built=$build/cargo/$TARGET/release
@@ -85,25 +87,27 @@ if [ -z "$tests" ]; then
 	}
 else
 	built=$target/debug
-	linker=$build/linker
-	printf '#!/bin/sh\nexec cargo-zigbuild zig cc -- -target x86_64-linux-gnu.%s "$@"\n' "$GLIBC" >"$linker"
-	chmod 755 "$linker"
+	# In place of the system's linker. If cargo knew of another one, it would build all crates again;
+	# so it sees new sources of these only, now and, for the system's linker, afterwards.
+	mkdir -p "$build/linker"
+	printf '#!/bin/sh\nexec cargo-zigbuild zig cc -- -target x86_64-linux-gnu.%s "$@"\n' "$GLIBC" >"$build/linker/cc"
+	chmod 755 "$build/linker/cc"
+	link_again() {
+		touch crates/cli/src/main.rs crates/daemon/src/main.rs crates/preload/src/lib.rs crates/boost/src/lib.rs \
+			crates/libdimmer/src/lib.rs crates/marks/libraries/*/src/lib.rs
+	}
+	link_again
+	trap link_again EXIT
 	zigbuild() {
-		for package; do
-			case $package in
-			dimmer-cli) kind="--bin dimmer" ;;
-			dimmer-daemon) kind="--bin dimmerd" ;;
-			*) kind=--lib ;;
-			esac
-			# shellcheck disable=SC2086 # each option is a word
-			cargo rustc --quiet --locked -p "$package" $kind -- -C linker="$linker"
-		done
+		# Always all of them: what others of them ask of a crate is part of its build.
+		# shellcheck disable=SC2046,SC2086 # each option is a word
+		PATH="$build/linker:$PATH" cargo build --quiet --locked $(printf ' -p %s' $PACKAGES dimmer-cli dimmer-daemon)
 	}
 fi
 say "building libraries for glibc $GLIBC"
-DIMMER_INITFIRST_LATER=1 DIMMER_UNWINDER=$unwinder/unwinder.a zigbuild \
-	dimmer-preload dimmer-boost dimmer-c \
-	dimmer-swp dimmer-swp-migrate dimmer-swp-dummy dimmer-ultmigration dimmer-ultmigration-dummy
+export DIMMER_INITFIRST_LATER=1 DIMMER_UNWINDER="$unwinder/unwinder.a"
+# shellcheck disable=SC2086 # each name is a word
+zigbuild $PACKAGES
 
 ready=$build/ready
 rm -rf "$ready"
