@@ -1,5 +1,6 @@
 # Sourced by scripts that try what was built in an old Debian: makes the oldest one that Debian's
-# servers still have, once, and sets `base` to its directory. Without one, `why` has the reason.
+# servers still have, once, and sets `base` to its directory, in `roots`, where such may lie. Without
+# one, `why` has the reason.
 #
 # Needs root, debootstrap and a network. Call it in a mount namespace of its own: debootstrap mounts.
 
