@@ -2,7 +2,8 @@
 # Metrics, alerts and dashboard against a real Prometheus: starts dimmerd with clients and a probe's
 # textfile, lets Prometheus scrape both, runs every query of contrib/grafana/dimmer.json and of
 # contrib/prometheus/dimmer.rules.yml by its HTTP API, and fails where one is wrong or has no data
-# that must be there. promtool checks names, rules and the rules' own tests.
+# that must be there. promtool checks names, rules and the rules' own tests, ci/check-dashboard.py
+# the dashboard, with Grafana's types from PyPI.
 #
 # usage: ci/check-metrics.sh [DIRECTORY]      apt-get install prometheus
 #
@@ -10,6 +11,7 @@
 # minute and a half.
 set -eu
 cd "$(dirname "$0")/.."
+GRAFANA_TYPES='1769699998!10.1.0'
 for tool in promtool prometheus python3; do
     command -v $tool >/dev/null || { echo "SKIPPED: no $tool: apt-get install prometheus python3"; exit 0; }
 done
@@ -20,6 +22,20 @@ if [ $# -eq 0 ] && [ -z "${DIMMER_BUILT:-}" ]; then
 fi
 promtool check rules contrib/prometheus/dimmer.rules.yml
 (cd contrib/prometheus && promtool test rules dimmer.test.yml)
+types=${CARGO_TARGET_DIR:-target}/grafana-types
+if [ "$(cat "$types/version" 2>/dev/null)" != "$GRAFANA_TYPES" ]; then
+    rm -rf "$types"
+    if python3 -m venv "$types" && "$types/bin/pip" install -q "grafana-foundation-sdk==$GRAFANA_TYPES"; then
+        echo "$GRAFANA_TYPES" >"$types/version"
+    elif [ -n "${CI:-}" ]; then
+        exit 1
+    fi
+fi
+if [ -e "$types/version" ]; then
+    "$types/bin/python" ci/check-dashboard.py contrib/grafana/dimmer.json
+else
+    echo "SKIPPED: dashboard lint: no grafana-foundation-sdk $GRAFANA_TYPES from PyPI"
+fi
 
 place=$(mktemp -d)
 running=

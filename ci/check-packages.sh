@@ -10,14 +10,10 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-RELEASE=bookworm
 # Its kernel is one that the modules build for.
 KERNEL_RELEASE=trixie
 out=$(cd "${1:-out/packages}" && pwd)
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
-roots=${CARGO_TARGET_DIR:-target}/packages/roots
-mkdir -p "$roots"
-roots=$(cd "$roots" && pwd)
 
 say() { printf 'check-packages: %s\n' "$*"; }
 skip() { say "skipped: $*"; }
@@ -25,34 +21,22 @@ fail() { printf 'check-packages: %s\n' "$*" >&2; exit 1; }
 
 (cd "$out" && sha256sum --check --quiet SHA256SUMS) || fail "the packages are not those of SHA256SUMS"
 [ "$(id -u)" = 0 ] || { skip "making a root directory needs root"; exit 0; }
-command -v debootstrap >/dev/null || { skip "debootstrap is missing: apt-get install debootstrap"; exit 0; }
 
 # Mounts, debootstrap's too, are this process's own: nothing is left mounted, however it ends.
 if [ -z "${DIMMER_CHECK_PACKAGES:-}" ]; then
 	DIMMER_CHECK_PACKAGES=own exec unshare --mount --propagation private "$PWD/ci/check-packages.sh" "$out"
 fi
 
-# A Debian of this release with these packages, made once.
-base() {
-	name=$1
-	if [ ! -e "$roots/$name.complete" ]; then
-		rm -rf --one-file-system "${roots:?}/$name"
-		debootstrap --variant=minbase --include="$3" "$2" "$roots/$name" http://deb.debian.org/debian \
-			>"$roots/$name.log" 2>&1 || return 1
-		touch "$roots/$name.complete"
-	fi
-}
-base plain "$RELEASE" man-db,bash-completion,systemd || {
-	skip "debootstrap cannot make a Debian $RELEASE: $(tail -n 1 "$roots/plain.log")"
-	exit 0
-}
+. ./ci/old-debian.sh
+old_debian
+[ -n "$base" ] || { skip "$why"; exit 0; }
 
 root=$(mktemp -d)
 lists=$(mktemp -d)
 clear_root() {
-	for mount in "$root/proc" "$root/dev"; do
+	for mount in "$root/proc" "$root/dev" "$root/sys"; do
 		# A program that just ends may hold it a moment longer: then it is only out of sight at once.
-		if mountpoint -q "$mount" && ! umount "$mount" 2>/dev/null && ! umount --lazy "$mount"; then
+		if mountpoint -q "$mount" && ! umount --recursive "$mount" 2>/dev/null && ! umount --recursive --lazy "$mount"; then
 			fail "$mount stays mounted, and $root where it is"
 		fi
 	done
@@ -69,9 +53,11 @@ trap 'exit 1' INT TERM HUP
 fresh() {
 	clear_root
 	mkdir "$root"
-	cp -a "$roots/$1/." "$root/"
+	cp -a "$1/." "$root/"
 	mount -t proc proc "$root/proc"
 	mount --bind /dev "$root/dev"
+	# systemd-analyze looks for its control group.
+	mount --rbind /sys "$root/sys"
 	mkdir "$root/packages"
 	cp "$out"/*.deb "$out"/*.rpm "$root/packages/"
 }
@@ -119,8 +105,8 @@ use() {
 	[ -e "$root/usr/share/doc/dimmer/copyright" ] || fail "there is no copyright"
 }
 
-say "$(sed -n 's/^PRETTY_NAME=//p' "$roots/plain/etc/os-release"), .deb"
-fresh plain
+say "$(sed -n 's/^PRETTY_NAME=//p' "$base/etc/os-release"), .deb"
+fresh "$base"
 list >"$lists/before"
 inside dpkg --install "/packages/dimmer_${version}_amd64.deb" "/packages/libdimmer_${version}_amd64.deb"
 use
@@ -137,7 +123,7 @@ unchanged "dpkg --purge"
 
 if command -v rpm >/dev/null; then
 	say ".rpm"
-	fresh plain
+	fresh "$base"
 	list >"$lists/before"
 	# The root has no packages of rpm's that could be asked for glibc.
 	rpms() { rpm --root "$root" --dbpath /var/lib/rpm "$@"; }
@@ -154,8 +140,12 @@ fi
 
 if [ "${KERNEL_MODULES:-0}" = 1 ]; then
 	say "dimmer-dkms"
-	if base modules "$KERNEL_RELEASE" dkms,linux-headers-amd64; then
-		fresh modules
+	modules=$roots/$KERNEL_RELEASE-modules
+	[ -e "$modules.complete" ] || rm -rf --one-file-system "$modules"
+	if [ -e "$modules.complete" ] || debootstrap --variant=minbase --include=dkms,linux-headers-amd64 \
+		"$KERNEL_RELEASE" "$modules" http://deb.debian.org/debian >"$modules.log" 2>&1; then
+		touch "$modules.complete"
+		fresh "$modules"
 		list >"$lists/before"
 		inside dpkg --install "/packages/dimmer-dkms_${version}_all.deb"
 		name=$(sed -n 's/^PACKAGE_NAME="\(.*\)"/\1/p' kernel/dkms.conf)
@@ -165,7 +155,7 @@ if [ "${KERNEL_MODULES:-0}" = 1 ]; then
 		inside dpkg --purge dimmer-dkms
 		unchanged "dpkg --purge dimmer-dkms"
 	else
-		skip "debootstrap cannot make a Debian $KERNEL_RELEASE with DKMS: $(tail -n 1 "$roots/modules.log")"
+		skip "debootstrap cannot make a Debian $KERNEL_RELEASE with DKMS: $(tail -n 1 "$modules.log")"
 	fi
 fi
 say "all passed"

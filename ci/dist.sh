@@ -3,7 +3,12 @@
 # the libraries to preload inside `dimmer`, so that this one file is enough; their debug symbols; a
 # static `dimmer` for systems with another C library.
 #
-# Usage: ci/dist.sh [DIRECTORY]     (default: out/dist)
+# Usage: ci/dist.sh [--tests] [DIRECTORY]     (default: out/dist)
+#
+# With --tests, from what was built for tests, of which only the last crate of each program and
+# library is built and linked again: a minute or two in place of a quarter of an hour. The archive has
+# the same files, but the libraries lie beside `dimmer` alone; there are no debug symbols and no
+# static `dimmer`.
 #
 # The linker is Zig's, which has the symbols of all versions of glibc. It comes from PyPI, into the
 # build's directory, as `ziglang` and `cargo-zigbuild`. The Rust target for static programs comes by
@@ -20,8 +25,14 @@ PROGRAMS="dimmer dimmerd"
 PRELOADED="libdimmer_preload.so libdimmer_boost.so"
 MARKS="libswp.so libswp_migrate.so libswp_dummy.so libultmigration.so libultmigration_dummy.so"
 
+tests=''
+if [ "${1:-}" = --tests ]; then
+	tests=yes
+	shift
+fi
 out=${1:-out/dist}
-build=${CARGO_TARGET_DIR:-target}/dist
+target=${CARGO_TARGET_DIR:-target}
+build=$target/dist
 mkdir -p "$out" "$build"
 out=$(cd "$out" && pwd)
 build=$(cd "$build" && pwd)
@@ -45,7 +56,8 @@ if [ "$(cat "$tools/versions" 2>/dev/null)" != "$ZIG $ZIGBUILD" ]; then
 	echo "$ZIG $ZIGBUILD" >"$tools/versions"
 fi
 export PATH="$tools/bin:$PATH" VIRTUAL_ENV="$tools"
-export ZIG_GLOBAL_CACHE_DIR="$build/zig" CARGO_TARGET_DIR="$build/cargo"
+export ZIG_GLOBAL_CACHE_DIR="$build/zig"
+[ -n "$tests" ] || export CARGO_TARGET_DIR="$build/cargo"
 # Lines and functions for backtraces and debuggers, in files apart.
 export CARGO_PROFILE_RELEASE_DEBUG=line-tables-only CARGO_PROFILE_RELEASE_STRIP=none
 
@@ -64,15 +76,38 @@ if [ ! -e "$unwinder/unwinder.a" ]; then
 	ar rcs "$unwinder/unwinder.a" "$unwinder"/*.o
 fi
 
-built=$build/cargo/$TARGET/release
-zigbuild() {
-	cargo zigbuild --quiet --release --locked --target "$TARGET.$GLIBC" "$@"
-}
+PACKAGES="dimmer-preload dimmer-boost dimmer-c dimmer-swp dimmer-swp-migrate dimmer-swp-dummy
+	dimmer-ultmigration dimmer-ultmigration-dummy"
+# Builds packages for this glibc.
+if [ -z "$tests" ]; then
+	built=$build/cargo/$TARGET/release
+	zigbuild() {
+		# shellcheck disable=SC2046 # each option is a word
+		cargo zigbuild --quiet --release --locked --target "$TARGET.$GLIBC" $(printf ' -p %s' "$@")
+	}
+else
+	built=$target/debug
+	# In place of the system's linker. If cargo knew of another one, it would build all crates again;
+	# so it sees new sources of these only, now and, for the system's linker, afterwards.
+	mkdir -p "$build/linker"
+	printf '#!/bin/sh\nexec cargo-zigbuild zig cc -- -target x86_64-linux-gnu.%s "$@"\n' "$GLIBC" >"$build/linker/cc"
+	chmod 755 "$build/linker/cc"
+	link_again() {
+		touch crates/cli/src/main.rs crates/daemon/src/main.rs crates/preload/src/lib.rs crates/boost/src/lib.rs \
+			crates/libdimmer/src/lib.rs crates/marks/libraries/*/src/lib.rs
+	}
+	link_again
+	trap link_again EXIT
+	zigbuild() {
+		# Always all of them: what others of them ask of a crate is part of its build.
+		# shellcheck disable=SC2046,SC2086 # each option is a word
+		PATH="$build/linker:$PATH" cargo build --quiet --locked $(printf ' -p %s' $PACKAGES dimmer-cli dimmer-daemon)
+	}
+fi
 say "building libraries for glibc $GLIBC"
-DIMMER_INITFIRST_LATER=1 DIMMER_UNWINDER=$unwinder/unwinder.a zigbuild \
-	-p dimmer-preload -p dimmer-boost -p dimmer-c \
-	-p dimmer-swp -p dimmer-swp-migrate -p dimmer-swp-dummy \
-	-p dimmer-ultmigration -p dimmer-ultmigration-dummy
+export DIMMER_INITFIRST_LATER=1 DIMMER_UNWINDER="$unwinder/unwinder.a"
+# shellcheck disable=SC2086 # each name is a word
+zigbuild $PACKAGES
 
 ready=$build/ready
 rm -rf "$ready"
@@ -112,7 +147,7 @@ ready() {
 	objcopy --only-keep-debug "$1" "$ready/debug/$(basename "$1").debug"
 	# A program's debug symbols lack its interpreter's name, of which readelf complains.
 	readelf --section-headers --wide "$ready/debug/$(basename "$1").debug" 2>/dev/null |
-		grep -q '\.debug_line' || fail "$1 was built without debug symbols"
+		grep -q '\.debug_line' || [ -n "$tests" ] || fail "$1 was built without debug symbols"
 	strip --strip-unneeded "$to"
 	(cd "$ready/debug" && objcopy --add-gnu-debuglink="$(basename "$1").debug" "$to")
 }
@@ -136,17 +171,22 @@ for library in libdimmer.so $MARKS; do
 done
 
 say "building programs for glibc $GLIBC"
-DIMMER_WITHIN=$ready/lib/dimmer zigbuild -p dimmer-cli -p dimmer-daemon
+[ -n "$tests" ] || export DIMMER_WITHIN="$ready/lib/dimmer"
+zigbuild dimmer-cli dimmer-daemon
 for program in $PROGRAMS; do
 	ready "$built/$program" bin
 	check "$ready/bin/$program"
 done
 
-say "building a static dimmer"
-rustup --quiet target add "$STATIC"
-cargo zigbuild --quiet --release --locked --target "$STATIC" -p dimmer-cli
-cp "$build/cargo/$STATIC/release/dimmer" "$ready/dimmer-static"
-strip "$ready/dimmer-static"
+static=dimmer-$version-x86_64-static
+rm -f "$out/$static"
+if [ -z "$tests" ]; then
+	say "building a static dimmer"
+	rustup --quiet target add "$STATIC"
+	cargo zigbuild --quiet --release --locked --target "$STATIC" -p dimmer-cli
+	cp "$build/cargo/$STATIC/release/dimmer" "$out/$static"
+	strip "$out/$static"
+fi
 
 say "packing"
 tree=$build/$name
@@ -161,18 +201,25 @@ make --no-print-directory --silent install-dimmer install-library install-daemon
 	LIBRARIES="$ready/lib"
 mv "$root/usr/local" "$tree"
 mv "$root/etc" "$tree/etc"
-cp README.md CHANGELOG.md LICENSE-* "$tree/"
+# README.md names these pages.
+cp -R README.md ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md SECURITY.md LICENSE-* docs "$tree/"
 mkdir -p "$tree-debug"
 cp "$ready/debug"/* "$tree-debug/"
+level=9
+[ -z "$tests" ] || level=1
 pack() {
 	# The same content gives the same archive.
 	tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$epoch" -C "$build" -cf "$build/$1.tar" "$1"
-	gzip -9n <"$build/$1.tar" >"$out/$1.tar.gz"
+	gzip "-$level" -n <"$build/$1.tar" >"$out/$1.tar.gz"
 	rm "$build/$1.tar"
 }
 pack "$name"
-pack "$name-debug"
-cp "$ready/dimmer-static" "$out/dimmer-$version-x86_64-static"
-(cd "$out" && sha256sum "$name.tar.gz" "$name-debug.tar.gz" "dimmer-$version-x86_64-static" >SHA256SUMS)
+parts=$name.tar.gz
+if [ -z "$tests" ]; then
+	pack "$name-debug"
+	parts="$parts $name-debug.tar.gz $static"
+fi
+# shellcheck disable=SC2086 # each name is a word
+(cd "$out" && sha256sum $parts >SHA256SUMS)
 say "ready in $out:"
 (cd "$out" && ls -l)

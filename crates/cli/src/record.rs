@@ -72,7 +72,7 @@ fn told(recorded: &Recorded) -> String {
 /// still there.
 fn told_end(is_there: bool) -> &'static str {
     if is_there {
-        "The server has ended the recording: its settings were read anew, or it was not written fast enough."
+        "The server has ended the recording: its settings were reloaded, or it was not written fast enough."
     } else {
         "The server has ended."
     }

@@ -275,9 +275,13 @@ pub const SWITCHES: [Switch; 14] = [
             Variable { name: "DOTNET_EnableAVX10v1", at_256: "0", at_128: "0", merge: Merge::Keep },
             Variable { name: "DOTNET_EnableAVX2", at_256: "1", at_128: "0", merge: Merge::Keep },
             Variable { name: "DOTNET_EnableAVX", at_256: "1", at_128: "0", merge: Merge::Keep },
+            // The only prefix that versions before 6 know; they have no code of 512 bits.
+            Variable { name: "COMPlus_EnableAVX2", at_256: "1", at_128: "0", merge: Merge::Keep },
+            Variable { name: "COMPlus_EnableAVX", at_256: "1", at_128: "0", merge: Merge::Keep },
         ]),
-        source: ".NET 8, src/coreclr/jit/jitconfigvalues.h (EnableAVX512F); the names without F since .NET 10",
-        evidence: Evidence::Documented,
+        source: ".NET 8, src/coreclr/jit/jitconfigvalues.h (EnableAVX512F); the names without F since .NET 10; \
+                 the prefix: .NET documentation, Runtime configuration options for debugging and profiling",
+        evidence: Evidence::Verified(".NET Core 3.1.23, to 128 bits: Vector<float>.Count"),
         side_effect: "",
     },
     Switch {

@@ -14,7 +14,7 @@ use dimmer_scan::{Code, Function as Scanned, Near, Scan, near_in};
 
 use crate::jitdump::JitDump;
 use crate::perf_map::PerfMap;
-use crate::{File, Place, Profile};
+use crate::{File, Place, Profile, names_process};
 
 /// Longer files with names of generated code are not read (bytes). A guess: a large Java server's
 /// has some 10 MB, and with the code 100 MB.
@@ -26,8 +26,9 @@ const LONGEST_DUMP: u64 = 1 << 30;
 pub struct Machine {
     /// The file system of the machine that was profiled, or one like it.
     pub root: Root,
-    /// The directory with files `perf-PID.map` and `jit-PID.dump`.
-    pub maps: PathBuf,
+    /// The directory with files `perf-PID.map` and `jit-PID.dump`. Without one it is `/tmp`, and a
+    /// jitdump that the process has mapped goes before those there.
+    pub maps: Option<PathBuf>,
 }
 
 /// What kind of code a sample lies in.
@@ -130,7 +131,7 @@ impl Places {
             }
         }
         for (pid, addresses) in by_process {
-            lookup.generated(machine, pid, &addresses);
+            lookup.generated(profile, machine, pid, &addresses);
         }
         for (number, places) in by_file {
             let Some(file) = profile.files.get(number as usize) else { continue };
@@ -146,6 +147,9 @@ impl Places {
         self.found.get(place)
     }
 }
+
+/// The path of a jitdump, and its content if it is there.
+type Dump = (PathBuf, Option<Vec<u8>>);
 
 struct Lookup {
     places: Places,
@@ -170,20 +174,11 @@ impl Lookup {
     }
 
     /// Looks up places of a process in code that it has generated.
-    fn generated(&mut self, machine: &Machine, pid: u32, addresses: &[u64]) {
-        let path = machine.maps.join(format!("jit-{pid}.dump"));
-        let bytes = match bounded_file::read(&path, LONGEST_DUMP) {
-            Ok(bytes) => Some(bytes),
-            Err(BoundedFileError::Unreadable { source, .. })
-                if source.kind() == ErrorKind::NotFound =>
-            {
-                None
-            }
-            Err(error) => {
-                self.places.unread.insert(path.clone(), error.to_string());
-                None
-            }
-        };
+    fn generated(&mut self, profile: &Profile, machine: &Machine, pid: u32, addresses: &[u64]) {
+        let (path, bytes) = machine.dump(profile, pid).unwrap_or_else(|(path, error)| {
+            self.places.unread.insert(path.clone(), error.to_string());
+            (path, None)
+        });
         let dump = bytes.as_deref().map_or_else(|| Ok(JitDump::default()), JitDump::read);
         let dump = dump.unwrap_or_else(|error| {
             self.places.unread.insert(path, error.to_string());
@@ -217,7 +212,7 @@ impl Lookup {
     fn file(&mut self, profile: &Profile, machine: &Machine, of: (u32, &File), places: &[Place]) {
         let (number, file) = of;
         // `perf script` gives generated code the file that its name is from, pprof none.
-        if is_map(&file.path) || file.path.is_empty() {
+        if names_process(&file.path, "perf-", ".map") || file.path.is_empty() {
             for place in places {
                 let name = profiled_name(profile, place).map(str::to_owned);
                 self.add(*place, Function::Generated { name }, Around::Unknown);
@@ -340,17 +335,37 @@ impl Names {
     }
 }
 
-/// Whether a file has names of generated code.
-fn is_map(path: &str) -> bool {
-    let name = path.rsplit('/').next().unwrap_or_default();
-    let pid = name.strip_prefix("perf-").and_then(|name| name.strip_suffix(".map"));
-    pid.is_some_and(|pid| !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit()))
-}
-
 impl Machine {
+    /// The directory with files about generated code.
+    fn maps(&self) -> PathBuf {
+        self.maps.clone().unwrap_or_else(|| self.root.path("/tmp"))
+    }
+
+    /// The path and content of a process's jitdump; no content if there is none.
+    ///
+    /// # Errors
+    /// Its path, and why it cannot be read.
+    fn dump(&self, profile: &Profile, pid: u32) -> Result<Dump, (PathBuf, BoundedFileError)> {
+        let usual = self.maps().join(format!("jit-{pid}.dump"));
+        let mapped = profile.jitdumps.get(&pid).map(|path| self.root.path(path));
+        let mut paths: Vec<PathBuf> = mapped.into_iter().chain([usual.clone()]).collect();
+        if self.maps.is_some() {
+            paths.reverse();
+        }
+        for path in paths {
+            match bounded_file::read(&path, LONGEST_DUMP) {
+                Ok(bytes) => return Ok((path, Some(bytes))),
+                Err(BoundedFileError::Unreadable { source, .. })
+                    if source.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err((path, error)),
+            }
+        }
+        Ok((usual, None))
+    }
+
     /// The names of a process's generated code; none if there is no such file.
     fn map(&self, pid: u32) -> PerfMap {
-        let path = self.maps.join(format!("perf-{pid}.map"));
+        let path = self.maps().join(format!("perf-{pid}.map"));
         let bytes = bounded_file::read(&path, LONGEST_MAP).unwrap_or_default();
         PerfMap::read(&String::from_utf8_lossy(&bytes))
     }

@@ -39,6 +39,9 @@ pub struct Profile {
     pub symbols: Vec<String>,
     /// The stacks, with the samples in each.
     pub stacks: BTreeMap<Stack, Weight>,
+    /// The jitdump that each process has mapped, by process: the path as the program saw it. What
+    /// writes one maps it as code, so that the profiler records where it is.
+    pub jitdumps: BTreeMap<u32, String>,
     /// Samples of other events, which are left out.
     pub other_events: u64,
     /// Events that the kernel could not record for lack of room.
@@ -210,6 +213,13 @@ fn unpacked(bytes: &[u8]) -> Result<Vec<u8>, ProfileError> {
         )));
     }
     Ok(unpacked)
+}
+
+/// Whether a path's last part is a process's number between these, as in `perf-7.map`.
+fn names_process(path: &str, before: &str, after: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    let pid = name.strip_prefix(before).and_then(|name| name.strip_suffix(after));
+    pid.is_some_and(|pid| !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// Numbers for values, in the order of their first use.

@@ -471,6 +471,7 @@ impl<'file> Reader<'file> {
             event,
             programs: self.programs.into_values(),
             files: self.spaces.files.into_values(),
+            jitdumps: self.spaces.jitdumps,
             ..self.profile
         }
     }

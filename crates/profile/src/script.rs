@@ -195,6 +195,7 @@ impl Reader {
         Profile {
             programs: self.programs.into_values(),
             files: self.spaces.files.into_values(),
+            jitdumps: self.spaces.jitdumps,
             symbols: self.symbols.into_values(),
             ..self.profile
         }

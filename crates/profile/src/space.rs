@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use crate::{File, Interner, Place};
+use crate::{File, Interner, Place, names_process};
 
 /// Most mappings that forked processes copy (a guess: a thousand times those of a desktop). A
 /// damaged file could otherwise need memory in proportion to the square of its length.
@@ -39,6 +39,8 @@ pub(crate) struct Spaces {
     /// Names of threads, by process and thread.
     names: BTreeMap<(u32, u32), Rc<str>>,
     pub(crate) files: Interner<File>,
+    /// Paths of jitdumps, by the process that has mapped them.
+    pub(crate) jitdumps: BTreeMap<u32, String>,
     /// Mappings that were copied.
     copies: usize,
 }
@@ -65,6 +67,9 @@ impl Spaces {
             return true;
         }
         let path = path.strip_suffix(" (deleted)").unwrap_or(path);
+        if names_process(path, "jit-", ".dump") {
+            self.jitdumps.insert(pid, path.to_owned());
+        }
         let content = if is_file(path) {
             Content::File(self.files.number(File { path: path.to_owned(), build_id }))
         } else if path.starts_with("[vdso") || path == "[vsyscall]" {
@@ -193,5 +198,15 @@ mod tests {
         assert_eq!(spaces.place(1, 0x8000), Some(Place::Kernel));
         assert!(spaces.map(1, 0x9000..0xa000, 0, "/lib/x.so (deleted)", None));
         assert_eq!(spaces.files.into_values()[0].path, "/lib/x.so");
+    }
+
+    #[test]
+    fn a_mapped_jitdump_is_its_processs() {
+        let mut spaces = Spaces::default();
+        let paths = ["/home/u/.debug/jit/java-jit-1/jit-7.dump", "/lib/jit.so", "/x/jit-.dump"];
+        for (pid, path) in (7..).zip(paths) {
+            assert!(spaces.map(pid, 0x1000..0x2000, 0, path, None));
+        }
+        assert_eq!(spaces.jitdumps, BTreeMap::from([(7, paths[0].to_owned())]));
     }
 }

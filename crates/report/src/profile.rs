@@ -335,7 +335,7 @@ mod tests {
         let profile = dimmer_profile::read(text.as_bytes()).unwrap();
         let directory = tempfile::tempdir().unwrap();
         let root = dimmer_host::root::Root::new(directory.path());
-        let machine = Machine { root, maps: directory.path().to_owned() };
+        let machine = Machine { root, maps: Some(directory.path().to_owned()) };
         let places = Places::of(&profile, &machine, |_| {});
         (profile, places)
     }

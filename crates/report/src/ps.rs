@@ -150,7 +150,8 @@ impl Report {
         if files > 0 {
             text += "\n";
             text += &screen.fill(&format!(
-                "The code of {} is not known: deleted since, as by an upgrade, or not readable.",
+                "The code of {} is not known: deleted since, as by an upgrade, not readable, or no \
+                 ELF files.",
                 counted(files, "mapped file"),
             ));
         }
@@ -248,17 +249,22 @@ impl Report {
 }
 
 /// Longest name of a group in a table (characters).
-const LONGEST_NAME: usize = 28;
+const LONGEST_NAME: usize = 24;
+
+/// Digits of a container's identifier, as tools for containers show.
+const SHOWN_DIGITS: usize = 12;
 
 /// The end of a long path, which differs where its start does not; else the start of a name.
 fn short(name: &str) -> String {
     let name = if name.chars().count() > LONGEST_NAME { name.rsplit('/').next() } else { None }
         .filter(|last| !last.is_empty())
         .unwrap_or(name);
-    match name.char_indices().nth(LONGEST_NAME) {
-        Some((end, _)) => format!("{}…", &name[..end]),
-        None => name.to_owned(),
+    if name.chars().count() <= LONGEST_NAME {
+        return name.to_owned();
     }
+    let is_identifier = name.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let shown = if is_identifier { SHOWN_DIGITS } else { LONGEST_NAME };
+    name.chars().take(shown).chain(['…']).collect()
 }
 
 #[cfg(test)]
@@ -270,7 +276,8 @@ mod tests {
         assert_eq!(short("nginx.service"), "nginx.service");
         assert_eq!(short("/a/b"), "/a/b");
         assert_eq!(short("/some/long/path/of/a/group/last"), "last");
-        assert_eq!(short(&"é".repeat(29)), "é".repeat(28) + "…");
-        assert_eq!(short(&format!("{}/", "x".repeat(30))), "x".repeat(28) + "…");
+        assert_eq!(short(&"é".repeat(25)), "é".repeat(24) + "…");
+        assert_eq!(short(&format!("{}/", "x".repeat(30))), "x".repeat(24) + "…");
+        assert_eq!(short(&format!("/docker/{}", "0a".repeat(32))), "0a".repeat(6) + "…");
     }
 }

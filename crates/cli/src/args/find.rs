@@ -309,7 +309,8 @@ pub(crate) struct Scan {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["file", "libraries"])]
     pub(crate) perf: Option<PathBuf>,
 
-    /// Where files perf-PID.map and jit-PID.dump are, with generated code [default: /tmp].
+    /// Where files perf-PID.map and jit-PID.dump are, with generated code [default: /tmp, and the
+    /// jitdump that the process has mapped].
     #[arg(long, value_name = "DIR", requires = "perf")]
     pub(crate) perf_maps: Option<PathBuf>,
 

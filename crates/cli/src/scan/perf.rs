@@ -32,8 +32,7 @@ pub(super) fn run(root: &Root, arguments: &Scan, file: &Path) -> anyhow::Result<
     let read = dimmer_profile::read(&bytes(file)?);
     let read = read.map_err(|error| bad_input(format!("{name}: {error}")))?;
     let progress = super::progress();
-    let maps = arguments.perf_maps.clone().unwrap_or_else(|| root.path("/tmp"));
-    let files = code::Machine { root: root.clone(), maps };
+    let files = code::Machine { root: root.clone(), maps: arguments.perf_maps.clone() };
     let places = Places::of(&read, &files, |file| {
         progress.set_message(file.to_owned());
         progress.tick();

@@ -24,7 +24,7 @@ fn machine(program: Option<&[u8]>) -> (tempfile::TempDir, Machine) {
         std::fs::write(place.join("wide-example"), program).unwrap();
     }
     let root = Root::new(directory.path());
-    let maps = directory.path().to_owned();
+    let maps = Some(directory.path().to_owned());
     (directory, Machine { root, maps })
 }
 
@@ -283,36 +283,69 @@ fn packed_profiles_are_unpacked_up_to_a_limit() {
     assert!(said.contains("longer than 268435456 bytes, the most accepted"), "{said}");
 }
 
-/// A recording with one sample in generated code, and a jitdump with that code.
-fn generated(name: &str, code: &[u8], machine: &Machine) -> (Profile, Places) {
+/// `vaddpd zmm0, zmm0, zmm0`, `ret`
+const WIDE: [u8; 7] = [0x62, 0xf1, 0xfd, 0x48, 0x58, 0xc0, 0xc3];
+
+/// A jitdump of one function.
+fn jitdump(name: &str, code: &[u8]) -> Vec<u8> {
     let numbers = [0x4a69_5444_u32, 1, 40, 62, 0, 7].map(u32::to_le_bytes).concat();
     let load = [0, 0x1000, 0x1000, code.len() as u64, 0].map(u64::to_le_bytes).concat();
     let load = [&load[..], name.as_bytes(), &[0], code].concat();
     let length = u32::try_from(16 + load.len()).unwrap().to_le_bytes();
-    let file = [&numbers[..], &[0; 16], &0_u32.to_le_bytes(), &length, &[0; 8], &load].concat();
-    std::fs::write(machine.maps.join("jit-7.dump"), file).unwrap();
+    [&numbers[..], &[0; 16], &0_u32.to_le_bytes(), &length, &[0; 8], &load].concat()
+}
+
+/// Two samples of a process in generated code, after these lines.
+fn generated(before: &str) -> Profile {
     let text = "java 7 1.0: 1 cycles:\n\t1002 [unknown] ([unknown])\n\njava 7 2.0: 1 cycles:\n\t\
                 3000 [unknown] ([unknown])\n";
-    let profile = read(text.as_bytes()).unwrap();
-    let places = Places::of(&profile, machine, |_| {});
-    (profile, places)
+    read([before, text].concat().as_bytes()).unwrap()
 }
 
 #[test]
 fn generated_code_is_looked_at_where_a_jitdump_has_it() {
-    let (_directory, machine) = machine(None);
-    std::fs::write(machine.maps.join("perf-7.map"), "1000 10 by-map\n3000 10 only-map\n").unwrap();
-    // vaddpd zmm0, zmm0, zmm0; ret
-    let code = [0x62, 0xf1, 0xfd, 0x48, 0x58, 0xc0, 0xc3];
-    let (profile, places) = generated("LMain;run()V", &code, &machine);
+    let (directory, machine) = machine(None);
+    let map = directory.path().join("perf-7.map");
+    std::fs::write(map, "1000 10 by-map\n3000 10 only-map\n").unwrap();
+    let dump = directory.path().join("jit-7.dump");
+    std::fs::write(&dump, jitdump("LMain;run()V", &WIDE)).unwrap();
+    let profile = generated("");
+    let places = Places::of(&profile, &machine, |_| {});
     let expected = [("LMain;run()V", 1, HEAVY), ("only-map", 1, Around::Unknown)]
         .map(|(name, samples, around)| (name.to_owned(), samples, vec![around]));
     assert_eq!(by_function(&profile, &places), expected);
     assert!(places.classes.values().eq([&InstructionClass::Heavy512]));
     assert!(places.unread.is_empty());
-    std::fs::write(machine.maps.join("jit-7.dump"), "none").unwrap();
+    std::fs::write(&dump, "none").unwrap();
     let places = Places::of(&profile, &machine, |_| {});
     assert_eq!(by_function(&profile, &places)[0].0, "by-map");
     let (path, why) = places.unread.first_key_value().unwrap();
     assert!(path.ends_with("jit-7.dump") && why.starts_with("byte 0: expected"), "{why}");
+}
+
+/// As `libperf-jvmti.so` writes it: below the home directory, mapped as code.
+#[test]
+fn a_jitdump_is_found_where_the_process_has_mapped_it() {
+    let (directory, with_maps) = machine(None);
+    let write = |path: &str, name: &str| {
+        let path = directory.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, jitdump(name, &WIDE)).unwrap();
+    };
+    let profile = generated(
+        "java 7 0.5: PERF_RECORD_MMAP2 7/8: [0x7000(0x1000) @ 0 fe:00 1 2]: r-xp \
+         /root/.debug/jit/java-jit-1/jit-7.dump\n\n",
+    );
+    let name = |machine: &Machine| {
+        let places = Places::of(&profile, machine, |_| {});
+        by_function(&profile, &places).into_iter().map(|found| found.0).max().unwrap()
+    };
+    let without = Machine { maps: None, ..with_maps.clone() };
+    assert_eq!(name(&without), "?");
+    write("tmp/jit-7.dump", "another process's");
+    assert_eq!(name(&without), "another process's");
+    write("root/.debug/jit/java-jit-1/jit-7.dump", "its own");
+    assert_eq!([name(&without), name(&with_maps)], ["its own", "its own"]);
+    write("jit-7.dump", "the directory's");
+    assert_eq!([name(&without), name(&with_maps)], ["its own", "the directory's"]);
 }

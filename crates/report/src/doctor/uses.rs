@@ -163,7 +163,7 @@ impl Use {
                 ),
                 (None, None) => (Verdict::Works, "experimental".to_owned()),
             },
-            Self::Sim => (Verdict::Works, "simulates processors of models/".to_owned()),
+            Self::Sim => (Verdict::Works, "simulates processors, by models of them".to_owned()),
         }
     }
 }

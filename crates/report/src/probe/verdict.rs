@@ -70,7 +70,7 @@ impl Verdict {
     pub(crate) const fn next(&self) -> &'static str {
         match self.effect {
             Effect::Yes => "`dimmer observe -- YOUR-PROGRAM` shows which functions cause it",
-            Effect::No => "nothing: leave wide SIMD code as it is on this machine",
+            Effect::No => "nothing to do: leave wide SIMD code as it is on this machine",
             Effect::Open => "probe again when the machine is idle, or without --quick",
             Effect::NotMeasured => "`dimmer probe` without --kernel measures wide SIMD code",
         }

@@ -84,7 +84,7 @@ fn text(note: &Note) -> Option<String> {
                 0 => String::new(),
                 number => format!(", but {} that cannot be moved", counted(*number, "thread")),
             };
-            format!("Dedicated: nobody else runs on cpu {}{stay}.", format_cpu_list(cpus))
+            format!("Dedicated: no other program runs on cpu {}{stay}.", format_cpu_list(cpus))
         }
         Note::Narrowed(narrowed) => return Some(narrow::text(narrowed)),
         Note::Restored(report) => return Some(restore::text(report)),
@@ -144,8 +144,8 @@ fn misfit(its: &[CpuId], own: &[CpuId]) -> String {
             .to_owned();
     }
     format!(
-        "no call moves: the policy server dedicates cpu {}, and calls of this program can move to cpu {} alone, as it was told at its begin; \
-         started anew, it goes to the server's",
+        "no call moves: the policy server dedicates cpu {}, and calls of this program can move to cpu {} alone, which it got at its start; \
+         after a restart, they can move to the server's",
         format_cpu_list(its),
         format_cpu_list(own)
     )

@@ -45,7 +45,7 @@ pub(super) fn render(
     let mut sentences: Vec<String> = document.study.told_partial().into_iter().collect();
     sentences.push(
         "`hardware` is what the processor does by itself, `avxfreq` does the same in the kernel, with a timer that leaves bursts \
-         shorter than its period at the first level; `user` is told by the program, `oracle` knows what will run, and does the fastest of all ways, `predictive` learns it."
+         shorter than its period at the first level; the program reports its phases to `user`, `oracle` knows the future and takes the fastest of all ways, `predictive` learns it."
             .to_owned(),
     );
     if document.governors.iter().any(|governor| governor.below_us > 0.0) {

@@ -175,7 +175,7 @@ fn machine_without_effects() {
             Break-even: none found; even 320 000 isolated bursts of 800 instructions a second cost less than 1 %
             of a core's time.
             Worst case: no slowdown was found.
-            Next: nothing: leave wide SIMD code as it is on this machine.
+            Next: nothing to do: leave wide SIMD code as it is on this machine.
 
             Episode: what one isolated burst costs the code after it
             kernel                    cost after           burst
