@@ -98,7 +98,8 @@ pub struct LockSite {
     /// What counters say of its sections; `None` if none was measured.
     pub measured: Option<Measured>,
     /// Whether a faster clock pays for its mean hold after its mean wait, for each boost of
-    /// [`Advice::boosts`]. Empty without advice, or if no hold has ended.
+    /// [`Advice::boosts`]: with its measured stalls, or else as if memory stalled none of it. Empty
+    /// without advice, or if no hold has ended.
     pub verdicts: Vec<Verdict>,
 }
 
@@ -107,6 +108,12 @@ impl LockSite {
     #[must_use]
     pub fn mean_held_ns(&self) -> Option<f64> {
         mean(self.held, self.holds)
+    }
+
+    /// The part of its sections' cycles that were stalled, if it was measured.
+    #[must_use]
+    pub fn stalled_ratio(&self) -> Option<f64> {
+        self.measured.as_ref()?.means?.stalled_ratio
     }
 
     fn mean_waited_ns(&self) -> Option<f64> {
@@ -267,7 +274,8 @@ impl Locks {
         let picos = |ns: f64| Picos::rounded(ns * 1000.0);
         let Some(advice) = &self.advice else { return Vec::new() };
         let Some(held) = site.mean_held_ns().map(picos) else { return Vec::new() };
-        advice.verdicts(held, site.mean_waited_ns().map_or(Picos::ZERO, picos))
+        let waited = site.mean_waited_ns().map_or(Picos::ZERO, picos);
+        advice.verdicts(held, waited, site.stalled_ratio().unwrap_or(0.0))
     }
 }
 

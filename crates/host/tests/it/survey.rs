@@ -74,6 +74,8 @@ fn finds_everything_on_a_skylake_server_as_root() {
             - uclamp: no /proc/sys/kernel/sched_util_clamp_min
                 -> use a kernel from 5.3 on that was built with CONFIG_UCLAMP_TASK
             + clock-requests: every policy is writable, without a base clock
+            - group-clamps: no /sys/fs/cgroup/cpu.uclamp.min
+                -> as root, or after delegation: systemd-run --scope -p Delegate=yes PROGRAM, with Linux 5.4 or later that has CONFIG_UCLAMP_TASK_GROUP
             + intel-pstate: mode active
             . amd-pstate: no AMD processor
             + hwp: HWP, preference of policy0: balance_performance
@@ -86,6 +88,8 @@ fn finds_everything_on_a_skylake_server_as_root() {
             + energy-preference: /sys/devices/system/cpu/cpufreq/policy0/energy_performance_preference: balance_performance
             - intel-pstate-limits: no /sys/devices/system/cpu/intel_pstate/min_perf_pct
                 -> use the driver intel_pstate
+            - speed-select: no /dev/isst_interface
+                -> on a processor with it, as root: modprobe isst_if_common
             - idle-states: no /dev/cpu_dma_latency
                 -> use a kernel with CONFIG_CPU_IDLE, and mount /dev
             + rapl: package, package
@@ -147,6 +151,8 @@ fn says_why_a_cloud_machine_has_nothing() {
                 -> use a kernel from 5.3 on that was built with CONFIG_UCLAMP_TASK
             - clock-requests: no policy under /sys/devices/system/cpu/cpufreq
                 -> use bare metal, with a driver for cpufreq
+            - group-clamps: no /sys/fs/cgroup/user.slice/cpu.uclamp.min
+                -> as root, or after delegation: systemd-run --scope -p Delegate=yes PROGRAM, with Linux 5.4 or later that has CONFIG_UCLAMP_TASK_GROUP
             - intel-pstate: no /sys/devices/system/cpu/intel_pstate/status
                 -> only the host can: use bare metal where it matters; measuring by timing works here
             . amd-pstate: no AMD processor
@@ -161,6 +167,8 @@ fn says_why_a_cloud_machine_has_nothing() {
                 -> only the host can: use bare metal where it matters; measuring by timing works here
             - intel-pstate-limits: no /sys/devices/system/cpu/intel_pstate/min_perf_pct
                 -> only the host can: use bare metal where it matters; measuring by timing works here
+            - speed-select: no /dev/isst_interface
+                -> on a processor with it, as root: modprobe isst_if_common
             - idle-states: no /dev/cpu_dma_latency
                 -> use a kernel with CONFIG_CPU_IDLE, and mount /dev
             - rapl: no intel-rapl zone under /sys/class/powercap
@@ -235,6 +243,8 @@ fn finds_the_old_cpusets_on_a_zen_5_guest() {
                 -> use a kernel from 5.3 on that was built with CONFIG_UCLAMP_TASK
             - clock-requests: no policy under /sys/devices/system/cpu/cpufreq
                 -> use bare metal, with a driver for cpufreq
+            - group-clamps: no /sys/fs/cgroup/unified/cpu.uclamp.min
+                -> as root, or after delegation: systemd-run --scope -p Delegate=yes PROGRAM, with Linux 5.4 or later that has CONFIG_UCLAMP_TASK_GROUP
             . intel-pstate: no Intel processor
             - amd-pstate: no /sys/devices/system/cpu/amd_pstate/status
                 -> only the host can: use bare metal where it matters; measuring by timing works here
@@ -248,6 +258,7 @@ fn finds_the_old_cpusets_on_a_zen_5_guest() {
             - energy-preference: no policy has energy_performance_preference
                 -> only the host can: use bare metal where it matters; measuring by timing works here
             . intel-pstate-limits: no Intel processor
+            . speed-select: no Intel processor
             - idle-states: no /dev/cpu_dma_latency
                 -> use a kernel with CONFIG_CPU_IDLE, and mount /dev
             - rapl: no intel-rapl zone under /sys/class/powercap
@@ -314,6 +325,8 @@ fn names_the_missing_permissions_on_a_desktop() {
                 -> use a kernel from 5.3 on that was built with CONFIG_UCLAMP_TASK
             - clock-requests: no permission to write scaling_max_freq of policy0
                 -> run as root
+            - group-clamps: no /sys/fs/cgroup/user.slice/user-1000.slice/session-2.scope/cpu.uclamp.min
+                -> as root, or after delegation: systemd-run --scope -p Delegate=yes PROGRAM, with Linux 5.4 or later that has CONFIG_UCLAMP_TASK_GROUP
             + intel-pstate: mode active
             . amd-pstate: no AMD processor
             + hwp: HWP, preference of policy0: balance_performance
@@ -327,6 +340,8 @@ fn names_the_missing_permissions_on_a_desktop() {
             + energy-preference: /sys/devices/system/cpu/cpufreq/policy0/energy_performance_preference: balance_performance
             - intel-pstate-limits: no /sys/devices/system/cpu/intel_pstate/min_perf_pct
                 -> use the driver intel_pstate
+            - speed-select: no /dev/isst_interface
+                -> on a processor with it, as root: modprobe isst_if_common
             - idle-states: no /dev/cpu_dma_latency
                 -> use a kernel with CONFIG_CPU_IDLE, and mount /dev
             - rapl: no permission to read /sys/class/powercap/intel-rapl:0/energy_uj
