@@ -76,8 +76,8 @@ pub(crate) trait BackEnd: Debug + Send + Sync {
     ///
     /// # Errors
     /// As [`Self::request`]; a back end whose requests follow threads refuses. `dimmer_pstate` does
-    /// not know what the CPU does without a request, and takes the clock exactly: [`for_server`]
-    /// leaves both out.
+    /// not know what the CPU does without a request, and takes the clock exactly, as do those that
+    /// set no clock: [`for_server`] leaves all of them out.
     fn at_least_for(&self, _thread: Thread, _request: Request) -> Result<(), Refused> {
         Err(Refused::Unknown)
     }
@@ -172,6 +172,7 @@ pub(crate) fn for_server(root: &Root) -> Result<Box<dyn BackEnd>, Unavailable> {
     first(root, |name| match name {
         "uclamp" => Some("its requests follow threads, so shares and limits by CPU do not hold"),
         "group clamps" => Some("its requests are for the server's control group"),
+        "preferences" => Some("it requests no clock, so shares and limits do not hold"),
         "dimmer_pstate" => Some("it does not report what a CPU requests without it"),
         _ => None,
     })

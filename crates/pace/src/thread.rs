@@ -350,7 +350,7 @@ pub fn request_for(thread: u32, cpu: CpuId, request: Option<Request>) -> Decisio
 /// As [`request_for`], for a clock that is at least as fast: the machine may choose a faster one,
 /// as it may without a request, so nothing becomes slower. It is for a process that
 /// [`prepare_for_server`](crate::prepare_for_server) has prepared: `uclamp` and `dimmerd` refuse,
-/// and `dimmer_pstate` takes the clock exactly.
+/// and the back ends that a server does not use take the clock exactly.
 pub fn at_least_for(thread: u32, cpu: CpuId, request: Request) -> Decision {
     let ask = || {
         let back_end = machine::get().ok()?;

@@ -1,8 +1,8 @@
 //! The preference of processors that choose their clocks themselves (EPP), one for each policy: a
 //! hint between speed and energy.
 //!
-//! Source: Linux `Documentation/admin-guide/pm/{intel_pstate,amd-pstate}.rst`; the numbers of the
-//! names: `drivers/cpufreq/intel_pstate.c`, `epp_values`, and `amd-pstate.c`, likewise.
+//! Source: Linux `Documentation/admin-guide/pm/{intel_pstate,amd-pstate}.rst`; the order of the
+//! names: `drivers/cpufreq/intel_pstate.c`, `energy_perf_strings`, and `amd-pstate.c`, likewise.
 
 use super::clocks::Clocks;
 use super::{POLICIES, Policy, policies};
@@ -12,25 +12,13 @@ use crate::unavailable::Unavailable;
 /// The noun in refusals.
 const WHAT: &str = "preference of the processor (EPP)";
 
-/// The names with their numbers, from the fastest to the one that saves most.
-const NAMES: [(&str, u8); 4] =
-    [("performance", 0), ("balance_performance", 128), ("balance_power", 192), ("power", 255)];
-
-/// The number of the firmware's choice is not known; this is that of Intel's registers at reset
-/// (Intel SDM, vol. 3B, §15.4.4).
-const DEFAULT: u8 = 128;
+/// The names, from the fastest to the one that saves most.
+const NAMES: [&str; 4] = ["performance", "balance_performance", "balance_power", "power"];
 
 /// The file of a policy's preference.
 #[must_use]
 pub fn path(policy: &Policy) -> String {
     format!("{POLICIES}/{}/energy_performance_preference", policy.name)
-}
-
-/// The number of a preference as its file has it, 0 (speed) to 255 (energy); `None` if it is none.
-#[must_use]
-pub fn number(text: &str) -> Option<u8> {
-    let named = NAMES.iter().find(|(name, _)| *name == text).map(|(_, number)| *number);
-    named.or_else(|| (text == "default").then_some(DEFAULT)).or_else(|| text.parse().ok())
 }
 
 /// The names that the driver offers for a policy, from the fastest on; empty if it offers none.
@@ -39,7 +27,7 @@ pub fn offered(root: &Root, policy: &Policy) -> Vec<&'static str> {
     let path = format!("{POLICIES}/{}/energy_performance_available_preferences", policy.name);
     let text = root.text(&path).unwrap_or_default();
     let is_offered = |name: &&str| text.split_whitespace().any(|one| one == *name);
-    NAMES.iter().map(|(name, _)| *name).filter(is_offered).collect()
+    NAMES.into_iter().filter(is_offered).collect()
 }
 
 /// All policies, if this process may set the preference of each.
@@ -128,12 +116,10 @@ mod tests {
     }
 
     #[test]
-    fn names_and_numbers_stand_for_each_other() {
-        let (_directory, root) = machine(&[]);
-        let all = offered(&root, &policies(&root)[0]);
-        let numbers: Vec<_> = all.iter().map(|name| number(name)).collect();
-        assert_eq!(numbers, [Some(0), Some(128), Some(192), Some(255)]);
-        let others = ["default", "17", "256", "fast", ""].map(number);
-        assert_eq!(others, [Some(128), Some(17), None, None, None]);
+    fn names_are_in_the_order_of_speed_whatever_the_driver_s() {
+        let file = "energy_performance_available_preferences";
+        let all = "power balance_power custom balance_performance performance default";
+        let (_directory, root) = machine(&[(file, all)]);
+        assert_eq!(offered(&root, &policies(&root)[0]), NAMES);
     }
 }

@@ -86,19 +86,6 @@ pub fn format(clamp: u32) -> String {
     format!("{}.{:02}", hundredths / 100, hundredths % 100)
 }
 
-/// The clamp that the text of a file means, from 0 to [`FULL`]; `None` if it means none.
-#[must_use]
-pub fn parse(text: &str) -> Option<u32> {
-    if text == "max" {
-        return Some(FULL);
-    }
-    let (whole, rest) = text.split_once('.').unwrap_or((text, "0"));
-    let digits = format!("{rest:0<2}");
-    let hundredths =
-        whole.parse::<u32>().ok()?.checked_mul(100)? + digits.get(..2)?.parse::<u32>().ok()?;
-    (hundredths <= 10_000).then(|| hundredths * FULL / 10_000)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -158,8 +145,5 @@ mod tests {
         for (clamp, text) in [0, 205, 512, FULL].into_iter().zip(texts) {
             assert_eq!(format(clamp), text);
         }
-        let read = ["0.00", "20.01", "50", "99.9", "100.00", "max"].map(parse);
-        assert_eq!(read, [0, 204, 512, 1022, FULL, FULL].map(Some));
-        assert_eq!(["", "100.01", "-1", "fast", "1.x"].map(parse), [None; 5]);
     }
 }

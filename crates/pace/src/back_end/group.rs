@@ -9,11 +9,11 @@ use dimmer_host::cpufreq;
 use dimmer_host::cpufreq::clocks::Clocks;
 use dimmer_host::journal::{Journal, JournalError, Report};
 use dimmer_host::root::Root;
-use dimmer_host::uclamp::group::{GroupClamps, format, parse};
+use dimmer_host::uclamp::group::{GroupClamps, format};
 use dimmer_host::unavailable::Unavailable;
 use dimmer_processor::units::KiloHertz;
 
-use super::cores::{Cores, Domain, LEFT_ALONE, ReadClock, Setting, Wanted, explain};
+use super::cores::{Cores, Domain, ReadClock, Setting, Wanted, explain};
 use super::own_file::OwnFile;
 use super::uclamp::clamps;
 
@@ -71,25 +71,14 @@ pub(crate) struct Group {
 impl Setting for Group {
     const NAME: &str = "group clamps";
 
+    /// What is wanted at least is wanted exactly: [`super::for_server`] leaves this back end out.
     fn set(&mut self, _domain: usize, wanted: Option<Wanted>) -> Result<(), Unavailable> {
         let Self { journal, fastest, lowest, highest } = self;
         lowest.check(journal.root())?;
         highest.check(journal.root())?;
         let own = wanted.map(|wanted| clamps(wanted.clock, *fastest));
-        let least = match (own, wanted) {
-            (Some(own), Some(Wanted { is_least: true, .. })) => {
-                let before = parse(&lowest.before).ok_or_else(|| {
-                    let why = format!("{} held `{}`", lowest.path, lowest.before);
-                    unavailable(why + ", which is no clamp", LEFT_ALONE)
-                })?;
-                Some(own.lowest.max(before))
-            }
-            _ => own.map(|own| own.lowest),
-        };
-        let is_least = wanted.is_some_and(|wanted| wanted.is_least);
-        let most = own.filter(|_| !is_least).map(|own| own.highest);
-        lowest.write(journal, least.map(format).as_deref())?;
-        highest.write(journal, most.map(format).as_deref())?;
+        lowest.write(journal, own.map(|own| format(own.lowest)).as_deref())?;
+        highest.write(journal, own.map(|own| format(own.highest)).as_deref())?;
         lowest.note(journal.root())?;
         highest.note(journal.root())
     }

@@ -11,7 +11,7 @@ use dimmer_host::root::Root;
 use dimmer_host::unavailable::Unavailable;
 use dimmer_processor::units::KiloHertz;
 
-use super::cores::{Cores, Domain, LEFT_ALONE, ReadClock, Setting, Wanted, explain};
+use super::cores::{Cores, Domain, ReadClock, Setting, Wanted, explain};
 use super::own_file::OwnFile;
 
 const WHAT: &str = "requests as preferences of the processor (EPP)";
@@ -92,15 +92,7 @@ impl OwnPolicy {
     fn set(&mut self, journal: &mut Journal, wanted: Option<Wanted>) -> Result<(), Unavailable> {
         self.governor.check(journal.root())?;
         self.preference.check(journal.root())?;
-        let mut name = wanted.map(|wanted| self.name(wanted.clock));
-        if wanted.is_some_and(|wanted| wanted.is_least) {
-            let before = preference::number(&self.preference.before).ok_or_else(|| {
-                let OwnFile { path, before, .. } = &self.preference;
-                let why = format!("{path} held `{before}`, which is no preference");
-                Unavailable::new(WHAT, why, LEFT_ALONE)
-            })?;
-            name = name.filter(|name| preference::number(name).is_some_and(|own| own < before));
-        }
+        let name = wanted.map(|wanted| self.name(wanted.clock));
         self.preference.write(journal, name)?;
         self.preference.note(journal.root())
     }
@@ -109,6 +101,7 @@ impl OwnPolicy {
 impl Setting for Preferences {
     const NAME: &str = "preferences";
 
+    /// What is wanted at least is wanted exactly: [`super::for_server`] leaves this back end out.
     fn set(&mut self, domain: usize, wanted: Option<Wanted>) -> Result<(), Unavailable> {
         let Self { journal, policies, .. } = self;
         policies.get_mut(domain).map_or(Ok(()), |policy| policy.set(journal, wanted))

@@ -77,19 +77,6 @@ fn both_clamps_are_the_share_of_the_fastest_request_and_come_back() {
 }
 
 #[test]
-fn a_clock_that_is_wanted_at_least_lowers_no_clamp() {
-    let (_directory, root) = machine();
-    put(&root, &format!("{GROUP}/cpu.uclamp.min"), "30.00");
-    let back_end = open(&root).unwrap();
-    back_end.at_least_for(on(1, 0), Request::SLOW).unwrap();
-    assert_eq!(now(&root), ["29.98", "max"], "30 % to a 1024th");
-    back_end.at_least_for(on(1, 0), Request::TURBO).unwrap();
-    assert_eq!(now(&root), ["max", "max"]);
-    back_end.end().unwrap();
-    assert_eq!(now(&root), ["30.00", "max"]);
-}
-
-#[test]
 fn what_others_change_is_theirs_and_what_vanishes_is_reported() {
     let (_directory, root) = machine();
     let back_end = open(&root).unwrap();

@@ -94,27 +94,6 @@ fn the_fastest_request_counts_and_all_end() {
 }
 
 #[test]
-fn a_preference_that_is_wanted_at_least_is_no_slower_than_before() {
-    for (before, request, expected) in [
-        ("balance_performance", Request::SLOW, "balance_performance"),
-        ("balance_performance", Request::TURBO, "performance"),
-        ("performance", percent(50), "performance"),
-        ("200", percent(50), "balance_power"),
-    ] {
-        let (_directory, root) = machine(before, ALL);
-        let back_end = open(&root).unwrap();
-        back_end.at_least_for(on(7), request).unwrap();
-        assert_eq!(now(&root), expected, "{before}, {request:?}");
-        back_end.end().unwrap();
-        assert_eq!(now(&root), before);
-    }
-    let (_directory, root) = machine("unheard of", ALL);
-    let why = lost(open(&root).unwrap().at_least_for(on(7), Request::TURBO));
-    assert!(why.ends_with("held `unheard of`, which is no preference"), "{why}");
-    assert_eq!(now(&root), "unheard of");
-}
-
-#[test]
 fn what_others_change_is_theirs() {
     for (name, theirs) in
         [("energy_performance_preference", "balance_power"), ("scaling_governor", "performance")]
