@@ -16,8 +16,7 @@ use crate::back_end::{self, Refused};
 use crate::{helper, machine, registry};
 
 /// The time between two looks: for so long, a request may stay with the core that its thread has
-/// left. A guess: shorter than the kernel leaves a thread that waits for a CPU of a busy core
-/// where it is.
+/// left. A guess: of the order in which the kernel balances the load between cores.
 const INTERVAL: Duration = Duration::from_millis(10);
 
 /// How much longer than a look the time to the next one is at least: looks at many threads take one
@@ -27,10 +26,10 @@ const REST: u32 = 99;
 /// Whether the follower sleeps until it is woken.
 static IS_ASLEEP: AtomicBool = AtomicBool::new(false);
 
-/// How many requests it has moved.
 static MOVES: AtomicU64 = AtomicU64::new(0);
 
-/// That number. A thread does not learn otherwise that its own request was moved.
+/// How many requests of this process were moved: by this number, a thread sees that its own may
+/// have been.
 pub(crate) fn moves() -> u64 {
     // Relaxed: a thread that misses a move asks its core with its next request.
     MOVES.load(Ordering::Relaxed)
@@ -71,10 +70,13 @@ fn look() -> bool {
     let mut has_request = false;
     for thread in registry::numbers() {
         let Some(cpu) = registry::cpu(thread) else {
-            // It has ended without its destructors.
-            registry::forget(thread);
-            let ended = back_end::Thread { id: thread, cpu: CpuId::new(0) };
-            note(back_end.request_for(ended, None));
+            // If it is there all the same, /proc cannot be read.
+            if affinity::allowed_to(thread).is_err() {
+                // It has ended without its destructors.
+                registry::forget(thread);
+                let ended = back_end::Thread { id: thread, cpu: CpuId::new(0) };
+                note(back_end.request_for(ended, None));
+            }
             continue;
         };
         let thread = back_end::Thread { id: thread, cpu };
@@ -100,5 +102,43 @@ pub(crate) fn follow(thread: back_end::Thread) {
 fn note(result: Result<(), Refused>) {
     if let Err(Refused::Lost(trouble)) = result {
         machine::report(trouble);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use dimmer_host::root::Root;
+
+    use super::*;
+    use crate::{Decision, Request, prepare_under, request_for};
+
+    /// As one that ends by the system call alone: it runs no destructors.
+    #[test]
+    fn the_request_of_a_thread_that_has_vanished_ends() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::new(directory.path());
+        let folder = root.path("/sys/devices/system/cpu/cpufreq/policy0");
+        fs::create_dir_all(&folder).unwrap();
+        for (name, content) in [
+            ("affected_cpus", "0"),
+            ("cpuinfo_max_freq", "4000000"),
+            ("cpuinfo_min_freq", "800000"),
+            ("scaling_governor", "schedutil"),
+            ("scaling_max_freq", "3600000"),
+            ("scaling_min_freq", "1000000"),
+        ] {
+            fs::write(folder.join(name), content).unwrap();
+        }
+        prepare_under(&root).unwrap();
+        let slowest = || fs::read_to_string(folder.join("scaling_min_freq")).unwrap();
+        let gone = thread::spawn(registry::number).join().unwrap();
+        registry::enter(gone);
+        let asked = request_for(gone, CpuId::new(0), Some(Request::SLOW));
+        assert_eq!((asked, slowest().trim()), (Decision::Requested, "800000"));
+        look();
+        assert_eq!(slowest().trim(), "1000000");
+        assert!(!registry::numbers().contains(&gone));
     }
 }

@@ -91,7 +91,7 @@ pub enum MoveError {
 pub fn register() -> u32 {
     let begin = || {
         let own = Own(number());
-        threads().iter_mut().for_each(|threads| _ = threads.insert(own.0));
+        enter(own.0);
         own
     };
     OWN.try_with(|own| own.get_or_init(begin).0).unwrap_or_else(|_| number())
@@ -105,6 +105,11 @@ pub(crate) fn number() -> u32 {
 /// The numbers of all registered threads, ascending.
 pub(crate) fn numbers() -> Vec<u32> {
     threads().map_or_else(Vec::new, |threads| threads.iter().copied().collect())
+}
+
+/// Adds a thread.
+pub(crate) fn enter(thread: u32) {
+    threads().iter_mut().for_each(|threads| _ = threads.insert(thread));
 }
 
 /// Removes a thread that has ended.
