@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(cpu(&root, (7, 9)), None);
         let live = |thread| cpu(&Root::live(), (std::process::id(), thread));
         let own = crate::affinity::allowed().unwrap()[0];
-        let pinned = || {
+        let pinned = move || {
             let _pinned = crate::affinity::pin(&Root::live(), own).unwrap();
             live(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs())
         };

@@ -360,4 +360,34 @@ mod tests {
         assert_eq!((site.acquisitions, site.contended), (4, 2));
         assert_eq!(site.function, function.name);
     }
+
+    /// One step on the paper's processor gains from 84 us on.
+    #[test]
+    fn measured_stalls_count_for_what_a_boost_pays_for() {
+        use dimmer_contention::ledger::Measure;
+        let model = dimmer_host::models::named("fx-8120").unwrap();
+        let advice = Advice::new(&model).unwrap();
+        let held = dimmer_processor::units::nearest(100_000.0 * ticks_per_ns());
+        let pays = |stalled: u64| {
+            let mut sums =
+                Sums { acquisitions: 1, holds: 1, held, longest: held, ..Sums::default() };
+            for (measure, sum) in [
+                (Measure::Sampled, 1),
+                (Measure::Time, held),
+                (Measure::Counted, 1),
+                (Measure::Cycles, 100),
+                (Measure::Stalled, stalled),
+            ] {
+                sums.measures[measure as usize] = sum;
+            }
+            let counters = CountersFound { counts: [true; 5], ..CountersFound::default() };
+            let mut locks = Locks { advice: Some(advice.clone()), ..Locks::default() };
+            let merged = Merged::from([((None, 1, Kind::Mutex), (sums, AtSite::Nothing))]);
+            locks.take(&Root::live(), merged, &[], &counters);
+            let site = &locks.sites[0];
+            (site.stalled_ratio(), site.verdicts[1])
+        };
+        assert_eq!(pays(0), (Some(0.0), Verdict::Pays));
+        assert_eq!(pays(50), (Some(0.5), Verdict::ShortSection));
+    }
 }

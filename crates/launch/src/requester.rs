@@ -347,7 +347,7 @@ impl Desk {
         }
     }
 
-    /// Moves the requests of threads that have moved: where they are for cores, the kernel does not.
+    /// Moves the requests of threads that have moved: those for cores, which the kernel leaves.
     fn follow(&mut self) {
         let moved = |(slot, one): (&usize, &InForce)| {
             let Found { process, thread, cpu, .. } = one.found;

@@ -2,7 +2,7 @@
 //!
 //! A thread that has set no clamps of its own has those of its group. Source: Linux
 //! `Documentation/admin-guide/cgroup-v2.rst` (`cpu.uclamp.min`, `cpu.uclamp.max`), and
-//! `kernel/sched/core.c`, `uclamp_tg_restrict`.
+//! `uclamp_tg_restrict` of its scheduler.
 
 use std::collections::BTreeSet;
 
