@@ -442,7 +442,13 @@ fn preference(context: &Context) -> Capability {
         };
         return PREFERENCE.unavailable(why, remedy);
     };
-    writable(context, &PREFERENCE, &path, &now)
+    match cpufreq::preference::check(context.root) {
+        Ok(_) => writable(context, &PREFERENCE, &path, &now),
+        Err(missing) => {
+            let detail = format!("{now}; not for requests of clocks: {}", missing.why);
+            writable(context, &PREFERENCE, &path, &detail)
+        }
+    }
 }
 
 fn percent(context: &Context) -> Capability {

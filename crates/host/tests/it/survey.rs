@@ -85,7 +85,7 @@ fn finds_everything_on_a_skylake_server_as_root() {
             - clock-moderation: no /run/dimmer/socket.clocks
                 -> have the administrator run dimmerd as root with clocks.moderate = true
             + turbo: /sys/devices/system/cpu/intel_pstate/no_turbo, turbo is on
-            + energy-preference: /sys/devices/system/cpu/cpufreq/policy0/energy_performance_preference: balance_performance
+            + energy-preference: /sys/devices/system/cpu/cpufreq/policy0/energy_performance_preference: balance_performance; not for requests of clocks: policy0 offers no preferences to choose from
             - intel-pstate-limits: no /sys/devices/system/cpu/intel_pstate/min_perf_pct
                 -> use the driver intel_pstate
             - speed-select: no /dev/isst_interface
@@ -337,7 +337,7 @@ fn names_the_missing_permissions_on_a_desktop() {
                 -> have the administrator run dimmerd as root with clocks.moderate = true
             - turbo: no permission to write /sys/devices/system/cpu/intel_pstate/no_turbo
                 -> run as root
-            + energy-preference: /sys/devices/system/cpu/cpufreq/policy0/energy_performance_preference: balance_performance
+            + energy-preference: /sys/devices/system/cpu/cpufreq/policy0/energy_performance_preference: balance_performance; not for requests of clocks: policy0 offers no preferences to choose from
             - intel-pstate-limits: no /sys/devices/system/cpu/intel_pstate/min_perf_pct
                 -> use the driver intel_pstate
             - speed-select: no /dev/isst_interface
