@@ -84,11 +84,16 @@ pub enum MoveError {
 /// Registers the calling thread until it ends, and returns its number in the kernel. The first
 /// request of a thread does the same; without a request, the thread can be moved ([`move_to`]). In
 /// a child of fork that has started no other program, and in the last destructors of a thread,
-/// nothing is registered.
+/// nothing is registered; nor in a signal handler that has interrupted a request.
 ///
 /// # Cost
 /// The first call of a thread takes a lock and allocates; another one is a load.
 pub fn register() -> u32 {
+    thread::outside(register_within).unwrap_or_else(number)
+}
+
+/// The same within such work as [`thread::outside`] does.
+pub(crate) fn register_within() -> u32 {
     let begin = || {
         let own = Own(number());
         enter(own.0);

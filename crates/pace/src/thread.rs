@@ -286,7 +286,7 @@ fn put(wanted: Wanted) -> Decision {
         return decision(kept.is_taken);
     }
     if number != 0 {
-        registry::register();
+        registry::register_within();
     }
     // Before the request, which may be moved as soon as it is made.
     let moves = follower::moves();

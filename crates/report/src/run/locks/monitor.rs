@@ -217,7 +217,7 @@ mod tests {
             is_timed: true,
             ..seen()
         };
-        expect!["Meanwhile, on CPUs 0-1: idle states entered: C1 12 times (500 µs); mean clock 3 700 MHz, by timing at the ends of intervals; package-0 2.5 J; cycles of the program 1 000; of these stalled 25.0 %. Not available: cache misses: no such event."].assert_eq(&text(&seen));
+        expect!["Meanwhile, on CPUs 0-1: idle states entered: C1 12 times (500 µs); mean clock 3 700 MHz, by timing at the ends of intervals; package-0 2.5 J; cycles of the program 1 000; of these stalled 25.0 %. Not available: cache misses: no such event."].assert_eq(&text(&seen));
         let document = serde_json::to_value(MonitorEntry::new(&seen)).unwrap();
         assert_eq!(document["clock_by"], "timing");
         assert_eq!(document["missing"]["clock"], serde_json::Value::Null);
