@@ -456,7 +456,7 @@ const char *dimmer_mutex_strategies(void);
 
 /**
  * Registers the calling thread until it ends, and returns its number in the kernel, for
- * dimmer_pace_move_thread(). The first request for a clock does the same (docs/pace.md). Any
+ * dimmer_pace_move_thread(). Its first request for a clock does the same (docs/pace.md). Any
  * thread may call this, but not in a signal handler. `errno` stays as it is.
  */
 uint32_t dimmer_pace_register_thread(void);
