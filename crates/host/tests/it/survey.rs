@@ -399,3 +399,17 @@ fn tells_what_a_crashed_process_left_changed() {
     let (why, _) = missing("v2\t/sys/a\t0\t1\t00000000\n");
     assert_eq!(why, "the journal of process 1 was damaged, or is none of Dimmer's");
 }
+
+#[test]
+fn names_speed_select_where_it_is_and_that_it_is_not_used() {
+    let machine = machine("skylake-sp-bare-metal");
+    let cpuid = Cpuid::of(&machine.root).expect("a table of registers");
+    let path = machine.root.path("/dev/isst_interface");
+    std::fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");
+    std::fs::write(path, "").expect("a file");
+    let survey = Survey::take(&machine.root, &cpuid);
+    let found = survey.capability("speed-select").expect("the capability");
+    let State::Unavailable(missing) = &found.state else { panic!("{found:?}") };
+    assert!(missing.why.starts_with("/dev/isst_interface is there, and Dimmer does not use it"));
+    assert_eq!(found.enables, None);
+}
