@@ -133,6 +133,22 @@ pub fn allow_thread(thread: Option<u32>, cpus: &[CpuId]) -> Result<(), AffinityE
     sched_setaffinity(thread, &wanted).map_err(|error| AffinityError::System(error.into()))
 }
 
+/// Moves a thread of this process (`None`: the calling thread) to this CPU, and keeps it there. Its
+/// affinity before may exclude the CPU: only the cpuset counts.
+///
+/// # Errors
+/// [`AffinityError`]; the thread stays where it is.
+pub fn move_thread(thread: Option<u32>, cpu: CpuId) -> Result<(), AffinityError> {
+    allow_thread(thread, &[cpu]).map_err(|error| match (&error, check(&Root::live(), cpu)) {
+        (AffinityError::System(refused), Err(why))
+            if refused.kind() == io::ErrorKind::InvalidInput =>
+        {
+            why
+        }
+        _ => error,
+    })
+}
+
 fn pid(thread: u32) -> Option<Pid> {
     Pid::from_raw(i32::try_from(thread).ok()?)
 }

@@ -3,6 +3,7 @@
 //! Source: Linux `Documentation/admin-guide/pm/cpufreq.rst`.
 
 pub mod clocks;
+pub mod preference;
 
 use dimmer_processor::units::{CpuId, KiloHertz};
 

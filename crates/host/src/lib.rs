@@ -65,6 +65,7 @@ pub mod steal;
 pub mod symbols;
 pub mod tally;
 pub mod tile;
+pub mod timed_clock;
 pub mod topology;
 pub mod tune;
 pub mod turbo;

@@ -4,7 +4,8 @@
 //! - Idle states: `cpuidle/state*/usage` and `time`. Source: Linux
 //!   `Documentation/admin-guide/pm/cpuidle.rst`.
 //! - The clock: the registers APERF and MPERF. Their ratio is the mean clock, in base clocks, while
-//!   the CPU was not idle. Source: Intel SDM, vol. 3B, §15.2; AMD APM, vol. 2, §17.2.
+//!   the CPU was not idle. Source: Intel SDM, vol. 3B, §15.2; AMD APM, vol. 2, §17.2. Where they
+//!   cannot be read, by timing when counts are read, if the caller wants that ([`timed_clock`]).
 //! - Energy: `energy_uj` of the zones of packages, or else their registers. Source: Linux
 //!   `Documentation/power/powercap/powercap.rst`; Intel SDM, vol. 3B, §15.10.1; AMD PPR for family
 //!   17h, `RAPL_PWR_UNIT` and `PKG_ENERGY_STAT`.
@@ -18,6 +19,7 @@ use crate::cpufreq::policies;
 use crate::cpuid::Cpuid;
 use crate::msr;
 use crate::root::Root;
+use crate::timed_clock;
 use crate::unavailable::Unavailable;
 
 const MPERF: u32 = 0xe7;
@@ -33,6 +35,8 @@ pub struct Sources {
     pub idle: Result<BTreeMap<String, Vec<String>>, Unavailable>,
     /// The base clock, of which APERF and MPERF have a multiple; or why they cannot be read.
     pub clock: Result<KiloHertz, Unavailable>,
+    /// Whether the clock is measured by timing.
+    is_timed: bool,
     /// The zones of packages; or why there are none.
     pub energy: Result<Vec<Zone>, Unavailable>,
 }
@@ -63,6 +67,8 @@ pub struct Counts {
     idle: Vec<Vec<Option<[u64; 2]>>>,
     /// By CPU: APERF and MPERF.
     clock: Vec<Option<[u64; 2]>>,
+    /// By CPU: its clock at that moment, by timing.
+    timed: Vec<Option<KiloHertz>>,
     /// By zone (uJ).
     energy: Vec<Option<u64>>,
 }
@@ -75,6 +81,9 @@ pub struct Spent {
     pub idle: BTreeMap<String, (u64, Nanos)>,
     /// APERF and MPERF.
     pub clock: [u64; 2],
+    /// The sum of the clocks (kHz) that were measured by timing at the end of the interval, and
+    /// their number.
+    pub timed: [u64; 2],
     /// By the name of a zone (uJ).
     pub energy: BTreeMap<String, u64>,
 }
@@ -85,14 +94,27 @@ impl Sources {
     pub fn find(root: &Root, cpus: &[CpuId]) -> Self {
         let (root, cpus) = (root.clone(), cpus.to_vec());
         let (idle, clock, energy) = (states(&root, &cpus), base(&root, &cpus), zones(&root, &cpus));
-        Self { root, cpus, idle, clock, energy }
+        Self { root, cpus, idle, clock, is_timed: false, energy }
+    }
+
+    /// Measures the clock by timing if it cannot be read: [`timed_clock::on`] each CPU, whenever
+    /// counts are read, which disturbs what the CPU executes. A made-up machine has no such clock.
+    #[must_use]
+    pub fn with_timing(self) -> Self {
+        Self { is_timed: self.clock.is_err() && self.root.is_live(), ..self }
+    }
+
+    /// Whether the clock is measured by timing.
+    #[must_use]
+    pub fn is_timed(&self) -> bool {
+        self.is_timed
     }
 
     /// Reads all counts.
     ///
     /// # Cost
     /// Two files of each idle state of each CPU, some 2 us each, and an interrupt of each CPU for
-    /// its registers, which wakes it.
+    /// its registers, which wakes it; or else, by timing, what [`timed_clock::on`] costs for each.
     #[must_use]
     pub fn read(&self) -> Counts {
         let both = |[first, second]: [Option<u64>; 2]| Some([first?, second?]);
@@ -106,6 +128,8 @@ impl Sources {
         let register = |cpu, register| msr::value(&self.root, cpu, register).ok();
         let of_cpu = |cpu: &CpuId| both([APERF, MPERF].map(|number| register(*cpu, number)));
         let clock = self.clock.as_ref().map(|_| self.cpus.iter().map(of_cpu).collect());
+        let timed = self.cpus.iter().filter(|_| self.is_timed);
+        let timed = timed.map(|cpu| timed_clock::on(&self.root, *cpu)).collect();
         let of_zone = |zone: &Zone| match &zone.count {
             Count::File(path) => count(path.clone()),
             Count::Register { cpu, register: number, exponent } => {
@@ -116,6 +140,7 @@ impl Sources {
         Counts {
             idle: idle.unwrap_or_default(),
             clock: clock.unwrap_or_default(),
+            timed,
             energy: energy.unwrap_or_default(),
         }
     }
@@ -146,6 +171,11 @@ impl Sources {
         Spent {
             idle: idle.collect(),
             clock: sum(&before.clock, &after.clock),
+            timed: after
+                .timed
+                .iter()
+                .flatten()
+                .fold([0; 2], |[sum, number], clock| [sum.saturating_add(clock.khz()), number + 1]),
             energy: energy.collect(),
         }
     }
@@ -159,8 +189,9 @@ impl Spent {
             sum.0 = sum.0.saturating_add(*entries);
             sum.1 = Nanos::from_ns(sum.1.ns().saturating_add(time.ns()));
         }
-        for (sum, more) in self.clock.iter_mut().zip(other.clock) {
-            *sum = sum.saturating_add(more);
+        let own = self.clock.iter_mut().chain(&mut self.timed);
+        for (sum, more) in own.zip(other.clock.iter().chain(&other.timed)) {
+            *sum = sum.saturating_add(*more);
         }
         for (name, energy) in &other.energy {
             let sum = self.energy.entry(name.clone()).or_default();
@@ -175,6 +206,13 @@ impl Spent {
         let khz = u128::from(base.khz()) * u128::from(actual);
         let khz = khz.checked_div(u128::from(reference))?;
         u64::try_from(khz).ok().map(KiloHertz::from_khz)
+    }
+
+    /// The mean of the clocks that were measured by timing; `None` if none was.
+    #[must_use]
+    pub fn timed_clock(&self) -> Option<KiloHertz> {
+        let [sum, number] = self.timed;
+        sum.checked_div(number).map(KiloHertz::from_khz)
     }
 }
 
@@ -398,6 +436,26 @@ mod tests {
         set(0, 0, 0);
         let why = Sources::find(&root, &cpus()).energy.unwrap_err().why;
         assert!(why.contains("register 0x606 is zero"), "{why}");
+    }
+
+    #[test]
+    fn the_clock_is_timed_only_where_it_is_wanted_and_cannot_be_read() {
+        let (_directory, root) = machine();
+        let sources = Sources::find(&root, &cpus()).with_timing();
+        assert!(!sources.is_timed(), "a made-up machine");
+        let timed = |clocks: [Option<u64>; 2]| Counts {
+            timed: clocks.map(|mhz| mhz.map(KiloHertz::from_mhz)).into(),
+            ..Counts::default()
+        };
+        let (first, second) = (timed([Some(1000), Some(9000)]), timed([Some(2000), None]));
+        let mut spent = sources.between(&first, &second);
+        assert_eq!(spent.timed_clock(), Some(KiloHertz::from_mhz(2000)), "at the end alone");
+        spent.add(&sources.between(&second, &timed([Some(3000), Some(4000)])));
+        assert_eq!(spent.timed_clock(), Some(KiloHertz::from_mhz(3000)));
+        assert_eq!(Spent::default().timed_clock(), None);
+        let live = Sources::find(&Root::live(), &crate::affinity::allowed().unwrap());
+        let has_registers = live.clock.is_ok();
+        assert!(!live.is_timed() && live.with_timing().is_timed() != has_registers);
     }
 
     #[test]

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
+use dimmer_processor::units::CpuId;
+
 use crate::root::Root;
 
 /// A process id and a thread id.
@@ -50,13 +52,25 @@ pub fn thread_began(root: &Root, (process, thread): Thread) -> Option<u64> {
     began_of(&root.text(&format!("/proc/{process}/task/{thread}/stat")).ok()?)
 }
 
+/// The CPU that executes a thread, or executed it last, while it sleeps. `None` if the process has
+/// no such thread, or the thread has ended.
+#[must_use]
+pub fn cpu(root: &Root, (process, thread): Thread) -> Option<CpuId> {
+    let line = root.text(&format!("/proc/{process}/task/{thread}/stat")).ok()?;
+    let has_ended = matches!(field(&line, 3)?, "Z" | "X");
+    field(&line, 39)?.parse().ok().map(CpuId::new).filter(|_| !has_ended)
+}
+
 /// The start time in the kernel's line about a process or thread.
 fn began_of(line: &str) -> Option<u64> {
-    /// Index of the field after the name, which may contain any character (proc(5): field 22 of
-    /// all).
-    const AFTER_NAME: usize = 19;
+    field(line, 22)?.parse().ok()
+}
+
+/// A field of that line after the name, by the number in proc(5). The name, field 2, may contain
+/// any character.
+fn field(line: &str, number: usize) -> Option<&str> {
     let (_, after) = line.rsplit_once(')')?;
-    after.split_whitespace().nth(AFTER_NAME)?.parse().ok()
+    after.split_whitespace().nth(number.checked_sub(3)?)
 }
 
 /// Whether a process has this file in its memory. Compares only the names of the file and of its
@@ -120,6 +134,27 @@ mod tests {
         {
             assert_eq!(began_of(line), None, "{line}");
         }
+    }
+
+    #[test]
+    fn a_thread_is_on_the_cpu_that_the_kernel_names_until_it_has_ended() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::new(directory.path());
+        let path = root.path("/proc/7/task/8/stat");
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let rest = (4..39).map(|field| field.to_string()).collect::<Vec<_>>().join(" ");
+        for (state, expected) in [("R", Some(CpuId::new(11))), ("Z", None), ("X", None)] {
+            std::fs::write(&path, format!("8 (a ) b) {state} {rest} 11 0 0 0\n")).unwrap();
+            assert_eq!(cpu(&root, (7, 8)), expected);
+        }
+        assert_eq!(cpu(&root, (7, 9)), None);
+        let live = |thread| cpu(&Root::live(), (std::process::id(), thread));
+        let own = crate::affinity::allowed().unwrap()[0];
+        let pinned = move || {
+            let _pinned = crate::affinity::pin(&Root::live(), own).unwrap();
+            live(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs())
+        };
+        assert_eq!(std::thread::spawn(pinned).join().unwrap(), Some(own));
     }
 
     #[test]

@@ -8,6 +8,8 @@
 //!
 //! Uses `unsafe` because no crate used here wraps `sched_setattr` with clamps.
 
+pub mod group;
+
 use std::io;
 
 use crate::cpufreq::{self, POLICIES};
@@ -113,6 +115,15 @@ pub fn check(root: &Root) -> Result<(), Unavailable> {
     if let Some(why) = refusal(root) {
         return missing(why, "use a kernel from 5.3 on that was built with CONFIG_UCLAMP_TASK");
     }
+    check_governors(root, WHAT)
+}
+
+/// Checks that the governors of all CPUs follow clamps.
+///
+/// # Errors
+/// [`Unavailable`] of `what`.
+fn check_governors(root: &Root, what: &str) -> Result<(), Unavailable> {
+    let missing = |why: String, remedy: &str| Err(Unavailable::new(what, why, remedy));
     let policies = cpufreq::policies(root);
     if policies.is_empty() {
         let why = format!("no policy under {POLICIES}: the kernel does not set the clock");

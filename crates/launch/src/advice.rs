@@ -40,8 +40,8 @@ impl BreakEven {
 }
 
 impl BreakEven {
-    fn verdict(&self, held: Picos, waited: Picos) -> Verdict {
-        self.boost.verdict(held - self.delay, waited, 0.0)
+    fn verdict(&self, held: Picos, waited: Picos, stalled: f64) -> Verdict {
+        self.boost.verdict(held - self.delay, waited, stalled)
     }
 }
 
@@ -85,9 +85,10 @@ impl Advice {
         Some(Gain { shortest: one.shortest, speedup: one.boost.speedup() })
     }
 
-    /// Whether each boost pays for holds of this length after waits of that length.
-    pub(crate) fn verdicts(&self, held: Picos, waited: Picos) -> Vec<Verdict> {
-        self.boosts.iter().map(|one| one.verdict(held, waited)).collect()
+    /// Whether each boost pays for holds of this length after waits of that length. `stalled`: the
+    /// part of the holds in which memory stalls them ([`Boost::shortest`]).
+    pub(crate) fn verdicts(&self, held: Picos, waited: Picos, stalled: f64) -> Vec<Verdict> {
+        self.boosts.iter().map(|one| one.verdict(held, waited, stalled)).collect()
     }
 }
 
@@ -122,9 +123,14 @@ mod tests {
         let shortest = Nanos::from_ns(50_000 + 2 * 4000 + 2000).picos();
         let gain = Gain { shortest: Some(shortest), speedup: 4.0 / 3.0 };
         assert_eq!(advice.gain(), Some(gain));
-        assert_eq!(advice.verdicts(shortest, Picos::ZERO), [Verdict::Pays]);
+        let verdicts = |held, stalled| advice.verdicts(held, Picos::ZERO, stalled);
+        assert_eq!(verdicts(shortest, 0.0), [Verdict::Pays]);
         let shorter = shortest - Nanos::from_ns(1).picos();
-        assert_eq!(advice.verdicts(shorter, Picos::ZERO), [Verdict::ShortSection]);
+        assert_eq!(verdicts(shorter, 0.0), [Verdict::ShortSection]);
+        // Half of it stalled, the boost gains half as much at most.
+        assert_eq!(verdicts(shortest, 0.5), [Verdict::ShortSection]);
+        assert_eq!(verdicts(shortest + shortest + shortest, 0.5), [Verdict::Pays]);
+        assert_eq!(verdicts(Nanos::from_us(1_000_000).picos(), 1.0), [Verdict::ShortSection]);
         for missing in ["base_frequency", "cpuinfo_transition_latency", "cpuinfo_max_freq"] {
             let left: Vec<_> = FILES.into_iter().filter(|(name, _)| *name != missing).collect();
             assert_eq!(Advice::of_machine(&machine(&left).1, costs), None, "{missing}");

@@ -98,7 +98,8 @@ pub struct LockSite {
     /// What counters say of its sections; `None` if none was measured.
     pub measured: Option<Measured>,
     /// Whether a faster clock pays for its mean hold after its mean wait, for each boost of
-    /// [`Advice::boosts`]. Empty without advice, or if no hold has ended.
+    /// [`Advice::boosts`]: with its measured stalls, or else as if memory stalled none of it. Empty
+    /// without advice, or if no hold has ended.
     pub verdicts: Vec<Verdict>,
 }
 
@@ -107,6 +108,12 @@ impl LockSite {
     #[must_use]
     pub fn mean_held_ns(&self) -> Option<f64> {
         mean(self.held, self.holds)
+    }
+
+    /// The part of its sections' cycles that were stalled, if it was measured.
+    #[must_use]
+    pub fn stalled_ratio(&self) -> Option<f64> {
+        self.measured.as_ref()?.means?.stalled_ratio
     }
 
     fn mean_waited_ns(&self) -> Option<f64> {
@@ -267,7 +274,8 @@ impl Locks {
         let picos = |ns: f64| Picos::rounded(ns * 1000.0);
         let Some(advice) = &self.advice else { return Vec::new() };
         let Some(held) = site.mean_held_ns().map(picos) else { return Vec::new() };
-        advice.verdicts(held, site.mean_waited_ns().map_or(Picos::ZERO, picos))
+        let waited = site.mean_waited_ns().map_or(Picos::ZERO, picos);
+        advice.verdicts(held, waited, site.stalled_ratio().unwrap_or(0.0))
     }
 }
 
@@ -351,5 +359,35 @@ mod tests {
         let site = &locks.sites[0];
         assert_eq!((site.acquisitions, site.contended), (4, 2));
         assert_eq!(site.function, function.name);
+    }
+
+    /// One step on the paper's processor gains from 84 us on.
+    #[test]
+    fn measured_stalls_count_for_what_a_boost_pays_for() {
+        use dimmer_contention::ledger::Measure;
+        let model = dimmer_host::models::named("fx-8120").unwrap();
+        let advice = Advice::new(&model).unwrap();
+        let held = dimmer_processor::units::nearest(100_000.0 * ticks_per_ns());
+        let pays = |stalled: u64| {
+            let mut sums =
+                Sums { acquisitions: 1, holds: 1, held, longest: held, ..Sums::default() };
+            for (measure, sum) in [
+                (Measure::Sampled, 1),
+                (Measure::Time, held),
+                (Measure::Counted, 1),
+                (Measure::Cycles, 100),
+                (Measure::Stalled, stalled),
+            ] {
+                sums.measures[measure as usize] = sum;
+            }
+            let counters = CountersFound { counts: [true; 5], ..CountersFound::default() };
+            let mut locks = Locks { advice: Some(advice.clone()), ..Locks::default() };
+            let merged = Merged::from([((None, 1, Kind::Mutex), (sums, AtSite::Nothing))]);
+            locks.take(&Root::live(), merged, &[], &counters);
+            let site = &locks.sites[0];
+            (site.stalled_ratio(), site.verdicts[1])
+        };
+        assert_eq!(pays(0), (Some(0.0), Verdict::Pays));
+        assert_eq!(pays(50), (Some(0.5), Verdict::ShortSection));
     }
 }

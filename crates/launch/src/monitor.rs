@@ -44,6 +44,18 @@ pub struct Monitored {
     pub not_of_program: [Option<String>; 3],
     /// The base clock, of which [`Spent::clock`] has a multiple.
     pub base: Option<KiloHertz>,
+    /// Whether the clock was measured by timing instead ([`Spent::timed_clock`]).
+    pub is_timed: bool,
+}
+
+impl Monitored {
+    /// The clock of the CPUs in an interval, or in several that were summed up: the mean while they
+    /// were not idle, or, by timing, at the end. `None` if all were idle, or it is not known.
+    #[must_use]
+    pub fn clock(&self, interval: &Interval) -> Option<KiloHertz> {
+        let mean = self.base.and_then(|base| interval.spent.mean_clock(base));
+        mean.or_else(|| interval.spent.timed_clock())
+    }
 }
 
 /// An interval.
@@ -90,10 +102,14 @@ pub(crate) struct Monitor {
 }
 
 impl Monitor {
-    /// Starts, for a program that this process is about to start.
-    pub(crate) fn start(root: &Root) -> Self {
+    /// Starts, for a program that this process is about to start. `is_timed`: the clock of the CPUs
+    /// is measured by timing where it cannot be read.
+    pub(crate) fn start(root: &Root, is_timed: bool) -> Self {
         let cpus = affinity::allowed_to(std::process::id()).unwrap_or_default();
-        let sources = Sources::find(root, &cpus);
+        let mut sources = Sources::find(root, &cpus);
+        if is_timed {
+            sources = sources.with_timing();
+        }
         let why = |missing: &dimmer_host::unavailable::Unavailable| missing.why.clone();
         let seen = Monitored {
             cpus,
@@ -101,6 +117,7 @@ impl Monitor {
             no_clock: sources.clock.as_ref().err().map(why),
             no_energy: sources.energy.as_ref().err().map(why),
             base: sources.clock.as_ref().ok().copied(),
+            is_timed: sources.is_timed(),
             ..Monitored::default()
         };
         let now = Instant::now();
@@ -218,7 +235,7 @@ mod tests {
         {
             write(name, content);
         }
-        let mut monitor = Monitor::start(&root);
+        let mut monitor = Monitor::start(&root, false);
         // More than the whole range in all.
         for energy in ["400", "950", "450"] {
             write("energy_uj", energy);

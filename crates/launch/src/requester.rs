@@ -15,6 +15,7 @@ use dimmer_contention::board::{self, Found, Requests};
 use dimmer_contention::requests;
 use dimmer_host::affinity;
 use dimmer_host::journal::{JournalError, Report};
+use dimmer_host::process;
 use dimmer_host::root::Root;
 use dimmer_pace::{Decision, Request, prepare_direct, request_for};
 use dimmer_policy::boost::Speed;
@@ -22,7 +23,7 @@ use dimmer_policy::boost::site::AtSite;
 use dimmer_processor::units::{CpuId, Nanos, nearest};
 use dimmer_protocol::{ticks, ticks_per_ns};
 
-/// How often it looks for threads that ended without a word.
+/// How often it looks for threads that ended without a word, or have moved to another core.
 const INTERVAL: Duration = Duration::from_millis(20);
 
 /// How much longer than a look the time to the next one is at least: looks at many threads take a
@@ -207,6 +208,7 @@ impl Desk {
             let now = Instant::now();
             if now >= next_look {
                 self.look_for_ended();
+                self.follow();
                 next_look = Instant::now() + INTERVAL.max(now.elapsed() * REST);
             }
             self.requests.wait(bell, next_look.saturating_duration_since(Instant::now()));
@@ -344,6 +346,28 @@ impl Desk {
             self.requests.free(&found);
         }
     }
+
+    /// Moves the requests of threads that have moved: those for cores, which the kernel leaves.
+    fn follow(&mut self) {
+        let moved = |(slot, one): (&usize, &InForce)| {
+            let Found { process, thread, cpu, .. } = one.found;
+            one.speed?;
+            let now = process::cpu(&Root::live(), (process, thread))?;
+            // Of a thread that sleeps, it is the last one, where it may not be any more.
+            let may_be_there = || affinity::allowed_to(thread).is_ok_and(|all| all.contains(&now));
+            (now.index() != cpu && may_be_there()).then_some((*slot, now.index()))
+        };
+        let moved: Vec<(usize, u32)> = self.slots.iter().filter_map(moved).collect();
+        for (slot, cpu) in moved {
+            let Some(mut one) = self.slots.remove(&slot) else { continue };
+            one.found.cpu = cpu;
+            if self.asked(&one.found) != Decision::Requested {
+                self.count(&one);
+                one.speed = None;
+            }
+            self.slots.insert(slot, one);
+        }
+    }
 }
 
 /// Whether it is no trial of this process.
@@ -383,6 +407,8 @@ mod tests {
         let asked = || std::mem::take(&mut *ASKED.lock().unwrap());
         std::thread::scope(|scope| {
             let thread = || {
+                let own = affinity::allowed().unwrap()[0];
+                let _pinned = affinity::pin(&Root::live(), own).unwrap();
                 for speed in [Some(Speed::Slow), Some(Speed::Turbo), None] {
                     let _ = requests::timed(speed, 0);
                     desk.carry_out(&AtomicBool::new(false));
@@ -391,7 +417,14 @@ mod tests {
                 let _ = requests::timed(Some(Speed::Slow), 0);
                 desk.carry_out(&AtomicBool::new(false));
                 desk.look_for_ended();
+                desk.follow();
                 assert_eq!(asked(), [Some(Speed::Slow)], "it is still there");
+                // As if it had made the request elsewhere.
+                desk.slots.values_mut().for_each(|one| one.found.cpu = u32::MAX);
+                desk.follow();
+                desk.follow();
+                assert_eq!(asked(), [Some(Speed::Slow)], "it is moved once");
+                assert!(desk.slots.values().all(|one| one.found.cpu == own.index()));
                 // A thread of this number that started at another time.
                 desk.slots.values_mut().for_each(|one| one.started_at += 1);
                 desk.look_for_ended();

@@ -454,6 +454,24 @@ int dimmer_mutex_unlock(struct dimmer_mutex *mutex);
  */
 const char *dimmer_mutex_strategies(void);
 
+/**
+ * Registers the calling thread until it ends, and returns its number in the kernel, for
+ * dimmer_pace_move_thread(). Its first request for a clock does the same (docs/pace.md). Any
+ * thread may call this, but not in a signal handler. `errno` stays as it is.
+ */
+uint32_t dimmer_pace_register_thread(void);
+
+/**
+ * Moves a registered thread of this process to a CPU, and its request for a clock with it. From
+ * then on, the thread's affinity is this CPU alone.
+ *
+ * Returns 0; ESRCH if no thread of this number is registered: it must call
+ * dimmer_pace_register_thread(), or make a request, first, and must not have ended; EPERM if the
+ * CPU does not exist, is offline, or is outside of the process's cpuset. Then the thread stays
+ * where it is. `errno` stays as it is.
+ */
+int dimmer_pace_move_thread(uint32_t thread, uint32_t cpu);
+
 #ifdef __cplusplus
 }  // extern "C"
 #endif  // __cplusplus

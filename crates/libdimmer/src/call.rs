@@ -14,6 +14,14 @@ pub(crate) fn contained<T>(work: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(work)).ok()
 }
 
+/// The same, and leaves `errno` as it is.
+pub(crate) fn quiet<T>(work: impl FnOnce() -> T) -> Option<T> {
+    let before = errno();
+    let result = contained(work);
+    set_errno(before);
+    result
+}
+
 /// A call that may run on another thread. No thread reads or writes it while it changes threads, so
 /// no access needs an ordering.
 pub(crate) struct Call {

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use dimmer_pace::{Awake, FastCoreError, FastCores};
 use dimmer_runtime::CpuId;
 
-use crate::call::{contained, errno, set_errno};
+use crate::call::quiet;
 
 static DEDICATED: Mutex<Option<FastCores>> = Mutex::new(None);
 
@@ -20,14 +20,6 @@ fn number(result: Option<Result<(), FastCoreError>>) -> c_int {
         Some(Err(FastCoreError::Affinity(_))) => libc::EPERM,
         Some(Err(_)) | None => libc::EAGAIN,
     }
-}
-
-/// Runs this, and leaves `errno` as it is.
-fn quiet<T>(work: impl FnOnce() -> T) -> Option<T> {
-    let before = errno();
-    let result = contained(work);
-    set_errno(before);
-    result
 }
 
 /// Dedicates CPUs to threads that are to run fastest for a while: these CPUs run fastest until

@@ -10,6 +10,7 @@
 mod call;
 pub mod fast_core;
 pub mod mutex;
+pub mod threads;
 
 use std::ffi::{c_char, c_void};
 use std::num::NonZeroU64;

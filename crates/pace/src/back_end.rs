@@ -3,7 +3,10 @@
 pub(crate) mod cores;
 pub(crate) mod cpufreq;
 pub(crate) mod driver;
+pub(crate) mod group;
 pub(crate) mod levels;
+pub(crate) mod own_file;
+pub(crate) mod preferences;
 pub(crate) mod pstates;
 pub(crate) mod server;
 pub(crate) mod uclamp;
@@ -35,7 +38,7 @@ pub(crate) trait BackEnd: Debug + Send + Sync {
     fn name(&self) -> &'static str;
 
     /// Whether the kernel takes the request along when the thread moves to another core, and ends
-    /// it with the thread. Otherwise a request is for the core.
+    /// it with the thread. Otherwise a request is for the core, and [`Self::follow`] moves it.
     fn follows_threads(&self) -> bool;
 
     /// Makes this the request of the calling thread, in place of an earlier one; `None` ends that.
@@ -53,13 +56,28 @@ pub(crate) trait BackEnd: Debug + Send + Sync {
         self.request(thread, request)
     }
 
+    /// Whether the request of a thread is for the CPUs that have their clock in common with this
+    /// one; `None` if the thread has no request, or the kernel takes it along.
+    fn is_for(&self, _thread: Thread) -> Option<bool> {
+        None
+    }
+
+    /// Makes the request of a thread that has moved one for the CPU that executes it now. Does
+    /// nothing if it has none.
+    ///
+    /// # Errors
+    /// As [`Self::request`].
+    fn follow(&self, _thread: Thread) -> Result<(), Refused> {
+        Ok(())
+    }
+
     /// As [`Self::request_for`], for a clock that is at least as fast: the machine may choose a
     /// faster one, as it may without a request. So nothing becomes slower.
     ///
     /// # Errors
     /// As [`Self::request`]; a back end whose requests follow threads refuses. `dimmer_pstate` does
-    /// not know what the CPU does without a request, and takes the clock exactly: [`for_server`]
-    /// leaves both out.
+    /// not know what the CPU does without a request, and takes the clock exactly, as do those that
+    /// set no clock: [`for_server`] leaves all of them out.
     fn at_least_for(&self, _thread: Thread, _request: Request) -> Result<(), Refused> {
         Err(Refused::Unknown)
     }
@@ -124,10 +142,14 @@ type Open = fn(&Root) -> Result<Box<dyn BackEnd>, Unavailable>;
 
 /// The machine's own back ends with their names, in the order in which they are tried. That of the
 /// kernel's scheduler comes first: it takes no rights, follows threads, and leaves no file changed.
-/// Registers come last: they are for machines on which the kernel does not set the clock.
-const OWN: [(&str, Open); 5] = [
+/// Clamps of the group and preferences say less than limits: they are for processes that may write
+/// those files only. Registers come last: they are for machines on which the kernel does not set
+/// the clock.
+const OWN: [(&str, Open); 7] = [
     ("uclamp", |root| Ok(Box::new(uclamp::Uclamp::open(root)?))),
     ("cpufreq", |root| Ok(Box::new(cpufreq::open(root)?))),
+    ("group clamps", |root| Ok(Box::new(group::open(root)?))),
+    ("preferences", |root| Ok(Box::new(preferences::open(root)?))),
     ("dimmer_pstate", |root| Ok(Box::new(driver::open(root)?))),
     ("P-states", |root| Ok(Box::new(pstates::open(root)?))),
     ("performance levels", |root| Ok(Box::new(levels::open(root)?))),
@@ -149,6 +171,8 @@ pub(crate) fn direct(root: &Root) -> Result<Box<dyn BackEnd>, Unavailable> {
 pub(crate) fn for_server(root: &Root) -> Result<Box<dyn BackEnd>, Unavailable> {
     first(root, |name| match name {
         "uclamp" => Some("its requests follow threads, so shares and limits by CPU do not hold"),
+        "group clamps" => Some("its requests are for the server's control group"),
+        "preferences" => Some("it requests no clock, so shares and limits do not hold"),
         "dimmer_pstate" => Some("it does not report what a CPU requests without it"),
         _ => None,
     })

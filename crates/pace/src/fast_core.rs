@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dimmer_host::affinity::{self, AffinityError};
-use dimmer_host::root::{Root, format_cpu_list};
+use dimmer_host::root::format_cpu_list;
 use dimmer_host::unavailable::Unavailable;
 use dimmer_processor::units::CpuId;
 use rustix::io::Errno;
 use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
 
-use crate::thread::{begin_visit, end_visit, request_for};
+use crate::thread::{ask_again, begin_visit, end_visit, request_for};
 use crate::{Decision, Request, machine};
 
 /// Why no CPU is dedicated, or a thread stays where it is. Nothing has changed.
@@ -148,7 +148,7 @@ pub fn dedicate_fast(cpus: &[CpuId]) -> Result<FastCores, FastCoreError> {
         return Err(FastCoreError::Forked);
     }
     let home = sched_getaffinity(None).map_err(system)?;
-    let tried = wanted.iter().try_for_each(|cpu| move_to(*cpu));
+    let tried = wanted.iter().try_for_each(|cpu| affinity::move_thread(None, *cpu));
     let _ = sched_setaffinity(None, &home);
     tried?;
     let core = |cpu| Core { cpu, threads: AtomicU32::new(0) };
@@ -197,14 +197,6 @@ fn only(cpu: CpuId) -> CpuSet {
     set
 }
 
-/// Moves the calling thread. Its affinity may exclude the CPU: only the cpuset counts.
-fn move_to(cpu: CpuId) -> Result<(), FastCoreError> {
-    sched_setaffinity(None, &only(cpu)).map_err(|error| match affinity::check(&Root::live(), cpu) {
-        Err(why) if error == Errno::INVAL => why.into(),
-        _ => system(error),
-    })
-}
-
 thread_local! {
     static TRIP: RefCell<Trip> = const { RefCell::new(Trip { depth: 0, away: None }) };
 }
@@ -239,11 +231,13 @@ impl Away {
         });
         let (index, core) = least.ok_or(FastCoreError::NotDedicated)?;
         let home = sched_getaffinity(None).map_err(system)?;
-        move_to(core.cpu)?;
+        affinity::move_thread(None, core.cpu)?;
         core.threads.fetch_add(1, Ordering::Relaxed);
         let follows = machine::get().is_ok_and(|back_end| back_end.follows_threads());
         if follows {
             begin_visit();
+        } else {
+            ask_again();
         }
         let (process, thread) = (std::process::id(), gettid());
         Ok(Self { process, thread, home, cores, index, follows })
@@ -272,6 +266,8 @@ impl Drop for Away {
             ));
         } else if let Err(error) = sched_setaffinity(thread, &self.home) {
             trouble(format!("sched_setaffinity: {error}"));
+        } else if !self.follows {
+            ask_again();
         }
     }
 }

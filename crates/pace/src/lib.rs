@@ -18,6 +18,7 @@
 //! | what a thread asks | [`Request`], [`Wish`], [`Decision`], [`Answer`] |
 //! | whose request is in force | `holders` |
 //! | what the thread keeps | `thread` |
+//! | which threads there are, and that requests follow them | `registry`, `follower` |
 //! | requests that another thread makes | `neighbour` |
 //! | cores that are always fast, cores that stay awake | `fast_core`, `awake` |
 //! | this machine's back end | `machine` |
@@ -30,9 +31,12 @@
 mod awake;
 mod back_end;
 mod fast_core;
+mod follower;
+mod helper;
 mod holders;
 mod machine;
 mod neighbour;
+mod registry;
 mod request;
 mod thread;
 
@@ -45,6 +49,7 @@ pub use holders::Holder;
 pub use machine::{
     back_end, domain, end, prepare, prepare_direct, prepare_for_server, prepare_under, trouble,
 };
+pub use registry::{MoveError, Registered, move_to, register, registered};
 pub use request::{Answer, Decision, Request, Wish};
 pub use thread::{
     Scope, ask, at, at_least_for, begin, finish, hold, hold_by_neighbour, in_force, release,

@@ -6,18 +6,15 @@
 use std::cell::OnceCell;
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, Thread};
 
-use dimmer_host::affinity;
-use dimmer_host::root::Root;
-use dimmer_host::signals;
-use dimmer_host::topology;
 use dimmer_processor::units::CpuId;
 
 use crate::Request;
 use crate::back_end;
 use crate::thread::{outside, request_for, request_for_within};
+use crate::{follower, helper};
 
 /// Looks for requests before the agent sleeps. A guess: some ten microseconds.
 const LOOKS: u32 = 400;
@@ -53,6 +50,7 @@ impl Slot {
         if let (Some(request), false) = (Request::of_number(number), work.has_ended) {
             work.has_request = true;
             request_for(self.thread, cpu, Some(request));
+            follower::attend();
         }
         true
     }
@@ -112,23 +110,9 @@ fn agent() -> Option<&'static Agent> {
     static AGENT: OnceLock<Option<Agent>> = OnceLock::new();
     let agent = AGENT.get_or_init(|| {
         let slots = Arc::new(Slots::default());
-        let (own, (tell, told)) = (Arc::clone(&slots), mpsc::channel());
-        let serve = move || {
-            // Signals are for the program's threads.
-            signals::block_all();
-            // The thread that asks may be pinned, and this one would be where it is.
-            let cpus = topology::present(&Root::live()).unwrap_or_default();
-            let _ = affinity::allow(&cpus);
-            let count = affinity::allowed().map_or(0, |allowed| allowed.len());
-            if tell.send(count).is_ok() && count > 1 {
-                own.serve();
-            }
-        };
-        let started = thread::Builder::new().name("dimmer-agent".to_owned()).spawn(serve).ok()?;
-        let thread = started.thread().clone();
-        let process = std::process::id();
-        let has_own_cpu = told.recv().is_ok_and(|count| count > 1);
-        has_own_cpu.then_some(Agent { process, thread, slots })
+        let own = Arc::clone(&slots);
+        let thread = helper::start("dimmer-agent", move || own.serve())?;
+        Some(Agent { process: std::process::id(), thread, slots })
     });
     // A child of fork has no copy of the thread.
     agent.as_ref().filter(|agent| agent.process == std::process::id())

@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use dimmer_processor::units::{CpuId, KiloHertz};
-use rustix::thread::{gettid, sched_getcpu};
+use rustix::thread::sched_getcpu;
 
 use crate::back_end::{Refused, Thread};
 use crate::holders::{Holders, Wanted};
 use crate::machine;
-use crate::neighbour;
 use crate::request::is_granted;
 use crate::{Answer, Decision, Holder, Request, Wish};
+use crate::{follower, neighbour, registry};
 
 /// The place of a request that goes with the thread.
 const ANYWHERE: u32 = u32::MAX;
@@ -33,6 +33,8 @@ struct Kept {
     is_handed_over: bool,
     /// What has it ([`machine::way`]), if it is for a CPU.
     way: Option<u8>,
+    /// How many requests had been moved before it was made ([`follower::moves`]).
+    moves: u64,
 }
 
 impl Kept {
@@ -40,7 +42,8 @@ impl Kept {
     fn is_here(self) -> bool {
         let is_everywhere = self.number == 0 || self.cpu == ANYWHERE;
         let has_way = || machine::way().is_some_and(|way| self.way == Some(way));
-        is_everywhere || self.cpu == this_cpu() && has_way()
+        let is_unmoved = || self.moves == follower::moves();
+        is_everywhere || self.cpu == this_cpu() && is_unmoved() && has_way()
     }
 }
 
@@ -48,7 +51,7 @@ impl Kept {
 const UNTAKEN: u8 = 1 << 7;
 
 const NONE: Kept =
-    Kept { number: 0, is_taken: false, cpu: ANYWHERE, is_handed_over: false, way: None };
+    Kept { number: 0, is_taken: false, cpu: ANYWHERE, is_handed_over: false, way: None, moves: 0 };
 
 thread_local! {
     static KEPT: Cell<Kept> = const { Cell::new(NONE) };
@@ -249,8 +252,7 @@ pub(crate) fn end_visit() {
 }
 
 fn this_thread() -> Thread {
-    let id = gettid().as_raw_nonzero().get().unsigned_abs();
-    Thread { id, cpu: CpuId::new(this_cpu()) }
+    Thread { id: registry::number(), cpu: CpuId::new(this_cpu()) }
 }
 
 fn this_cpu() -> u32 {
@@ -283,13 +285,19 @@ fn put(wanted: Wanted) -> Decision {
     if kept.number == number && kept.is_here() && (wanted.by_neighbour || !kept.is_handed_over) {
         return decision(kept.is_taken);
     }
+    if number != 0 {
+        registry::register_within();
+    }
+    // Before the request, which may be moved as soon as it is made.
+    let moves = follower::moves();
     let handed = wanted.request.filter(|_| wanted.by_neighbour).and_then(hand_over);
     if let Some(cpu) = handed {
-        KEPT.set(Kept { number, is_taken: true, cpu, is_handed_over: true, way: machine::way() });
+        let way = machine::way();
+        KEPT.set(Kept { number, is_taken: true, cpu, is_handed_over: true, way, moves });
         return Decision::Requested;
     }
     neighbour::settle();
-    request_here(wanted.request)
+    request_here(wanted.request, moves)
 }
 
 /// Has the agent make the request. Returns the CPU that it is for; `None` if the calling thread is
@@ -305,7 +313,7 @@ fn hand_over(request: Request) -> Option<u32> {
 }
 
 #[cold]
-fn request_here(request: Option<Request>) -> Decision {
+fn request_here(request: Option<Request>, moves: u64) -> Decision {
     let number = request.map_or(0, Request::number);
     let Ok(back_end) = machine::get() else {
         KEPT.set(Kept { number, ..NONE });
@@ -319,8 +327,17 @@ fn request_here(request: Option<Request>) -> Decision {
         machine::report(trouble);
     }
     let cpu = if is_for_core { thread.cpu.index() } else { ANYWHERE };
-    KEPT.set(Kept { number, is_taken, cpu, is_handed_over: false, way: machine::way() });
+    let way = machine::way();
+    KEPT.set(Kept { number, is_taken, cpu, is_handed_over: false, way, moves });
+    if is_taken && is_for_core {
+        follower::attend();
+    }
     decision(is_taken)
+}
+
+/// The thread has moved: its request goes with it at once.
+pub(crate) fn ask_again() {
+    change(|_| ());
 }
 
 /// Makes this the request of another thread, which may be of another process: `cpu` executes it,
@@ -333,7 +350,7 @@ pub fn request_for(thread: u32, cpu: CpuId, request: Option<Request>) -> Decisio
 /// As [`request_for`], for a clock that is at least as fast: the machine may choose a faster one,
 /// as it may without a request, so nothing becomes slower. It is for a process that
 /// [`prepare_for_server`](crate::prepare_for_server) has prepared: `uclamp` and `dimmerd` refuse,
-/// and `dimmer_pstate` takes the clock exactly.
+/// and the back ends that a server does not use take the clock exactly.
 pub fn at_least_for(thread: u32, cpu: CpuId, request: Request) -> Decision {
     let ask = || {
         let back_end = machine::get().ok()?;

@@ -84,15 +84,19 @@ impl Clocks {
         }
     }
 
+    /// The request at this place, if there is one.
+    #[must_use]
+    pub fn get(&self, place: usize) -> Option<OnBoard> {
+        let word = self.words.get(place)?.load(Ordering::Relaxed);
+        let part = |at: u32, mask: u64| u32::try_from(word >> at & mask).unwrap_or_default();
+        let number = u8::try_from(word & 0xff).unwrap_or_default();
+        let (thread, cpu) = (part(32, 0xffff_ffff), part(8, 0xff_ffff));
+        (thread != 0).then_some(OnBoard { thread, cpu, number })
+    }
+
     /// All requests with their places.
     pub fn all(&self) -> impl Iterator<Item = (usize, OnBoard)> + '_ {
-        self.words.iter().enumerate().filter_map(|(place, word)| {
-            let word = word.load(Ordering::Relaxed);
-            let part = |at: u32, mask: u64| u32::try_from(word >> at & mask).unwrap_or_default();
-            let number = u8::try_from(word & 0xff).unwrap_or_default();
-            let (thread, cpu) = (part(32, 0xffff_ffff), part(8, 0xff_ffff));
-            (thread != 0).then_some((place, OnBoard { thread, cpu, number }))
-        })
+        (0..CLOCKS).filter_map(|place| Some((place, self.get(place)?)))
     }
 }
 

@@ -13,6 +13,7 @@ use crate::root::format_cpu_list;
 use crate::tune;
 use crate::turbo::Turbo;
 use crate::uclamp;
+use crate::uclamp::group::GroupClamps;
 
 const MSR: Subject = Subject {
     id: "msr",
@@ -26,20 +27,26 @@ const PSTATES: Subject = Subject {
     area: Area::Clock,
     enables: Some(
         "pstate: shows and sets them; probe --mode pstate without cpufreq; libdimmer: clocks that \
-         threads ask for, the fourth choice",
+         threads ask for, the sixth choice",
     ),
 };
 const PSTATE_DRIVER: Subject = Subject {
     id: "dimmer-pstate",
     title: "P-states by the module dimmer_pstate",
     area: Area::Clock,
-    enables: Some("libdimmer: clocks that threads ask for, the third choice"),
+    enables: Some("libdimmer: clocks that threads ask for, the fifth choice"),
 };
 const UCLAMP: Subject = Subject {
     id: "uclamp",
     title: "clamps of a thread's utilization (uclamp)",
     area: Area::Clock,
     enables: Some("libdimmer: clocks that threads ask for, the first choice"),
+};
+const GROUP_CLAMPS: Subject = Subject {
+    id: "group-clamps",
+    title: "clamps of the control group (cpu.uclamp)",
+    area: Area::Clock,
+    enables: Some("libdimmer: clocks that threads ask for, the third choice"),
 };
 const CLOCK_REQUESTS: Subject = Subject {
     id: "clock-requests",
@@ -80,13 +87,13 @@ const HWP_REQUESTS: Subject = Subject {
     id: "hwp-requests",
     title: "performance levels by registers (HWP)",
     area: Area::Clock,
-    enables: Some("libdimmer: clocks that threads ask for, the fifth choice"),
+    enables: Some("libdimmer: clocks that threads ask for, the seventh choice"),
 };
 const CPPC_REQUESTS: Subject = Subject {
     id: "cppc-requests",
     title: "performance levels by registers (CPPC)",
     area: Area::Clock,
-    enables: Some("libdimmer: clocks that threads ask for, the fifth choice"),
+    enables: Some("libdimmer: clocks that threads ask for, the seventh choice"),
 };
 const CLOCK_MODERATION: Subject = Subject {
     id: "clock-moderation",
@@ -96,6 +103,12 @@ const CLOCK_MODERATION: Subject = Subject {
 };
 /// The mark beside the socket of root's server (`dimmer_protocol::clocks_mark`).
 const MODERATES: &str = "/run/dimmer/socket.clocks";
+const SPEED_SELECT: Subject = Subject {
+    id: "speed-select",
+    title: "Intel Speed Select core power",
+    area: Area::Clock,
+    enables: None,
+};
 const TURBO: Subject = Subject {
     id: "turbo",
     title: "turbo switch",
@@ -106,7 +119,10 @@ const PREFERENCE: Subject = Subject {
     id: "energy-preference",
     title: "preference of the processor (EPP)",
     area: Area::Clock,
-    enables: Some("pstate tune: has the processor prefer speed"),
+    enables: Some(
+        "pstate tune: has the processor prefer speed; libdimmer: clocks that threads ask for, the \
+         fourth choice",
+    ),
 };
 const PERCENT: Subject = Subject {
     id: "intel-pstate-limits",
@@ -132,6 +148,7 @@ pub(super) fn survey(context: &Context) -> Vec<Capability> {
         cpufreq(context),
         uclamp(context),
         clock_requests(context),
+        group_clamps(context),
         intel_pstate(context),
         amd_pstate(context),
         hwp(context),
@@ -141,6 +158,7 @@ pub(super) fn survey(context: &Context) -> Vec<Capability> {
         turbo(context),
         preference(context),
         percent(context),
+        speed_select(context),
         wake_up(context),
         rapl(context),
     ]
@@ -254,6 +272,36 @@ fn clock_requests(context: &Context) -> Capability {
         }
         Err(missing) => CLOCK_REQUESTS.unavailable(missing.why, missing.remedy),
     }
+}
+
+fn group_clamps(context: &Context) -> Capability {
+    match GroupClamps::find(context.root) {
+        Ok(found) => GROUP_CLAMPS.available(format!(
+            "{}, for a program that is in it alone",
+            found.files().join(" and ")
+        )),
+        Err(missing) => GROUP_CLAMPS.unavailable(missing.why, missing.remedy),
+    }
+}
+
+/// The kernel's interface to it, by registers or mailboxes, and with TPMI.
+const ISST: &str = "/dev/isst_interface";
+
+fn speed_select(context: &Context) -> Capability {
+    if !context.is_intel() {
+        return SPEED_SELECT.not_applicable("no Intel processor");
+    }
+    if context.root.exists(ISST) {
+        let why = format!(
+            "{ISST} is there, and Dimmer does not use it: it gives groups of cores shares of the \
+             power, which was tried on no processor that has it"
+        );
+        return SPEED_SELECT.unavailable(why, "use intel-speed-select of the kernel's tools");
+    }
+    SPEED_SELECT.unavailable(
+        format!("no {ISST}"),
+        "on a processor with it, as root: modprobe isst_if_common",
+    )
 }
 
 fn clock_moderation(context: &Context) -> Capability {
@@ -394,7 +442,13 @@ fn preference(context: &Context) -> Capability {
         };
         return PREFERENCE.unavailable(why, remedy);
     };
-    writable(context, &PREFERENCE, &path, &now)
+    match cpufreq::preference::check(context.root) {
+        Ok(_) => writable(context, &PREFERENCE, &path, &now),
+        Err(missing) => {
+            let detail = format!("{now}; not for requests of clocks: {}", missing.why);
+            writable(context, &PREFERENCE, &path, &detail)
+        }
+    }
 }
 
 fn percent(context: &Context) -> Capability {

@@ -74,6 +74,8 @@ fn finds_everything_on_a_skylake_server_as_root() {
             - uclamp: no /proc/sys/kernel/sched_util_clamp_min
                 -> use a kernel from 5.3 on that was built with CONFIG_UCLAMP_TASK
             + clock-requests: every policy is writable, without a base clock
+            - group-clamps: no /sys/fs/cgroup/cpu.uclamp.min
+                -> as root, or after delegation: systemd-run --scope -p Delegate=yes PROGRAM, with Linux 5.4 or later that has CONFIG_UCLAMP_TASK_GROUP
             + intel-pstate: mode active
             . amd-pstate: no AMD processor
             + hwp: HWP, preference of policy0: balance_performance
@@ -83,9 +85,11 @@ fn finds_everything_on_a_skylake_server_as_root() {
             - clock-moderation: no /run/dimmer/socket.clocks
                 -> have the administrator run dimmerd as root with clocks.moderate = true
             + turbo: /sys/devices/system/cpu/intel_pstate/no_turbo, turbo is on
-            + energy-preference: /sys/devices/system/cpu/cpufreq/policy0/energy_performance_preference: balance_performance
+            + energy-preference: /sys/devices/system/cpu/cpufreq/policy0/energy_performance_preference: balance_performance; not for requests of clocks: policy0 offers no preferences to choose from
             - intel-pstate-limits: no /sys/devices/system/cpu/intel_pstate/min_perf_pct
                 -> use the driver intel_pstate
+            - speed-select: no /dev/isst_interface
+                -> on a processor with it, as root: modprobe isst_if_common
             - idle-states: no /dev/cpu_dma_latency
                 -> use a kernel with CONFIG_CPU_IDLE, and mount /dev
             + rapl: package, package
@@ -147,6 +151,8 @@ fn says_why_a_cloud_machine_has_nothing() {
                 -> use a kernel from 5.3 on that was built with CONFIG_UCLAMP_TASK
             - clock-requests: no policy under /sys/devices/system/cpu/cpufreq
                 -> use bare metal, with a driver for cpufreq
+            - group-clamps: no /sys/fs/cgroup/user.slice/cpu.uclamp.min
+                -> as root, or after delegation: systemd-run --scope -p Delegate=yes PROGRAM, with Linux 5.4 or later that has CONFIG_UCLAMP_TASK_GROUP
             - intel-pstate: no /sys/devices/system/cpu/intel_pstate/status
                 -> only the host can: use bare metal where it matters; measuring by timing works here
             . amd-pstate: no AMD processor
@@ -161,6 +167,8 @@ fn says_why_a_cloud_machine_has_nothing() {
                 -> only the host can: use bare metal where it matters; measuring by timing works here
             - intel-pstate-limits: no /sys/devices/system/cpu/intel_pstate/min_perf_pct
                 -> only the host can: use bare metal where it matters; measuring by timing works here
+            - speed-select: no /dev/isst_interface
+                -> on a processor with it, as root: modprobe isst_if_common
             - idle-states: no /dev/cpu_dma_latency
                 -> use a kernel with CONFIG_CPU_IDLE, and mount /dev
             - rapl: no intel-rapl zone under /sys/class/powercap
@@ -235,6 +243,8 @@ fn finds_the_old_cpusets_on_a_zen_5_guest() {
                 -> use a kernel from 5.3 on that was built with CONFIG_UCLAMP_TASK
             - clock-requests: no policy under /sys/devices/system/cpu/cpufreq
                 -> use bare metal, with a driver for cpufreq
+            - group-clamps: no /sys/fs/cgroup/unified/cpu.uclamp.min
+                -> as root, or after delegation: systemd-run --scope -p Delegate=yes PROGRAM, with Linux 5.4 or later that has CONFIG_UCLAMP_TASK_GROUP
             . intel-pstate: no Intel processor
             - amd-pstate: no /sys/devices/system/cpu/amd_pstate/status
                 -> only the host can: use bare metal where it matters; measuring by timing works here
@@ -248,6 +258,7 @@ fn finds_the_old_cpusets_on_a_zen_5_guest() {
             - energy-preference: no policy has energy_performance_preference
                 -> only the host can: use bare metal where it matters; measuring by timing works here
             . intel-pstate-limits: no Intel processor
+            . speed-select: no Intel processor
             - idle-states: no /dev/cpu_dma_latency
                 -> use a kernel with CONFIG_CPU_IDLE, and mount /dev
             - rapl: no intel-rapl zone under /sys/class/powercap
@@ -314,6 +325,8 @@ fn names_the_missing_permissions_on_a_desktop() {
                 -> use a kernel from 5.3 on that was built with CONFIG_UCLAMP_TASK
             - clock-requests: no permission to write scaling_max_freq of policy0
                 -> run as root
+            - group-clamps: no /sys/fs/cgroup/user.slice/user-1000.slice/session-2.scope/cpu.uclamp.min
+                -> as root, or after delegation: systemd-run --scope -p Delegate=yes PROGRAM, with Linux 5.4 or later that has CONFIG_UCLAMP_TASK_GROUP
             + intel-pstate: mode active
             . amd-pstate: no AMD processor
             + hwp: HWP, preference of policy0: balance_performance
@@ -324,9 +337,11 @@ fn names_the_missing_permissions_on_a_desktop() {
                 -> have the administrator run dimmerd as root with clocks.moderate = true
             - turbo: no permission to write /sys/devices/system/cpu/intel_pstate/no_turbo
                 -> run as root
-            + energy-preference: /sys/devices/system/cpu/cpufreq/policy0/energy_performance_preference: balance_performance
+            + energy-preference: /sys/devices/system/cpu/cpufreq/policy0/energy_performance_preference: balance_performance; not for requests of clocks: policy0 offers no preferences to choose from
             - intel-pstate-limits: no /sys/devices/system/cpu/intel_pstate/min_perf_pct
                 -> use the driver intel_pstate
+            - speed-select: no /dev/isst_interface
+                -> on a processor with it, as root: modprobe isst_if_common
             - idle-states: no /dev/cpu_dma_latency
                 -> use a kernel with CONFIG_CPU_IDLE, and mount /dev
             - rapl: no permission to read /sys/class/powercap/intel-rapl:0/energy_uj
@@ -383,4 +398,18 @@ fn tells_what_a_crashed_process_left_changed() {
     assert_eq!(remedy, "dimmer restore");
     let (why, _) = missing("v2\t/sys/a\t0\t1\t00000000\n");
     assert_eq!(why, "the journal of process 1 was damaged, or is none of Dimmer's");
+}
+
+#[test]
+fn names_speed_select_where_it_is_and_that_it_is_not_used() {
+    let machine = machine("skylake-sp-bare-metal");
+    let cpuid = Cpuid::of(&machine.root).expect("a table of registers");
+    let path = machine.root.path("/dev/isst_interface");
+    std::fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");
+    std::fs::write(path, "").expect("a file");
+    let survey = Survey::take(&machine.root, &cpuid);
+    let found = survey.capability("speed-select").expect("the capability");
+    let State::Unavailable(missing) = &found.state else { panic!("{found:?}") };
+    assert!(missing.why.starts_with("/dev/isst_interface is there, and Dimmer does not use it"));
+    assert_eq!(found.enables, None);
 }

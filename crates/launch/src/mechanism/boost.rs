@@ -145,7 +145,7 @@ fn prepare(setup: &mut Setup<'_>) -> Result<Prepared, LaunchError> {
     }
     let root = setup.root.clone();
     // Last: what follows is the program's start.
-    let monitor = Monitor::start(&root);
+    let monitor = Monitor::start(&root, is_counted);
     Ok(Some(Box::new(Observing {
         root,
         place,

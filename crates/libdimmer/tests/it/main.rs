@@ -269,6 +269,7 @@ fn threads_ask_for_clocks_whether_or_not_there_is_a_way() {
         return;
     }
     let in_c = "at first 0\nerrno is 77\nnow 50\nstill 50\nanother thread asks for 101\n\
+                moved 0, not registered 1 1, no such CPU 1, errno is 77\n\
                 at last 0, each time alike\n";
     let in_cpp = "half 50\nin the block 101\noutside 103\nthe second 60\nfast again 103\n";
     for (source, link, expected) in [

@@ -2,8 +2,8 @@
 //!
 //! A request counts for the cores that share the clock of the one that executes the thread when it
 //! asks. If several threads ask them, the fastest clock is in force, as within a module of the
-//! paper's processor (paper 002, section 2.1). A thread that has moved asks its new core with its
-//! next request, and that is when its old core is free of it.
+//! paper's processor (paper 002, section 2.1). The request of a thread that has moved is moved by
+//! [`BackEnd::follow`], or with the thread's next request; then its old core is free of it.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -64,6 +64,14 @@ pub(crate) struct Wanted {
     pub(crate) is_least: bool,
 }
 
+/// The request of a thread.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    domain: usize,
+    wanted: Wanted,
+    request: Request,
+}
+
 /// Reads a clock.
 pub(crate) type ReadClock = Box<dyn FnOnce() -> Option<KiloHertz>>;
 
@@ -106,8 +114,8 @@ pub(crate) struct Cores<S> {
 #[derive(Debug)]
 struct State<S> {
     setting: S,
-    /// What each thread asks for, and of which domain.
-    threads: BTreeMap<u32, (usize, Wanted)>,
+    /// What each thread asks for.
+    threads: BTreeMap<u32, Asked>,
     /// What is in force in each domain.
     in_force: Vec<Option<Wanted>>,
     /// Why a domain is left alone.
@@ -140,40 +148,50 @@ impl<S: Setting> Cores<S> {
     fn put(&self, thread: Thread, request: Option<Request>, is_least: bool) -> Result<(), Refused> {
         let mut guard = self.lock().ok_or(Refused::Unknown)?;
         let state = guard.as_mut().ok_or(Refused::Unknown)?;
-        let wanted = request.and_then(|request| {
-            let (domain, found) = self.domain(thread.cpu)?;
-            Some((domain, Wanted { clock: request.clock(&found.clocks)?, is_least }))
-        });
-        let before = match wanted {
-            Some(wanted) => state.threads.insert(thread.id, wanted),
-            None => state.threads.remove(&thread.id),
-        };
-        let left = before.filter(|(domain, _)| wanted.is_none_or(|(now, _)| now != *domain));
-        let of_left = left.map_or(Ok(()), |(domain, _)| state.update(domain));
-        match wanted {
-            Some((domain, _)) => {
-                let result = state.update(domain).and(of_left);
-                if result.is_err() {
-                    state.threads.remove(&thread.id);
-                    // What is wrong is in the result.
-                    let _ = state.update(domain);
-                }
-                result
-            }
-            None if request.is_some() => of_left.and(Err(Refused::Unknown)),
-            None => of_left,
+        let asked = request.and_then(|request| self.asked(thread.cpu, request, is_least));
+        let result = state.put(thread.id, asked);
+        if request.is_some() && asked.is_none() {
+            result.and(Err(Refused::Unknown))
+        } else {
+            result
         }
+    }
+
+    /// What this request means for the CPU; `None` if it does not say which clock.
+    fn asked(&self, cpu: CpuId, request: Request, is_least: bool) -> Option<Asked> {
+        let (domain, found) = self.domain(cpu)?;
+        let wanted = Wanted { clock: request.clock(&found.clocks)?, is_least };
+        Some(Asked { domain, wanted, request })
     }
 }
 
 impl<S: Setting> State<S> {
+    /// Makes this the request of the thread with this number.
+    fn put(&mut self, thread: u32, asked: Option<Asked>) -> Result<(), Refused> {
+        let before = match asked {
+            Some(asked) => self.threads.insert(thread, asked),
+            None => self.threads.remove(&thread),
+        };
+        let domain = asked.map(|asked| asked.domain);
+        let left = before.map(|before| before.domain).filter(|left| Some(*left) != domain);
+        let of_left = left.map_or(Ok(()), |left| self.update(left));
+        let Some(domain) = domain else { return of_left };
+        let result = self.update(domain).and(of_left);
+        if result.is_err() {
+            self.threads.remove(&thread);
+            // What is wrong is in the result.
+            let _ = self.update(domain);
+        }
+        result
+    }
+
     /// Puts the fastest clock in force that threads ask of this domain.
     fn update(&mut self, domain: usize) -> Result<(), Refused> {
         if let Some(Some(lost)) = self.lost.get(domain) {
             return Err(Refused::Lost(lost.clone()));
         }
-        let asked = self.threads.values().filter(|(of, _)| *of == domain);
-        let fastest = asked.map(|(_, wanted)| *wanted).reduce(|one, other| Wanted {
+        let asked = self.threads.values().filter(|asked| asked.domain == domain);
+        let fastest = asked.map(|asked| asked.wanted).reduce(|one, other| Wanted {
             clock: one.clock.max(other.clock),
             is_least: one.is_least || other.is_least,
         });
@@ -206,6 +224,20 @@ impl<S: Setting> BackEnd for Cores<S> {
 
     fn at_least_for(&self, thread: Thread, request: Request) -> Result<(), Refused> {
         self.put(thread, Some(request), true)
+    }
+
+    fn is_for(&self, thread: Thread) -> Option<bool> {
+        let guard = self.lock()?;
+        let asked = guard.as_ref()?.threads.get(&thread.id)?;
+        Some(self.domains.get(asked.domain)?.cpus.contains(&thread.cpu))
+    }
+
+    fn follow(&self, thread: Thread) -> Result<(), Refused> {
+        let mut guard = self.lock().ok_or(Refused::Unknown)?;
+        let state = guard.as_mut().ok_or(Refused::Unknown)?;
+        let Some(before) = state.threads.get(&thread.id).copied() else { return Ok(()) };
+        let asked = self.asked(thread.cpu, before.request, before.wanted.is_least);
+        state.put(thread.id, asked)
     }
 
     fn domain_of(&self, cpu: CpuId) -> Vec<CpuId> {

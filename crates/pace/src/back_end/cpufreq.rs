@@ -12,6 +12,7 @@ use dimmer_host::unavailable::Unavailable;
 use dimmer_processor::units::KiloHertz;
 
 use super::cores::{Cores, Domain, LEFT_ALONE, ReadClock, Setting, Wanted, explain};
+use super::own_file::OwnFile;
 
 /// The governor that sets the clock that it gets from users.
 const USERSPACE: &str = "userspace";
@@ -40,8 +41,15 @@ pub(crate) fn open(root: &Root) -> Result<Cores<Files>, Unavailable> {
     Ok(Cores::new(root, domains, Files { root: root.clone(), journal, policies }))
 }
 
+const WHAT: &str = "requests of clocks by files (cpufreq)";
+
 fn unavailable(why: String, remedy: &str) -> Unavailable {
-    Unavailable::new("requests of clocks by files (cpufreq)", why, remedy)
+    Unavailable::new(WHAT, why, remedy)
+}
+
+/// What the file held at first, as a clock (kHz).
+fn khz(file: &OwnFile) -> Option<u64> {
+    file.before.parse().ok()
 }
 
 /// The files of all policies.
@@ -64,61 +72,17 @@ struct OwnPolicy {
     table: Vec<KiloHertz>,
 }
 
-/// A file, what it held at first, and what it held when this back end left it.
-#[derive(Debug)]
-struct OwnFile {
-    path: String,
-    before: String,
-    left: String,
-}
-
-impl OwnFile {
-    fn new(root: &Root, policy: &Policy, name: &str) -> Result<Self, RootError> {
-        let path = format!("{POLICIES}/{}/{name}", policy.name);
-        let before = root.text(&path)?;
-        Ok(Self { left: before.clone(), path, before })
-    }
-
-    /// Checks that nothing else has written the file.
-    fn check(&self, root: &Root) -> Result<(), Unavailable> {
-        let why = match root.text(&self.path) {
-            Ok(found) if found == self.left => return Ok(()),
-            Ok(found) => format!("{} held `{}` and now holds `{found}`", self.path, self.left),
-            Err(error) => explain(&JournalError::Before(error)),
-        };
-        Err(left_alone(why))
-    }
-
-    /// What it held at first, as a clock (kHz).
-    fn khz(&self) -> Option<u64> {
-        self.before.parse().ok()
-    }
-
-    fn write(&self, journal: &mut Journal, clock: Option<KiloHertz>) -> Result<(), Unavailable> {
-        let wanted = clock.map_or_else(|| self.before.clone(), |clock| clock.khz().to_string());
-        match journal.change(&self.path, &wanted) {
-            // The kernel may round, also to the clock that it had.
-            Ok(()) | Err(JournalError::NotTaken { .. }) => Ok(()),
-            Err(error) => Err(left_alone(explain(&error))),
-        }
-    }
-
-    fn note(&mut self, root: &Root) -> Result<(), Unavailable> {
-        let found = root.text(&self.path);
-        self.left = found.map_err(|error| left_alone(explain(&JournalError::Before(error))))?;
-        Ok(())
-    }
-}
-
 fn left_alone(why: String) -> Unavailable {
     unavailable(why, LEFT_ALONE)
 }
 
 impl OwnPolicy {
     fn new(root: &Root, policy: &Policy) -> Result<Self, RootError> {
-        let governor = OwnFile::new(root, policy, "scaling_governor")?;
+        let file =
+            |name: &str| OwnFile::new(WHAT, root, format!("{POLICIES}/{}/{name}", policy.name));
+        let governor = file("scaling_governor")?;
         let names = if governor.before == USERSPACE { SPEED } else { LIMITS };
-        let files = names.iter().map(|name| OwnFile::new(root, policy, name));
+        let files = names.iter().map(|name| file(name));
         let files = files.collect::<Result<_, _>>()?;
         let table = clocks::table(root, policy);
         Ok(Self { policy: policy.clone(), governor, files, table })
@@ -134,7 +98,7 @@ impl OwnPolicy {
     fn of_file(&self, file: &OwnFile, wanted: Option<Wanted>) -> Option<KiloHertz> {
         let Wanted { clock, is_least } = wanted?;
         let clock = self.of_driver(clock);
-        let before = file.khz().filter(|_| is_least).map(KiloHertz::from_khz);
+        let before = khz(file).filter(|_| is_least).map(KiloHertz::from_khz);
         Some(before.map_or(clock, |before| clock.max(before)))
     }
 
@@ -142,14 +106,17 @@ impl OwnPolicy {
         self.governor.check(journal.root())?;
         self.files.iter().try_for_each(|file| file.check(journal.root()))?;
         if wanted.is_some_and(|wanted| wanted.is_least)
-            && let Some(file) = self.files.iter().find(|file| file.khz().is_none())
+            && let Some(file) = self.files.iter().find(|file| khz(file).is_none())
         {
             return Err(left_alone(format!(
                 "{} held `{}`, which is no clock",
                 file.path, file.before
             )));
         }
-        let mut write = |file: &OwnFile| file.write(journal, self.of_file(file, wanted));
+        let mut write = |file: &OwnFile| {
+            let clock = self.of_file(file, wanted).map(|clock| clock.khz().to_string());
+            file.write(journal, clock.as_deref())
+        };
         if self.is_raised(wanted) {
             self.files.iter().rev().try_for_each(&mut write)?;
         } else {
@@ -163,7 +130,7 @@ impl OwnPolicy {
     fn is_raised(&self, wanted: Option<Wanted>) -> bool {
         let Some(upper) = self.files.last() else { return false };
         let clock = self.of_file(upper, wanted).map(KiloHertz::khz);
-        clock.or_else(|| upper.khz()) > upper.left.parse().ok()
+        clock.or_else(|| khz(upper)) > upper.left.parse().ok()
     }
 }
 

@@ -182,6 +182,31 @@ impl BackEnd for Server {
         self.request(thread, request)
     }
 
+    fn is_for(&self, thread: Thread) -> Option<bool> {
+        if let Some(instead) = self.instead() {
+            return instead.is_for(thread);
+        }
+        let guard = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = *guard.as_ref()?.get(&thread.id)?;
+        Some(self.board.get(place)?.cpu == thread.cpu.index())
+    }
+
+    fn follow(&self, thread: Thread) -> Result<(), Refused> {
+        if let Some(instead) = self.instead() {
+            return instead.follow(thread);
+        }
+        {
+            let guard = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+            let place = guard.as_ref().and_then(|places| places.get(&thread.id)).copied();
+            let Some(place) = place else { return Ok(()) };
+            let word = self.board.get(place);
+            self.board.set(place, word.map(|own| OnBoard { cpu: thread.cpu.index(), ..own }));
+        }
+        // A socket that is full rings already; a server that has gone is noticed by requests.
+        let _ = dimmer_protocol::send(self.socket.as_fd(), &BELL, &[]);
+        Ok(())
+    }
+
     fn way(&self) -> Option<u8> {
         match self.instead.get() {
             Some(_) => Some(1),

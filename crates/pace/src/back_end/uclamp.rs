@@ -113,7 +113,7 @@ impl Uclamp {
 }
 
 /// The clamps by which `schedutil` chooses this clock.
-fn clamps(clock: KiloHertz, fastest: KiloHertz) -> Clamps {
+pub(super) fn clamps(clock: KiloHertz, fastest: KiloHertz) -> Clamps {
     let share = clock.khz().saturating_mul(FULL.into()) / fastest.khz().max(1);
     let share = u32::try_from(share).unwrap_or(FULL).min(FULL);
     Clamps { lowest: share, highest: share }

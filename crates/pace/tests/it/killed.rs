@@ -3,8 +3,9 @@
 use std::time::Duration;
 use std::{panic, thread};
 
+use dimmer_host::affinity;
 use dimmer_host::journal::Journal;
-use dimmer_pace::{Request, at, prepare_under, request};
+use dimmer_pace::{Request, at, move_to, prepare_under, register, request};
 
 use crate::machine::{Machine, child_root};
 
@@ -14,12 +15,14 @@ const SEED: u64 = 2;
 /// The longest time from the first change to the end: some dozens of requests.
 const LONGEST_US: u64 = 1000;
 
-/// Asks until it is killed: from one thread, and from others that end at once.
+/// Asks until it is killed: from one thread, which moves, and from others that end at once.
 fn ask_all_the_time() -> ! {
     let mut random = fastrand::Rng::new();
+    let allowed = affinity::allowed().expect("CPUs");
     loop {
         let wanted = Request::of_number(random.u8(1..=103)).expect("a request");
         let _scope = at(wanted);
+        move_to(register(), allowed[random.usize(0..allowed.len())]).expect("a CPU");
         for _ in 0..random.u32(0..4) {
             request(Request::of_number(random.u8(1..=103)).expect("a request"));
         }

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod fast_core;
+mod follow;
 mod killed;
 mod machine;
 mod neighbour;

@@ -216,6 +216,8 @@ fn without_a_back_end_requests_do_nothing() {
     if let Some(root) = child_root() {
         let missing = prepare_under(&root).expect_err("no back end");
         let expected = "uclamp: no /proc/sys/kernel/sched_util_clamp_min; cpufreq: no policy under \
+                        /sys/devices/system/cpu/cpufreq; group clamps: no control groups of version \
+                        2 for this process; preferences: no policy under \
                         /sys/devices/system/cpu/cpufreq; dimmer_pstate: no /dev/dimmer_pstate: the \
                         module is not loaded; P-states: ";
         assert!(missing.why.starts_with(expected), "{missing}");

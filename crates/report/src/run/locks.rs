@@ -328,11 +328,16 @@ fn advised(locks: &Locks) -> String {
             .to_owned();
     };
     let is_paid = |site: &&LockSite| site.verdicts.contains(&Verdict::Pays);
-    let paid = format!(
+    let mut paid = format!(
         "By its mean, that is so for {} of {}.",
         locks.sites.iter().filter(is_paid).count(),
         counted(locks.sites.len(), "site"),
     );
+    let stalled = locks.sites.iter().filter(|site| site.stalled_ratio().is_some()).count();
+    if stalled > 0 {
+        // Writing to a string cannot fail.
+        let _ = write!(paid, " Measured stalls count, at {}.", counted(stalled, "site"));
+    }
     let from = boosts(locks).map(|one| match one.shortest {
         None => format!("{} never gains", one.name),
         Some(shortest) => {

@@ -112,6 +112,44 @@ fn a_register_that_others_write_is_theirs() {
 }
 
 #[test]
+fn a_request_follows_its_thread_to_another_cpu() {
+    let machine = Machine::new();
+    let back_end = open(&machine.root).unwrap();
+    assert_eq!(back_end.is_for(on(0)), None);
+    back_end.follow(on(1)).unwrap();
+    back_end.request(on(0), Some(Request::SLOW)).unwrap();
+    assert_eq!([0, 1].map(|cpu| back_end.is_for(on(cpu))), [Some(true), Some(false)]);
+    let slow = machine.control(0);
+    assert_ne!(slow, BEFORE);
+    back_end.follow(on(1)).unwrap();
+    assert_eq!([0, 1].map(|cpu| machine.control(cpu)), [BEFORE, slow]);
+    back_end.request(on(1), None).unwrap();
+    assert_eq!(machine.control(1), BEFORE);
+    // To a CPU that there is not, it cannot follow.
+    back_end.request(on(0), Some(Request::SLOW)).unwrap();
+    back_end.follow(on(9)).unwrap();
+    assert_eq!((machine.control(0), back_end.is_for(on(9))), (BEFORE, None));
+}
+
+/// As when the module `msr` is unloaded.
+#[test]
+fn registers_that_vanish_are_reported_and_the_other_cpu_goes_on() {
+    let machine = Machine::new();
+    let back_end = open(&machine.root).unwrap();
+    back_end.request(on(0), Some(Request::SLOW)).unwrap();
+    fs::remove_file(machine.root.path("/dev/cpu/1/msr")).unwrap();
+    match back_end.request(on(1), Some(Request::SLOW)) {
+        Err(Refused::Lost(lost)) => assert!(lost.why.contains("/dev/cpu/1/msr"), "{lost}"),
+        other => panic!("not lost: {other:?}"),
+    }
+    assert_eq!(machine.control(0), BEFORE, "the thread has moved, so its request is gone");
+    back_end.request(on(0), Some(Request::TURBO)).unwrap();
+    assert_ne!(machine.control(0), BEFORE);
+    back_end.end().unwrap();
+    assert_eq!(machine.control(0), BEFORE);
+}
+
+#[test]
 fn a_driver_of_the_kernel_is_in_the_way() {
     let machine = Machine::new();
     machine.put("/sys/devices/system/cpu/cpufreq/policy0/scaling_driver", "acpi-cpufreq\n");

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use dimmer_host::root::format_cpu_list;
 use dimmer_launch::monitor::{Interval, Monitored};
+use dimmer_processor::units::KiloHertz;
 use serde::Serialize;
 
 use crate::number::{grouped, percent, time};
@@ -14,6 +15,7 @@ use crate::number::{grouped, percent, time};
 pub(super) struct MonitorEntry<'a> {
     cpus: String,
     missing: MissingEntry<'a>,
+    clock_by: Option<&'static str>,
     intervals: Vec<IntervalEntry>,
 }
 
@@ -52,11 +54,15 @@ impl<'a> MonitorEntry<'a> {
             cpus: format_cpu_list(&seen.cpus),
             missing: MissingEntry {
                 idle: seen.no_idle.as_deref(),
-                clock: seen.no_clock.as_deref(),
+                clock: no_clock(seen),
                 energy: seen.no_energy.as_deref(),
                 cycles: cycles.as_deref(),
                 stalled: stalled.as_deref(),
                 cache_misses: cache_misses.as_deref(),
+            },
+            clock_by: match seen.base {
+                Some(_) => Some("aperf-mperf"),
+                None => seen.is_timed.then_some("timing"),
             },
             intervals: seen.intervals.iter().map(|one| IntervalEntry::new(one, seen)).collect(),
         }
@@ -71,7 +77,7 @@ impl IntervalEntry {
         });
         Self {
             lasted_ns: interval.lasted.ns(),
-            clock_khz: seen.base.and_then(|base| Some(interval.spent.mean_clock(base)?.khz())),
+            clock_khz: seen.clock(interval).map(KiloHertz::khz),
             idle: idle.collect(),
             energy_uj: interval.spent.energy.clone(),
             cycles,
@@ -79,6 +85,11 @@ impl IntervalEntry {
             cache_misses,
         }
     }
+}
+
+/// Why there is no clock.
+fn no_clock(seen: &Monitored) -> Option<&str> {
+    seen.no_clock.as_deref().filter(|_| !seen.is_timed)
 }
 
 /// The part of the program's cycles that were stalled.
@@ -102,8 +113,9 @@ pub(super) fn text(seen: &Monitored) -> String {
         });
         has.push(format!("idle states entered: {}", states.collect::<Vec<_>>().join(", ")));
     }
-    if let Some(clock) = seen.base.and_then(|base| all.spent.mean_clock(base)) {
-        has.push(format!("mean clock {} MHz", grouped(clock.khz() as f64 / 1000.0, 0)));
+    if let Some(clock) = seen.clock(&all) {
+        let by = if seen.is_timed { ", by timing at the ends of intervals" } else { "" };
+        has.push(format!("mean clock {} MHz{by}", grouped(clock.khz() as f64 / 1000.0, 0)));
     }
     has.extend(
         all.spent
@@ -131,15 +143,15 @@ pub(super) fn text(seen: &Monitored) -> String {
     let [cycles, stalled, misses] = &seen.not_of_program;
     let mut missing: Vec<(Vec<&str>, &str)> = Vec::new();
     for (what, why) in [
-        ("idle states", &seen.no_idle),
-        ("clock", &seen.no_clock),
-        ("energy", &seen.no_energy),
-        ("cycles", cycles),
-        ("stalled cycles", stalled),
-        ("cache misses", misses),
+        ("idle states", seen.no_idle.as_deref()),
+        ("clock", no_clock(seen)),
+        ("energy", seen.no_energy.as_deref()),
+        ("cycles", cycles.as_deref()),
+        ("stalled cycles", stalled.as_deref()),
+        ("cache misses", misses.as_deref()),
     ] {
         let Some(why) = why else { continue };
-        match missing.iter_mut().find(|(_, known)| known == why) {
+        match missing.iter_mut().find(|(_, known)| *known == why) {
             Some((all, _)) => all.push(what),
             None => missing.push((vec![what], why)),
         }
@@ -153,7 +165,7 @@ pub(super) fn text(seen: &Monitored) -> String {
 #[cfg(test)]
 mod tests {
     use dimmer_host::monitor::Spent;
-    use dimmer_processor::units::{CpuId, KiloHertz, Nanos};
+    use dimmer_processor::units::{CpuId, Nanos};
     use expect_test::expect;
 
     use super::*;
@@ -164,6 +176,7 @@ mod tests {
             spent: Spent {
                 idle: [("C1".to_owned(), (12, Nanos::from_us(500)))].into(),
                 clock: [4000, 3000],
+                timed: [0; 2],
                 energy: [("package-0".to_owned(), 2_500_000)].into(),
             },
             of_program: [Some(1000), Some(250), None],
@@ -191,6 +204,24 @@ mod tests {
             ..Monitored::default()
         };
         expect!["Meanwhile, on CPUs that are not known: nothing was counted. Not available: idle states: no driver. Not available: clock: no file. Not available: energy: no zone. Not available: cycles, stalled cycles, cache misses: no counter."].assert_eq(&text(&nothing));
+    }
+
+    #[test]
+    fn a_clock_by_timing_says_so() {
+        let mut timed = interval();
+        (timed.spent.clock, timed.spent.timed) = ([0; 2], [7_400_000, 2]);
+        let seen = Monitored {
+            intervals: vec![timed],
+            base: None,
+            no_clock: Some("no file".to_owned()),
+            is_timed: true,
+            ..seen()
+        };
+        expect!["Meanwhile, on CPUs 0-1: idle states entered: C1 12 times (500 µs); mean clock 3 700 MHz, by timing at the ends of intervals; package-0 2.5 J; cycles of the program 1 000; of these stalled 25.0 %. Not available: cache misses: no such event."].assert_eq(&text(&seen));
+        let document = serde_json::to_value(MonitorEntry::new(&seen)).unwrap();
+        assert_eq!(document["clock_by"], "timing");
+        assert_eq!(document["missing"]["clock"], serde_json::Value::Null);
+        assert_eq!(document["intervals"][0]["clock_khz"], 3_700_000);
     }
 
     #[test]

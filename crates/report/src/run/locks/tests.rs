@@ -1,5 +1,6 @@
 //! The text for made-up runs.
 
+use dimmer_launch::measured::{Means, Measured};
 use dimmer_policy::boost::site::AtSite;
 use dimmer_processor::units::Nanos;
 use expect_test::{Expect, expect};
@@ -48,6 +49,21 @@ fn a_run_that_only_observed_has_no_requests() {
         `dimmer sim model list` lists models.
     "#]],
     );
+}
+
+#[test]
+fn measured_stalls_are_said_to_count() {
+    let model = dimmer_host::models::named("fx-8120").unwrap();
+    let means = Means { stalled_ratio: Some(0.5), ..Means::default() };
+    let measured = Some(Measured { sampled: 9, time_ns: 12_000.0, means: Some(means) });
+    let stalled = LockSite { measured, ..site() };
+    let locks = Locks {
+        sites: vec![site(), stalled],
+        advice: Some(Advice::new(&model).unwrap()),
+        ..Locks::default()
+    };
+    let told = advised(&locks);
+    assert!(told.ends_with("for 0 of 2 sites. Measured stalls count, at 1 site."), "{told}");
 }
 
 #[test]
