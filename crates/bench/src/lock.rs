@@ -6,11 +6,12 @@
 //! the machine's: without a back end for requests, the owner's way to another CPU and back, and
 //! what a request costs that nothing takes.
 
+mod compete;
 mod load;
 mod raytrace;
+mod undisturbed;
 
 use std::hint::black_box;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use dimmer_host::affinity::{self, AffinityError};
@@ -26,12 +27,10 @@ use dimmer_processor::units::CpuId;
 use dimmer_runtime::Cores;
 
 use crate::moves::REST;
+use compete::Compete;
 pub use load::Load;
-use load::{Speed, Timed, compute};
+use load::{Speed, compute};
 use raytrace::{Draw, Scene};
-
-/// How long threads compete in a turn.
-const TURN: Duration = Duration::from_millis(20);
 
 /// Sections of a batch in which one thread has the lock for itself.
 const SECTIONS: u32 = 500;
@@ -257,12 +256,8 @@ pub fn measure(
             }
             for pictures in &mut own.pictures {
                 let threads = pictures.threads;
-                let draw = Draw { scene: &scene, place, threads };
-                let drawn = with(own.lock, cores.as_ref(), draw)?;
-                if drawn.digest != digest {
-                    return Err(LockError::WrongPicture { lock: own.lock, threads });
-                }
-                pictures.ms.push(drawn.ms);
+                let draw = Draw { scene: &scene, place, threads, lock: own.lock, digest };
+                pictures.ms.push(with(own.lock, cores.as_ref(), draw)?);
                 std::thread::sleep(REST);
             }
         }
@@ -419,61 +414,6 @@ fn alone(lock: Lock, cores: Option<&Cores>, place: Place<'_>) -> Result<f64, Aff
     Ok(with(lock, cores, Alone { sections }))
 }
 
-/// Several threads.
-struct Compete<'a> {
-    place: Place<'a>,
-    threads: u32,
-    timed: Timed,
-}
-
-impl Measure for Compete<'_> {
-    type Result = Result<Turn, AffinityError>;
-    fn measure(self, section: impl Fn(Work) -> u64 + Sync) -> Self::Result {
-        let Self { place, threads, timed: Timed { hold, gap } } = self;
-        let (is_over, ready) = (AtomicBool::new(false), AtomicU32::new(0));
-        let compete = |cpu: CpuId| {
-            let pinned = affinity::pin(place.root, cpu);
-            ready.fetch_add(1, Ordering::Relaxed);
-            while ready.load(Ordering::Relaxed) < threads {
-                std::thread::yield_now();
-            }
-            let sections = run_until(&is_over, || {
-                section(Work::Add(hold));
-                if gap > 0 {
-                    compute(gap);
-                }
-            });
-            pinned.map(|_pinned| sections)
-        };
-        std::thread::scope(|scope| {
-            let cpus = place.cpus.iter().cycle().take(threads as usize);
-            let handles: Vec<_> = cpus.map(|cpu| scope.spawn(|| compete(*cpu))).collect();
-            while ready.load(Ordering::Relaxed) < threads {
-                std::thread::yield_now();
-            }
-            let begin = Instant::now();
-            std::thread::sleep(TURN);
-            is_over.store(true, Ordering::Relaxed);
-            let lasted = begin.elapsed();
-            let sections = handles.into_iter().map(join).collect::<Result<Vec<u32>, _>>()?;
-            Ok(Turn::new(&sections, lasted))
-        })
-    }
-}
-
-/// Runs sections until the turn is over. Returns how many: at least one, also if the thread gets no
-/// time before, since no rate may be divided by zero.
-fn run_until(is_over: &AtomicBool, section: impl Fn()) -> u32 {
-    let mut sections = 0;
-    loop {
-        section();
-        sections += 1;
-        if is_over.load(Ordering::Relaxed) {
-            return sections;
-        }
-    }
-}
-
 impl Turn {
     /// From the sections of each thread, at least one each.
     fn new(sections: &[u32], lasted: Duration) -> Self {
@@ -526,11 +466,6 @@ mod tests {
     fn fairness_is_the_least_and_the_most_of_the_mean() {
         let turn = Turn::new(&[100, 300, 200], Duration::from_millis(100));
         assert_eq!((turn.per_second, turn.least, turn.most), (6000.0, 0.5, 1.5));
-    }
-
-    #[test]
-    fn a_thread_that_comes_too_late_runs_one_section() {
-        assert_eq!(run_until(&AtomicBool::new(true), || ()), 1);
     }
 
     #[test]

@@ -8,12 +8,13 @@
 //! computes some 100 ns. Every picture is compared with that of a single thread without a lock.
 
 use std::sync::Barrier;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use dimmer_host::affinity::{self, AffinityError};
 use dimmer_processor::units::CpuId;
 
-use super::{Measure, Place, Work};
+use super::undisturbed::{Timed, least_disturbed, rest, waited};
+use super::{Lock, LockError, Measure, Place, Work, join};
 
 /// Pixels in a row of the picture, and rows.
 const SIDE: u32 = 128;
@@ -51,6 +52,8 @@ pub(super) enum Section {
     Count(u8),
     /// Returns a digest of everything.
     Digest,
+    /// Forgets everything, before a picture.
+    Clear,
 }
 
 impl Section {
@@ -72,6 +75,10 @@ impl Section {
             Self::Digest => {
                 let bins = shared.levels.iter().map(|pixels| u64::from(*pixels));
                 bins.fold(shared.rays, |digest, bin| digest.wrapping_mul(1_000_003) ^ bin)
+            }
+            Self::Clear => {
+                *shared = Shared::default();
+                0
             }
         }
     }
@@ -183,37 +190,51 @@ pub(super) struct Draw<'a> {
     pub(super) scene: &'a Scene,
     pub(super) place: Place<'a>,
     pub(super) threads: u32,
-}
-
-/// A picture that was drawn.
-pub(super) struct Drawn {
-    /// From the first thread's start to the last one's end.
-    pub(super) ms: f64,
+    pub(super) lock: Lock,
+    /// That of the right picture.
     pub(super) digest: u64,
 }
 
 impl Measure for Draw<'_> {
-    type Result = Result<Drawn, AffinityError>;
+    /// From the first thread's start to the last one's end (ms).
+    type Result = Result<f64, LockError>;
     fn measure(self, section: impl Fn(Work) -> u64 + Sync) -> Self::Result {
-        let Self { scene, place, threads } = self;
         let section = |own| section(Work::Trace(own));
+        let draw = || {
+            section(Section::Clear);
+            self.draw(&section)
+        };
+        least_disturbed(self.place, self.threads, draw)
+    }
+}
+
+impl Draw<'_> {
+    fn draw(&self, section: &(impl Fn(Section) -> u64 + Sync)) -> Result<Timed<f64>, LockError> {
+        let Self { scene, place, threads, lock, digest } = *self;
         let ready = Barrier::new(threads as usize);
         let draw = |cpu: CpuId| {
             let pinned = affinity::pin(place.root, cpu);
+            let before = waited();
             ready.wait();
+            rest();
             let begin = Instant::now();
             scene.draw(section);
-            pinned.map(|_pinned| (begin, Instant::now()))
+            let end = Instant::now();
+            pinned.map(|_pinned| (begin, end, waited().saturating_sub(before)))
         };
         let times = std::thread::scope(|scope| {
             let cpus = place.cpus.iter().cycle().take(threads as usize);
             let handles: Vec<_> = cpus.map(|cpu| scope.spawn(|| draw(*cpu))).collect();
-            handles.into_iter().map(super::join).collect::<Result<Vec<_>, _>>()
+            handles.into_iter().map(join).collect::<Result<Vec<_>, AffinityError>>()
         })?;
-        let begin = times.iter().map(|(begin, _)| *begin).min();
-        let end = times.iter().map(|(_, end)| *end).max();
-        let lasted = begin.zip(end).map_or(f64::NAN, |(begin, end)| (end - begin).as_secs_f64());
-        Ok(Drawn { ms: 1e3 * lasted, digest: section(Section::Digest) })
+        if section(Section::Digest) != digest {
+            return Err(LockError::WrongPicture { lock, threads });
+        }
+        let begin = times.iter().map(|(begin, ..)| *begin).min();
+        let end = times.iter().map(|(_, end, _)| *end).max();
+        let lasted = begin.zip(end).map_or(Duration::ZERO, |(begin, end)| end - begin);
+        let waited = times.iter().map(|(.., waited)| *waited).sum();
+        Ok(Timed { value: 1e3 * lasted.as_secs_f64(), lasted, waited })
     }
 }
 

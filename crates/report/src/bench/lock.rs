@@ -338,40 +338,52 @@ mod tests {
         check(
             &Report::new(&locks(Some(1)), 3).text(Screen::file(100)),
             &expect![[r#"
-            Threads on CPUs 0-1, 3 rounds; [..] holds the true median with 95 %.
-            The worker of delegated sections runs on CPU 1, their callers on the others.
-            With mgrt, threads run on the other CPUs, and the owner goes to CPU 1 and back.
-            With dlgt and mgrt, clocks are requested by cpufreq.
+                Threads on CPUs 0-1, 3 rounds; [..] holds the true median with 95 %.
+                The worker of delegated sections runs on CPU 1, their callers on the others.
+                With mgrt, threads run on the other CPUs, and the owner goes to CPU 1 and back.
+                With dlgt and mgrt, clocks are requested by cpufreq.
 
-            A thread without others; the section is empty:
+                A thread without others; the section is empty:
 
-            lock         ns                 of parking_lot
-            parking_lot  11.0 [10.0, 12.0]  1.00 [1.00, 1.00]
-            mcs          21.0 [20.0, 22.0]  1.91 [1.83, 2.00]
+                lock         ns                 of parking_lot
+                pthread      11.0 [10.0, 12.0]  1.00 [1.00, 1.00]
+                parking_lot  11.0 [10.0, 12.0]  1.00 [1.00, 1.00]
+                mcs          21.0 [20.0, 22.0]  1.91 [1.83, 2.00]
 
-            1 thread whose sections write 4 cache lines:
+                1 thread whose sections write 4 cache lines:
 
-            lock         million/s             of parking_lot     least  most
-            parking_lot  40.10 [40.00, 40.20]  1.00 [1.00, 1.00]  1.00   1.00
-            mcs          10.10 [10.00, 10.20]  0.25 [0.25, 0.25]  1.00   1.00
+                lock         million/s             of parking_lot     least  most
+                pthread      40.10 [40.00, 40.20]  1.00 [1.00, 1.00]  1.00   1.00
+                parking_lot  40.10 [40.00, 40.20]  1.00 [1.00, 1.00]  1.00   1.00
+                mcs          10.10 [10.00, 10.20]  0.25 [0.25, 0.25]  1.00   1.00
 
-            2 threads whose sections write 4 cache lines:
+                2 threads whose sections write 4 cache lines, and compute 0 ns, then 100 ns without the lock:
 
-            lock         million/s             of parking_lot     least  most
-            parking_lot  20.10 [20.00, 20.20]  1.00 [1.00, 1.00]  0.50   1.50
-            mcs          5.10 [5.00, 5.20]     0.25 [0.25, 0.26]  1.00   1.00
+                lock         million/s             of parking_lot     least  most
+                pthread      20.10 [20.00, 20.20]  1.00 [1.00, 1.00]  0.50   1.50
+                parking_lot  20.10 [20.00, 20.20]  1.00 [1.00, 1.00]  0.50   1.50
+                mcs          5.10 [5.00, 5.20]     0.25 [0.25, 0.26]  1.00   1.00
 
-            pthread      pthread_mutex_t of the C library
-            std          std::sync::Mutex
-            parking_lot  parking_lot::Mutex
-            mutex        dimmer_locks::Mutex, without decoration
-            decorated    the same with the strategy ownr, whose acts do nothing here
-            mgrt         the same with the strategy mgrt: the owner goes to another CPU and back
-            dlgt         the same with the strategy dlgt: another thread makes the requests
-            mcs          dimmer_locks::McsMutex, a fair queue
-            delegated    dimmer_locks::Delegated: a worker executes the sections
-            combining    dimmer_locks::Combining: one thread executes those of all that wait
-        "#]],
+                A ray tracer, whose threads share a queue, a counter and a histogram; each picture was
+                checked:
+
+                lock         1 thread, ms          of pthread         2 threads, ms         of pthread
+                pthread      10.00 [10.00, 10.00]  1.00 [1.00, 1.00]  5.00 [5.00, 5.00]     1.00 [1.00, 1.00]
+                parking_lot  10.00 [10.00, 10.00]  1.00 [1.00, 1.00]  5.00 [5.00, 5.00]     1.00 [1.00, 1.00]
+                mcs          20.00 [20.00, 20.00]  2.00 [2.00, 2.00]  10.00 [10.00, 10.00]  2.00 [2.00, 2.00]
+
+                pthread      pthread_mutex_t of the C library
+                std          std::sync::Mutex
+                parking_lot  parking_lot::Mutex
+                mutex        dimmer_locks::Mutex, without decoration
+                decorated    the same with the strategy ownr, whose acts do nothing here
+                mgrt         the same with the strategy mgrt: the owner goes to another CPU and back
+                dlgt         the same with the strategy dlgt: another thread makes the requests
+                mcs          dimmer_locks::McsMutex, a fair queue
+                delegated    dimmer_locks::Delegated: a worker executes the sections
+                batched      the same, and all answers to a group of threads are written at once
+                combining    dimmer_locks::Combining: one thread executes those of all that wait
+            "#]],
         );
     }
 
