@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char, c_int};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dimmer_locks::lock_api::RawMutex as _;
-use dimmer_locks::{Decorated, Paced, RawMcs, RawMutex, Strategy, WaitingLock, auto};
+use dimmer_locks::{Decorated, Paced, RawMcs, RawMutex, WaitingLock, auto};
 
 use crate::made::{Content, Made, Wanted, thread, wanted};
 
@@ -222,6 +222,8 @@ pub extern "C" fn dimmer_mutex_strategies() -> *const c_char {
 
 #[cfg(test)]
 mod tests {
+    use dimmer_locks::Strategy;
+
     use super::*;
 
     #[test]

@@ -25,15 +25,13 @@ const CLIENTS: usize = GROUPS * GROUP - 1;
 
 /// The payload of a panic.
 type Panic = Box<dyn Any + Send>;
-/// Runs the closure of a request on the data.
-type Run<T> = unsafe fn(*mut Closure, &mut T) -> Answer;
 
 /// Data that a server works on for threads that wait meanwhile. It never sleeps.
 ///
 /// # Source
 /// Roghanchi, Eriksson and Basu, "ffwd: delegation is (much) faster than you think" (2017).
 pub struct Batched<T> {
-    groups: [Group; GROUPS],
+    groups: [Group<T>; GROUPS],
     must_end: AtomicBool,
     /// For the lines that threads share which have none.
     shared: RawMutex,
@@ -109,9 +107,8 @@ impl<T: Send> Batched<T> {
     ) -> Result<R, Panic> {
         let (group, client) = (&self.groups[client / GROUP], client % GROUP);
         let request = &group.requests[client];
-        let run: Run<T> = execute::<T, F, R>;
         // SAFETY: the request belongs to this thread until it asks.
-        unsafe { *request.run.get() = run as usize };
+        unsafe { *request.run.get() = Some(execute::<T, F, R>) };
         // SAFETY: likewise; the closure fits.
         unsafe { request.closure.get().cast::<F>().write(section) };
         group.ask(client);
@@ -127,7 +124,7 @@ impl<T: Send> Batched<T> {
             // SAFETY: the bytes of a result of this type, which fits.
             Answer::Value(value) => Ok(unsafe { (&raw const value).cast::<R>().read() }),
             Answer::Panic(panic) => {
-                let panic = std::ptr::with_exposed_provenance_mut::<Panic>(panic as usize);
+                let panic = std::ptr::with_exposed_provenance_mut::<Panic>(panic);
                 // SAFETY: `execute` has leaked it for this thread.
                 Err(*unsafe { Box::from_raw(panic) })
             }
@@ -147,8 +144,8 @@ impl<T: Send> Batched<T> {
                     if !group.is_asked(client, done) {
                         continue;
                     }
-                    // SAFETY: the request belongs to the server, and holds a `Run<T>`.
-                    let run = unsafe { std::mem::transmute::<usize, Run<T>>(*request.run.get()) };
+                    // SAFETY: the request belongs to the server.
+                    let Some(run) = (unsafe { *request.run.get() }) else { continue };
                     // SAFETY: it belongs to this closure.
                     let answer = unsafe { run(request.closure.get(), data) };
                     group.store(client, answer);
@@ -179,12 +176,12 @@ unsafe fn execute<T, F: FnOnce(&mut T) -> R, R>(closure: *mut Closure, data: &mu
     let section = unsafe { closure.cast::<F>().read() };
     match catch_unwind(AssertUnwindSafe(|| section(data))) {
         Ok(result) => {
-            let mut value = 0_u64;
+            let mut value = 0_usize;
             // SAFETY: `run` has checked that it fits.
             unsafe { (&raw mut value).cast::<R>().write(result) };
             Answer::Value(value)
         }
-        Err(panic) => Answer::Panic(Box::into_raw(Box::new(panic)).expose_provenance() as u64),
+        Err(panic) => Answer::Panic(Box::into_raw(Box::new(panic)).expose_provenance()),
     }
 }
 

@@ -4,8 +4,6 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use dimmer_probe::stats::Samples;
-
 /// Times that the speed of the machine is measured.
 const TIMES: u32 = 101;
 
@@ -52,7 +50,7 @@ pub(super) fn compute(steps: u32) {
 /// How fast this machine computes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Speed {
-    steps_per_ns: f64,
+    steps_per_ms: u64,
 }
 
 /// A load in steps of [`compute`].
@@ -65,17 +63,22 @@ pub(super) struct Timed {
 impl Speed {
     pub(super) fn measure() -> Self {
         const STEPS: u32 = 10_000;
-        let speed = |_| {
+        let took = |_| {
             let begin = Instant::now();
             compute(STEPS);
-            f64::from(STEPS) / begin.elapsed().as_nanos() as f64
+            begin.elapsed().as_nanos()
         };
-        let speeds: Samples = (0..TIMES).map(speed).collect();
-        Self { steps_per_ns: speeds.quantile(0.5).unwrap_or(1.0) }
+        let mut took: Vec<u128> = (0..TIMES).map(took).collect();
+        took.sort_unstable();
+        let steps = u128::from(STEPS) * 1_000_000 / took[took.len() / 2].max(1);
+        Self { steps_per_ms: u64::try_from(steps).unwrap_or(u64::MAX) }
     }
 
     pub(super) fn timed(self, load: Load) -> Timed {
-        let steps = |ns: u32| (f64::from(ns) * self.steps_per_ns).round() as u32;
+        let steps = |ns: u32| {
+            let steps = self.steps_per_ms.saturating_mul(ns.into()) / 1_000_000;
+            u32::try_from(steps).unwrap_or(u32::MAX)
+        };
         Timed { hold: steps(load.hold_ns), gap: steps(load.gap_ns) }
     }
 }
@@ -86,9 +89,9 @@ mod tests {
 
     #[test]
     fn a_load_lasts_as_long_as_it_should() {
-        let speed = Speed { steps_per_ns: 0.5 };
+        let speed = Speed { steps_per_ms: 500_000 };
         let Timed { hold, gap } = speed.timed(Load { hold_ns: 100, gap_ns: 1_000 });
         assert_eq!((hold, gap), (50, 500));
-        assert!(Speed::measure().steps_per_ns > 0.0);
+        assert!(Speed::measure().steps_per_ms > 0);
     }
 }

@@ -13,10 +13,10 @@ use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering;
 #[cfg(not(all(test, loom)))]
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU32, AtomicUsize};
 
 #[cfg(all(test, loom))]
-use loom::sync::atomic::{AtomicU32, AtomicU64};
+use loom::sync::atomic::{AtomicU32, AtomicUsize};
 
 /// Clients of a group: so many answers and the bits of all fill two lines, which processors fetch
 /// together.
@@ -27,13 +27,16 @@ pub(super) const GROUP: usize = 15;
 /// The bytes of a closure, in its request.
 pub(super) type Closure = MaybeUninit<[u64; 6]>;
 
+/// Runs the closure of a request on the data.
+pub(super) type Run<T> = unsafe fn(*mut Closure, &mut T) -> Answer;
+
 /// A client's line.
 #[repr(C, align(128))]
-pub(super) struct Request {
+pub(super) struct Request<T> {
     /// Its lowest bit changes with each request.
     bit: AtomicU32,
     /// What runs the closure. It belongs to the server while the bits differ, as the closure.
-    pub(super) run: UnsafeCell<usize>,
+    pub(super) run: UnsafeCell<Option<Run<T>>>,
     pub(super) closure: UnsafeCell<Closure>,
 }
 
@@ -43,40 +46,40 @@ pub(super) struct Answers {
     bits: AtomicU32,
     /// The clients whose sections have panicked.
     panicked: AtomicU32,
-    values: [AtomicU64; GROUP],
+    values: [AtomicUsize; GROUP],
 }
 
 /// A group of clients.
-pub(super) struct Group {
-    pub(super) requests: [Request; GROUP],
+pub(super) struct Group<T> {
+    pub(super) requests: [Request<T>; GROUP],
     answers: Answers,
 }
 
 // SAFETY: a request's cells belong to its client or to the server, by the bits.
-unsafe impl Sync for Request {}
+unsafe impl<T> Sync for Request<T> {}
 // SAFETY: likewise; a closure that is stored there is `Send`.
-unsafe impl Send for Request {}
+unsafe impl<T> Send for Request<T> {}
 
 /// The answer to a section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     /// The bytes of its result.
-    Value(u64),
+    Value(usize),
     /// The address of its panic.
-    Panic(u64),
+    Panic(usize),
 }
 
-impl Group {
+impl<T> Group<T> {
     pub(super) fn new() -> Self {
         let request = |_| Request {
             bit: AtomicU32::new(0),
-            run: UnsafeCell::new(0),
+            run: UnsafeCell::new(None),
             closure: UnsafeCell::new(MaybeUninit::uninit()),
         };
         let answers = Answers {
             bits: AtomicU32::new(0),
             panicked: AtomicU32::new(0),
-            values: std::array::from_fn(|_| AtomicU64::new(0)),
+            values: std::array::from_fn(|_| AtomicUsize::new(0)),
         };
         Self { requests: std::array::from_fn(request), answers }
     }
@@ -140,56 +143,73 @@ mod models {
 
     use super::*;
 
-    /// Fails if `ask` or `publish` does not release, if `is_asked` or `answer` does not acquire, or
-    /// if an answer is published before it is stored.
+    type Data = [loom::cell::UnsafeCell<u64>; 2];
+
+    fn data() -> Data {
+        [const { () }; 2].map(|()| loom::cell::UnsafeCell::new(0))
+    }
+
+    /// Fails if `ask` does not release, or if `is_asked` does not acquire.
     #[test]
-    fn loom_answers_are_complete_when_their_clients_see_them() {
+    fn loom_requests_are_complete_when_the_server_sees_them() {
         loom::model(|| {
-            let data = [const { () }; 3].map(|()| loom::cell::UnsafeCell::new(0_u64));
-            let shared = Arc::new((Group::new(), data));
+            let shared = Arc::new((Group::<()>::new(), data()));
             let client = |client: usize| {
                 let shared = Arc::clone(&shared);
                 loom::thread::spawn(move || {
-                    let (group, data) = &*shared;
                     // SAFETY: the request is this client's.
-                    data[client].with_mut(|own| unsafe { *own = 10 + client as u64 });
-                    group.ask(client);
-                    let answer = loop {
-                        if let Some(answer) = group.answer(client) {
-                            break answer;
-                        }
-                        loom::thread::yield_now();
-                    };
-                    assert_eq!(answer, Answer::Value(20 + client as u64));
-                    // SAFETY: the answer hands it back.
-                    data[client].with(|own| assert_eq!(unsafe { *own }, 20 + client as u64));
+                    shared.1[client].with_mut(|own| unsafe { *own = 7 });
+                    shared.0.ask(client);
                 })
             };
             let clients = [0, 1].map(client);
-            let (group, data) = &*shared;
-            let mut served = 0;
-            while served < 2 {
-                let before = group.published();
-                let mut done = before;
+            let mut done = shared.0.published();
+            while done != 0b11 {
                 for client in 0..2 {
-                    if group.is_asked(client, done) {
+                    if shared.0.is_asked(client, done) {
                         // SAFETY: the request hands it to the server.
-                        let value = data[client].with_mut(|own| unsafe {
-                            *own += 10;
-                            *own
-                        });
-                        group.store(client, Answer::Value(value));
+                        shared.1[client].with(|own| assert_eq!(unsafe { *own }, 7));
                         done ^= 1 << client;
-                        served += 1;
                     }
                 }
-                if done != before {
-                    group.publish(done);
-                } else {
-                    loom::thread::yield_now();
-                }
+                loom::thread::yield_now();
             }
             clients.into_iter().for_each(|client| client.join().unwrap());
+        });
+    }
+
+    /// Fails if `publish` does not release, if `answer` does not acquire, or if the bits are
+    /// published before all answers are stored.
+    #[test]
+    fn loom_answers_are_complete_when_their_clients_see_them() {
+        loom::model(|| {
+            let shared = Arc::new((Group::<()>::new(), data()));
+            shared.0.ask(0);
+            shared.0.ask(1);
+            let server = Arc::clone(&shared);
+            let thread = loom::thread::spawn(move || {
+                let mut done = server.0.published();
+                for client in [0, 1] {
+                    assert!(server.0.is_asked(client, done));
+                    // SAFETY: the request hands it to the server.
+                    server.1[client].with_mut(|own| unsafe { *own = 7 });
+                    let value = 10 + client;
+                    let answer = [Answer::Value(value), Answer::Panic(value)][client];
+                    server.0.store(client, answer);
+                    done ^= 1 << client;
+                }
+                server.0.publish(done);
+            });
+            let wait = |client: usize| loop {
+                if let Some(answer) = shared.0.answer(client) {
+                    // SAFETY: the answer hands it back.
+                    shared.1[client].with(|own| assert_eq!(unsafe { *own }, 7));
+                    return answer;
+                }
+                loom::thread::yield_now();
+            };
+            assert_eq!([0, 1].map(wait), [Answer::Value(10), Answer::Panic(11)]);
+            thread.join().unwrap();
         });
     }
 }
