@@ -1,5 +1,5 @@
 //! Measures locks: what they cost a single thread, how many sections threads complete that compete
-//! for one, and how long a ray tracer takes whose threads do ([`raytrace`]).
+//! for one, and how long a ray tracer takes whose threads do (`raytrace`).
 //!
 //! Each lock has its turn in each round, and is compared with `parking_lot`'s mutex round by round.
 //! What requests do is left out: the acts of `ownr` do nothing here. Those of `mgrt` and `dlgt` are

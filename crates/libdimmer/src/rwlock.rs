@@ -13,8 +13,8 @@ use crate::made::{Content, Made, Wanted, thread, wanted};
 /// What it contains is not for use.
 ///
 /// dimmer_rwlock_init() makes it; it must not be copied or moved then. Any thread may use it, but
-/// not in a signal handler. A thread has it once at most, for reading or for writing. Threads that
-/// wait to write come before those that want to read later.
+/// not in a signal handler. A thread has it once at most, for reading or for writing. Readers that
+/// overlap keep no writer out.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Rwlock {

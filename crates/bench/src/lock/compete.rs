@@ -39,8 +39,8 @@ impl Compete<'_> {
         let ready = Barrier::new(threads as usize + 1);
         let compete = |cpu: CpuId| {
             let pinned = affinity::pin(place.root, cpu);
-            let before = waited();
             ready.wait();
+            let before = waited();
             rest();
             let sections = run_until(&is_over, || {
                 section(Work::Add(hold));

@@ -22,10 +22,11 @@ impl Load {
 
     /// The loads of several threads: a lock that is taken all the time, and locks that are taken
     /// half of the time or less, by short and by long sections.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::LINES_ALONE,
         Self { hold_ns: 100, gap_ns: 100 },
         Self { hold_ns: 100, gap_ns: 1_000 },
+        Self { hold_ns: 500, gap_ns: 500 },
         Self { hold_ns: 1_000, gap_ns: 1_000 },
         Self { hold_ns: 1_000, gap_ns: 10_000 },
         Self { hold_ns: 10_000, gap_ns: 10_000 },

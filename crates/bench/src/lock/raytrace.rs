@@ -214,8 +214,8 @@ impl Draw<'_> {
         let ready = Barrier::new(threads as usize);
         let draw = |cpu: CpuId| {
             let pinned = affinity::pin(place.root, cpu);
-            let before = waited();
             ready.wait();
+            let before = waited();
             rest();
             let begin = Instant::now();
             scene.draw(section);

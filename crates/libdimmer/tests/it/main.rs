@@ -259,8 +259,10 @@ fn a_mutex_works_with_the_guards_and_conditions_of_cpp() {
     let expected = "auto 1000\nfutex 1000\nwait 1000\n\
                     dimmer::mutex: unknown strategy `owner`, expected one of auto, spin, mwait, futex, \
                     one, ownr, wait, dlgt, mgrt\nlocked twice: 1\n";
-    let program = compile_as("mutex.cpp", Link::Shared, &["-pthread"]);
-    assert_eq!(program.run(&[]), (expected.to_owned(), String::new()));
+    for standard in ["-std=c++11", "-std=c++17"] {
+        let program = compile_as("mutex.cpp", Link::Shared, &["-pthread", standard]);
+        assert_eq!(program.run(&[]), (expected.to_owned(), String::new()), "{standard}");
+    }
 }
 
 #[test]
