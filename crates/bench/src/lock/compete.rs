@@ -40,7 +40,6 @@ impl Compete<'_> {
         let compete = |cpu: CpuId| {
             let pinned = affinity::pin(place.root, cpu);
             ready.wait();
-            let before = waited();
             rest();
             let sections = run_until(&is_over, || {
                 section(Work::Add(hold));
@@ -48,20 +47,22 @@ impl Compete<'_> {
                     compute(gap);
                 }
             });
-            pinned.map(|_pinned| (sections, waited().saturating_sub(before)))
+            ready.wait();
+            pinned.map(|_pinned| sections)
         };
         std::thread::scope(|scope| {
             let cpus = place.cpus.iter().cycle().take(threads as usize);
             let handles: Vec<_> = cpus.map(|cpu| scope.spawn(|| compete(*cpu))).collect();
             ready.wait();
+            let before = waited();
             rest();
             let begin = Instant::now();
             std::thread::sleep(TURN);
             is_over.store(true, Ordering::Relaxed);
             let lasted = begin.elapsed();
-            let all = handles.into_iter().map(join).collect::<Result<Vec<_>, _>>()?;
-            let sections: Vec<u32> = all.iter().map(|(sections, _)| *sections).collect();
-            let waited = all.iter().map(|(_, waited)| *waited).sum();
+            let waited = waited().saturating_sub(before);
+            ready.wait();
+            let sections = handles.into_iter().map(join).collect::<Result<Vec<u32>, _>>()?;
             Ok(undisturbed::Timed { value: Turn::new(&sections, lasted), lasted, waited })
         })
     }
