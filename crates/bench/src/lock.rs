@@ -414,14 +414,24 @@ fn alone(lock: Lock, cores: Option<&Cores>, place: Place<'_>) -> Result<f64, Aff
     Ok(with(lock, cores, Alone { sections }))
 }
 
+/// The sections of one thread, at least one, and how long it took.
+#[derive(Clone, Copy)]
+struct Own {
+    sections: u32,
+    lasted: Duration,
+}
+
 impl Turn {
-    /// From the sections of each thread, at least one each.
-    fn new(sections: &[u32], lasted: Duration) -> Self {
-        let all: f64 = sections.iter().map(|own| f64::from(*own)).sum();
-        let mean = all / sections.len() as f64;
-        let of_mean = |own: Option<&u32>| own.map_or(0.0, |own| f64::from(*own) / mean);
-        let (least, most) = (of_mean(sections.iter().min()), of_mean(sections.iter().max()));
-        Self { per_second: all / lasted.as_secs_f64(), least, most }
+    /// Each thread has its own time: one may see later than another that the turn is over.
+    fn new(threads: &[Own]) -> Self {
+        let rate = |own: &Own| f64::from(own.sections) / own.lasted.as_secs_f64();
+        let rates: Vec<f64> = threads.iter().map(rate).collect();
+        let all: f64 = rates.iter().sum();
+        let mean = all / rates.len() as f64;
+        let (least, most) = rates
+            .iter()
+            .fold((f64::INFINITY, 0.0), |(least, most), rate| (rate.min(least), rate.max(most)));
+        Self { per_second: all, least: least / mean, most: most / mean }
     }
 }
 
@@ -464,8 +474,9 @@ mod tests {
 
     #[test]
     fn fairness_is_the_least_and_the_most_of_the_mean() {
-        let turn = Turn::new(&[100, 300, 200], Duration::from_millis(100));
-        assert_eq!((turn.per_second, turn.least, turn.most), (6000.0, 0.5, 1.5));
+        let own = |sections, ms| Own { sections, lasted: Duration::from_millis(ms) };
+        let turn = Turn::new(&[own(100, 125), own(300, 125), own(400, 250)]);
+        assert_eq!((turn.per_second, turn.least, turn.most), (4800.0, 0.5, 1.5));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use dimmer_processor::units::CpuId;
 
 use super::load::{Timed, compute};
 use super::undisturbed::{self, least_disturbed, rest, waited};
-use super::{Measure, Place, Turn, Work, join};
+use super::{Measure, Own, Place, Turn, Work, join};
 
 /// How long threads compete in a turn: shorter than the kernel lets a thread run that has slept.
 const TURN: Duration = Duration::from_millis(2);
@@ -40,30 +40,29 @@ impl Compete<'_> {
         let compete = |cpu: CpuId| {
             let pinned = affinity::pin(place.root, cpu);
             ready.wait();
+            let before = waited();
             rest();
+            let begin = Instant::now();
             let sections = run_until(&is_over, || {
                 section(Work::Add(hold));
                 if gap > 0 {
                     compute(gap);
                 }
             });
-            ready.wait();
-            pinned.map(|_pinned| sections)
+            let own = Own { sections, lasted: begin.elapsed() };
+            pinned.map(|_pinned| (own, waited().saturating_sub(before)))
         };
         std::thread::scope(|scope| {
             let cpus = place.cpus.iter().cycle().take(threads as usize);
             let handles: Vec<_> = cpus.map(|cpu| scope.spawn(|| compete(*cpu))).collect();
             ready.wait();
-            let before = waited();
             rest();
-            let begin = Instant::now();
             std::thread::sleep(TURN);
             is_over.store(true, Ordering::Relaxed);
-            let lasted = begin.elapsed();
-            let waited = waited().saturating_sub(before);
-            ready.wait();
-            let sections = handles.into_iter().map(join).collect::<Result<Vec<u32>, _>>()?;
-            Ok(undisturbed::Timed { value: Turn::new(&sections, lasted), lasted, waited })
+            let all = handles.into_iter().map(join).collect::<Result<Vec<_>, _>>()?;
+            let own: Vec<Own> = all.iter().map(|(own, _)| *own).collect();
+            let waited = all.iter().map(|(_, waited)| *waited).sum();
+            Ok(undisturbed::Timed { value: Turn::new(&own), lasted: TURN, waited })
         })
     }
 }

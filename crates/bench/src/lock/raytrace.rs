@@ -211,36 +211,29 @@ impl Measure for Draw<'_> {
 impl Draw<'_> {
     fn draw(&self, section: &(impl Fn(Section) -> u64 + Sync)) -> Result<Timed<f64>, LockError> {
         let Self { scene, place, threads, lock, digest } = *self;
-        let ready = Barrier::new(threads as usize + 1);
+        let ready = Barrier::new(threads as usize);
         let draw = |cpu: CpuId| {
             let pinned = affinity::pin(place.root, cpu);
             ready.wait();
+            let before = waited();
             rest();
             let begin = Instant::now();
             scene.draw(section);
             let end = Instant::now();
-            ready.wait();
-            ready.wait();
-            pinned.map(|_pinned| (begin, end))
+            pinned.map(|_pinned| (begin, end, waited().saturating_sub(before)))
         };
-        let (times, waited) = std::thread::scope(|scope| {
+        let times = std::thread::scope(|scope| {
             let cpus = place.cpus.iter().cycle().take(threads as usize);
             let handles: Vec<_> = cpus.map(|cpu| scope.spawn(|| draw(*cpu))).collect();
-            ready.wait();
-            let before = waited();
-            // All have drawn, and none has ended.
-            ready.wait();
-            let waited = waited().saturating_sub(before);
-            ready.wait();
-            let times = handles.into_iter().map(join).collect::<Result<Vec<_>, AffinityError>>()?;
-            Ok::<_, AffinityError>((times, waited))
+            handles.into_iter().map(join).collect::<Result<Vec<_>, AffinityError>>()
         })?;
         if section(Section::Digest) != digest {
             return Err(LockError::WrongPicture { lock, threads });
         }
-        let begin = times.iter().map(|(begin, _)| *begin).min();
-        let end = times.iter().map(|(_, end)| *end).max();
+        let begin = times.iter().map(|(begin, ..)| *begin).min();
+        let end = times.iter().map(|(_, end, _)| *end).max();
         let lasted = begin.zip(end).map_or(Duration::ZERO, |(begin, end)| end - begin);
+        let waited = times.iter().map(|(.., waited)| *waited).sum();
         Ok(Timed { value: 1e3 * lasted.as_secs_f64(), lasted, waited })
     }
 }

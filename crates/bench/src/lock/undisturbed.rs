@@ -21,7 +21,7 @@ pub(super) struct Timed<T> {
     pub(super) value: T,
     /// How long it lasted.
     pub(super) lasted: Duration,
-    /// How long threads waited for a CPU meanwhile ([`waited`]).
+    /// How long its threads waited for a CPU, all together.
     pub(super) waited: Duration,
 }
 
@@ -30,15 +30,11 @@ pub(super) fn rest() {
     std::thread::sleep(REST);
 }
 
-/// The time that the threads of this process have waited for a CPU, all together, workers of
-/// delegated sections included; zero where the kernel does not count it.
+/// The time that the calling thread has waited for a CPU; zero where the kernel does not count it.
 pub(super) fn waited() -> Duration {
-    let of_thread = |thread: std::fs::DirEntry| {
-        let counted = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
-        counted.split(' ').nth(1)?.parse::<u64>().ok()
-    };
-    let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten();
-    Duration::from_nanos(threads.flatten().filter_map(of_thread).sum())
+    let counted = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let waited = counted.split(' ').nth(1).and_then(|waited| waited.parse().ok());
+    Duration::from_nanos(waited.unwrap_or(0))
 }
 
 /// Measures until no thread has waited for a CPU, some times at most. Returns the least disturbed
