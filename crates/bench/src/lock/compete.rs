@@ -33,7 +33,7 @@ impl Compete<'_> {
     fn turn(
         &self,
         section: &(impl Fn(Work) -> u64 + Sync),
-    ) -> Result<undisturbed::Timed<Turn>, AffinityError> {
+    ) -> Result<undisturbed::Measurement<Turn>, AffinityError> {
         let Self { place, threads, timed: Timed { hold, gap } } = *self;
         let is_over = AtomicBool::new(false);
         let ready = Barrier::new(threads as usize + 1);
@@ -62,7 +62,7 @@ impl Compete<'_> {
             let all = handles.into_iter().map(join).collect::<Result<Vec<_>, _>>()?;
             let own: Vec<Own> = all.iter().map(|(own, _)| *own).collect();
             let waited = all.iter().map(|(_, waited)| *waited).sum();
-            Ok(undisturbed::Timed { value: Turn::new(&own), lasted: TURN, waited })
+            Ok(undisturbed::Measurement { value: Turn::new(&own), lasted: TURN, waited })
         })
     }
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use dimmer_host::affinity::{self, AffinityError};
 use dimmer_processor::units::CpuId;
 
-use super::undisturbed::{Timed, least_disturbed, rest, waited};
+use super::undisturbed::{Measurement, least_disturbed, rest, waited};
 use super::{Lock, LockError, Measure, Place, Work, join};
 
 /// Pixels in a row of the picture, and rows.
@@ -209,7 +209,10 @@ impl Measure for Draw<'_> {
 }
 
 impl Draw<'_> {
-    fn draw(&self, section: &(impl Fn(Section) -> u64 + Sync)) -> Result<Timed<f64>, LockError> {
+    fn draw(
+        &self,
+        section: &(impl Fn(Section) -> u64 + Sync),
+    ) -> Result<Measurement<f64>, LockError> {
         let Self { scene, place, threads, lock, digest } = *self;
         let ready = Barrier::new(threads as usize);
         let draw = |cpu: CpuId| {
@@ -234,7 +237,7 @@ impl Draw<'_> {
         let end = times.iter().map(|(_, end, _)| *end).max();
         let lasted = begin.zip(end).map_or(Duration::ZERO, |(begin, end)| end - begin);
         let waited = times.iter().map(|(.., waited)| *waited).sum();
-        Ok(Timed { value: 1e3 * lasted.as_secs_f64(), lasted, waited })
+        Ok(Measurement { value: 1e3 * lasted.as_secs_f64(), lasted, waited })
     }
 }
 

@@ -17,7 +17,7 @@ const TRIES: u32 = 6;
 const UNDISTURBED: f64 = 0.02;
 
 /// A measurement of several threads.
-pub(super) struct Timed<T> {
+pub(super) struct Measurement<T> {
     pub(super) value: T,
     /// How long it lasted.
     pub(super) lasted: Duration,
@@ -45,7 +45,7 @@ pub(super) fn waited() -> Duration {
 pub(super) fn least_disturbed<T, E>(
     place: Place<'_>,
     threads: u32,
-    mut measure: impl FnMut() -> Result<Timed<T>, E>,
+    mut measure: impl FnMut() -> Result<Measurement<T>, E>,
 ) -> Result<T, E> {
     let have_cpus = threads as usize <= place.cpus.len();
     let mut best = measure()?;
@@ -78,7 +78,7 @@ mod tests {
             tries += 1;
             let waited = Duration::from_millis(waits[tries - 1]);
             let lasted = Duration::from_millis(100);
-            Ok::<_, ()>(Timed { value: waits[tries - 1], lasted, waited })
+            Ok::<_, ()>(Measurement { value: waits[tries - 1], lasted, waited })
         };
         let value = least_disturbed(place, threads, measure).unwrap();
         assert_eq!((value, tries), expected);

@@ -1,7 +1,7 @@
 //! `dimmer bench dev lock`: locks of this project beside others. `docs/bench-json.md` describes the
 //! keys.
 
-use dimmer_bench::lock::{Contended, LINES, Load, Lock, Locks, OfLock, Pictures};
+use dimmer_bench::lock::{Contended, LINES, Lock, Locks, OfLock, Pictures};
 use dimmer_host::root::format_cpu_list;
 use dimmer_probe::stats::Samples;
 use serde::Serialize;
@@ -288,7 +288,7 @@ fn decimals(measured: Option<Measured>, small: f64) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use dimmer_bench::lock::Turn;
+    use dimmer_bench::lock::{Load, Turn};
     use dimmer_processor::units::CpuId;
     use expect_test::{Expect, expect};
 
