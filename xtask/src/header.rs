@@ -20,14 +20,17 @@ const MACROS: &str = "crates/libdimmer/include/macros.h";
 const SOURCES: [&str; 2] = ["crates/runtime/src/region.rs", "crates/libdimmer/src/lib.rs"];
 
 /// Names in Rust and names in C.
-const NAMES: [(&str, &str); 10] = [
+const NAMES: [(&str, &str); 13] = [
     ("AtomicU32", "uint32_t"),
     ("AtomicU64", "uint64_t"),
     ("AtomicUsize", "uintptr_t"),
+    ("Barrier", "dimmer_barrier"),
+    ("Cond", "dimmer_cond"),
     ("Entered", "dimmer_entered"),
     ("Function", "dimmer_function"),
     ("Mutex", "dimmer_mutex"),
     ("Pace", "dimmer_pace"),
+    ("Rwlock", "dimmer_rwlock"),
     ("Site", "dimmer_site"),
     ("Statistics", "dimmer_statistics"),
     ("Where", "dimmer_where"),

@@ -1,21 +1,25 @@
-//! Measures locks: what they cost a single thread, and how many sections threads complete that
-//! compete for one.
+//! Measures locks: what they cost a single thread, how many sections threads complete that compete
+//! for one, and how long a ray tracer takes whose threads do (`raytrace`).
 //!
 //! Each lock has its turn in each round, and is compared with `parking_lot`'s mutex round by round.
 //! What requests do is left out: the acts of `ownr` do nothing here. Those of `mgrt` and `dlgt` are
 //! the machine's: without a back end for requests, the owner's way to another CPU and back, and
 //! what a request costs that nothing takes.
 
+mod compete;
+mod load;
+mod raytrace;
+mod undisturbed;
+
 use std::hint::black_box;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use dimmer_host::affinity::{self, AffinityError};
 use dimmer_host::root::Root;
 use dimmer_locks::pthread::RawPthread;
 use dimmer_locks::{
-    Combining, Decorated, Delegated, McsMutex, Mutex, Paced, RawMutex, Strategy, Unchanged,
-    lock_api,
+    Batched, Combining, Decorated, Delegated, McsMutex, Mutex, Paced, RawMutex, Strategy,
+    Unchanged, lock_api,
 };
 use dimmer_pace::{FastCoreError, FastCores, dedicate_fast};
 use dimmer_probe::stats::Samples;
@@ -23,9 +27,10 @@ use dimmer_processor::units::CpuId;
 use dimmer_runtime::Cores;
 
 use crate::moves::REST;
-
-/// How long threads compete in a turn.
-const TURN: Duration = Duration::from_millis(20);
+use compete::Compete;
+pub use load::Load;
+use load::{Speed, compute};
+use raytrace::{Draw, Scene};
 
 /// Sections of a batch in which one thread has the lock for itself.
 const SECTIONS: u32 = 500;
@@ -56,6 +61,14 @@ pub enum LockError {
     /// No CPU can be dedicated to the owner of a lock with `mgrt`.
     #[error(transparent)]
     FastCore(#[from] FastCoreError),
+    /// Threads have lost counts under this lock: it does not keep them apart.
+    #[error("the ray tracer's picture is wrong with {threads} threads and the lock {lock:?}")]
+    WrongPicture {
+        /// The lock.
+        lock: Lock,
+        /// The number of threads.
+        threads: u32,
+    },
 }
 
 /// The locks.
@@ -80,13 +93,15 @@ pub enum Lock {
     Mcs,
     /// [`Delegated`], with a worker if there are two CPUs.
     Delegated,
+    /// [`Batched`], with its server on that worker.
+    Batched,
     /// [`Combining`].
     Combining,
 }
 
 impl Lock {
     /// All locks.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Pthread,
         Self::Std,
         Self::ParkingLot,
@@ -96,8 +111,15 @@ impl Lock {
         Self::Neighbour,
         Self::Mcs,
         Self::Delegated,
+        Self::Batched,
         Self::Combining,
     ];
+
+    /// Whether the ray tracer uses it: the acts of `mgrt` take much longer than its sections and
+    /// what is between them.
+    const fn draws(self) -> bool {
+        !matches!(self, Self::Migrated)
+    }
 }
 
 /// The results.
@@ -124,8 +146,20 @@ pub struct OfLock {
     /// An empty section of a thread without others, acquisition and release included (ns): one
     /// value for each round.
     pub alone_ns: Vec<f64>,
-    /// One entry for each number of threads.
+    /// One entry for each number of threads and load.
     pub contended: Vec<Contended>,
+    /// One entry for each number of threads; none for `mgrt`, whose acts take much longer than the
+    /// sections.
+    pub pictures: Vec<Pictures>,
+}
+
+/// Threads that draw pictures with the ray tracer.
+#[derive(Clone, Debug)]
+pub struct Pictures {
+    /// The number of threads.
+    pub threads: u32,
+    /// The time for a picture: one entry for each round.
+    pub ms: Vec<f64>,
 }
 
 /// Threads that compete for a lock.
@@ -133,6 +167,8 @@ pub struct OfLock {
 pub struct Contended {
     /// The number of threads.
     pub threads: u32,
+    /// What they do.
+    pub load: Load,
     /// One entry for each round.
     pub turns: Vec<Turn>,
 }
@@ -171,7 +207,7 @@ fn counts(asked: Option<u32>, cpus: u32) -> Result<Vec<u32>, LockError> {
 /// each round.
 ///
 /// # Errors
-/// [`LockError::Affinity`], [`LockError::FastCore`].
+/// [`LockError::Affinity`], [`LockError::FastCore`], [`LockError::WrongPicture`].
 pub fn measure(
     root: &Root,
     threads: &[u32],
@@ -184,17 +220,26 @@ pub fn measure(
     // Without a back end, requests do nothing.
     let _ = dimmer_pace::prepare_under(root);
     let cores = worker.and_then(|cpu| Cores::start(root, &[cpu]).ok());
-    let contended = |threads: &u32| Contended { threads: *threads, turns: Vec::new() };
+    let (speed, scene) = (Speed::measure(), Scene::new());
+    let digest = scene.digest();
+    let contended = |threads: &u32| {
+        let of_load = |load: &Load| (*threads, *load);
+        Load::of(*threads).iter().map(of_load).collect::<Vec<_>>()
+    };
+    let of_threads = |threads: &u32| Pictures { threads: *threads, ms: Vec::new() };
     let mut locks = Lock::ALL.map(|lock| OfLock {
         lock,
         alone_ns: Vec::new(),
-        contended: threads.iter().map(contended).collect(),
+        contended: (threads.iter().flat_map(contended))
+            .map(|(threads, load)| Contended { threads, load, turns: Vec::new() })
+            .collect(),
+        pictures: threads.iter().filter(|_| lock.draws()).map(of_threads).collect(),
     });
     for round in 0..rounds {
         for turn in 0..locks.len() {
             let own = &mut locks[(turn + round) % Lock::ALL.len()];
             let away = match own.lock {
-                Lock::Delegated => worker.filter(|_| cores.is_some()),
+                Lock::Delegated | Lock::Batched => worker.filter(|_| cores.is_some()),
                 Lock::Migrated => fast,
                 _ => None,
             };
@@ -203,8 +248,16 @@ pub fn measure(
             let _fast = fast_core(own.lock, fast)?;
             own.alone_ns.push(alone(own.lock, cores.as_ref(), place)?);
             for contended in &mut own.contended {
-                contended.turns.push(compete(own.lock, cores.as_ref(), place, contended.threads)?);
+                let Contended { threads, load, turns } = contended;
+                let compete = Compete { place, threads: *threads, timed: speed.timed(*load) };
+                turns.push(with(own.lock, cores.as_ref(), compete)?);
                 // The worker falls asleep, so that it does not disturb the next turn.
+                std::thread::sleep(REST);
+            }
+            for pictures in &mut own.pictures {
+                let threads = pictures.threads;
+                let draw = Draw { scene: &scene, place, threads, lock: own.lock, digest };
+                pictures.ms.push(with(own.lock, cores.as_ref(), draw)?);
                 std::thread::sleep(REST);
             }
         }
@@ -229,9 +282,12 @@ struct Place<'a> {
     cpus: &'a [CpuId],
 }
 
-/// What a section writes: some cache lines.
+/// What sections write: some cache lines, or what the ray tracer counts.
 #[derive(Debug, Default)]
-struct Data([Line; LINES]);
+struct Data {
+    lines: [Line; LINES],
+    picture: raytrace::Shared,
+}
 
 #[derive(Debug, Default)]
 #[repr(align(128))]
@@ -241,7 +297,7 @@ impl Data {
     /// Never inlined: the sections of all locks run the same code.
     #[inline(never)]
     fn add(&mut self) {
-        for Line(number) in &mut self.0 {
+        for Line(number) in &mut self.lines {
             *number = black_box(*number + 1);
         }
     }
@@ -250,23 +306,32 @@ impl Data {
 /// Something that is done with one lock, whatever its type.
 trait Measure {
     type Result;
-    /// Measures a function that runs one section.
-    fn measure(self, section: impl Fn(Work) + Sync) -> Self::Result;
+    /// Measures a function that runs one section and returns its result.
+    fn measure(self, section: impl Fn(Work) -> u64 + Sync) -> Self::Result;
 }
 
 /// The content of a section.
 #[derive(Clone, Copy)]
 enum Work {
     Nothing,
-    Add,
+    /// Writes the cache lines, and computes for this number of steps.
+    Add(u32),
+    Trace(raytrace::Section),
 }
 
 impl Work {
     #[inline(always)]
-    fn run(self, data: &mut Data) {
+    fn run(self, data: &mut Data) -> u64 {
         match self {
-            Self::Nothing => {}
-            Self::Add => data.add(),
+            Self::Nothing => 0,
+            Self::Add(hold) => {
+                data.add();
+                if hold > 0 {
+                    compute(hold);
+                }
+                0
+            }
+            Self::Trace(section) => section.run(&mut data.picture),
         }
     }
 }
@@ -280,11 +345,7 @@ fn with<M: Measure>(lock: Lock, cores: Option<&Cores>, measure: M) -> M::Result 
         }
         Lock::Std => {
             let data = std::sync::Mutex::new(Data::default());
-            measure.measure(|work| {
-                if let Ok(mut data) = data.lock() {
-                    work.run(&mut data);
-                }
-            })
+            measure.measure(|work| data.lock().map_or(0, |mut data| work.run(&mut data)))
         }
         Lock::ParkingLot => {
             let data = parking_lot::Mutex::new(Data::default());
@@ -316,6 +377,9 @@ fn with<M: Measure>(lock: Lock, cores: Option<&Cores>, measure: M) -> M::Result 
             let data = Delegated::new(cores, Data::default());
             measure.measure(|work| data.run(|data| work.run(data)))
         }
+        Lock::Batched => Batched::with_server(cores, Data::default(), |data| {
+            measure.measure(|work| data.run(|data| work.run(data)))
+        }),
         Lock::Combining => {
             let data = Combining::new(Data::default());
             measure.measure(|work| data.run(|data| work.run(data)))
@@ -331,10 +395,12 @@ struct Alone {
 
 impl Measure for Alone {
     type Result = f64;
-    fn measure(self, section: impl Fn(Work) + Sync) -> f64 {
+    fn measure(self, section: impl Fn(Work) -> u64 + Sync) -> f64 {
         let batch = |_| {
             let begin = Instant::now();
-            (0..self.sections).for_each(|_| section(Work::Nothing));
+            for _ in 0..self.sections {
+                section(Work::Nothing);
+            }
             begin.elapsed().as_nanos() as f64 / f64::from(self.sections)
         };
         (0..BATCHES).map(batch).collect::<Samples>().quantile(0.5).unwrap_or(f64::NAN)
@@ -348,77 +414,30 @@ fn alone(lock: Lock, cores: Option<&Cores>, place: Place<'_>) -> Result<f64, Aff
     Ok(with(lock, cores, Alone { sections }))
 }
 
-/// Several threads.
-struct Compete<'a> {
-    place: Place<'a>,
-    threads: u32,
-}
-
-impl Measure for Compete<'_> {
-    type Result = Result<Turn, AffinityError>;
-    fn measure(self, section: impl Fn(Work) + Sync) -> Self::Result {
-        let Self { place, threads } = self;
-        let (is_over, ready) = (AtomicBool::new(false), AtomicU32::new(0));
-        let compete = |cpu: CpuId| {
-            let pinned = affinity::pin(place.root, cpu);
-            ready.fetch_add(1, Ordering::Relaxed);
-            while ready.load(Ordering::Relaxed) < threads {
-                std::thread::yield_now();
-            }
-            let sections = run_until(&is_over, || section(Work::Add));
-            pinned.map(|_pinned| sections)
-        };
-        std::thread::scope(|scope| {
-            let cpus = place.cpus.iter().cycle().take(threads as usize);
-            let handles: Vec<_> = cpus.map(|cpu| scope.spawn(|| compete(*cpu))).collect();
-            while ready.load(Ordering::Relaxed) < threads {
-                std::thread::yield_now();
-            }
-            let begin = Instant::now();
-            std::thread::sleep(TURN);
-            is_over.store(true, Ordering::Relaxed);
-            let lasted = begin.elapsed();
-            let join = |handle: std::thread::ScopedJoinHandle<'_, _>| match handle.join() {
-                Ok(sections) => sections,
-                Err(panic) => std::panic::resume_unwind(panic),
-            };
-            let sections = handles.into_iter().map(join).collect::<Result<Vec<u32>, _>>()?;
-            Ok(Turn::new(&sections, lasted))
-        })
-    }
-}
-
-/// Runs sections until the turn is over. Returns how many: at least one, also if the thread gets no
-/// time before, since no rate may be divided by zero.
-fn run_until(is_over: &AtomicBool, section: impl Fn()) -> u32 {
-    let mut sections = 0;
-    loop {
-        section();
-        sections += 1;
-        if is_over.load(Ordering::Relaxed) {
-            return sections;
-        }
-    }
+/// The sections of one thread, at least one, and how long it took.
+#[derive(Clone, Copy)]
+struct Own {
+    sections: u32,
+    lasted: Duration,
 }
 
 impl Turn {
-    /// From the sections of each thread, at least one each.
-    fn new(sections: &[u32], lasted: Duration) -> Self {
-        let all: f64 = sections.iter().map(|own| f64::from(*own)).sum();
-        let mean = all / sections.len() as f64;
-        let of_mean = |own: Option<&u32>| own.map_or(0.0, |own| f64::from(*own) / mean);
-        let (least, most) = (of_mean(sections.iter().min()), of_mean(sections.iter().max()));
-        Self { per_second: all / lasted.as_secs_f64(), least, most }
+    /// Each thread has its own time: one may see later than another that the turn is over.
+    fn new(threads: &[Own]) -> Self {
+        let rate = |own: &Own| f64::from(own.sections) / own.lasted.as_secs_f64();
+        let rates: Vec<f64> = threads.iter().map(rate).collect();
+        let all: f64 = rates.iter().sum();
+        let mean = all / rates.len() as f64;
+        let (least, most) = rates
+            .iter()
+            .fold((f64::INFINITY, 0.0), |(least, most), rate| (rate.min(least), rate.max(most)));
+        Self { per_second: all, least: least / mean, most: most / mean }
     }
 }
 
-fn compete(
-    lock: Lock,
-    cores: Option<&Cores>,
-    place: Place<'_>,
-    threads: u32,
-) -> Result<Turn, AffinityError> {
-    with(lock, cores, Compete { place, threads })
+/// The result of a thread, or its panic here.
+fn join<T>(handle: std::thread::ScopedJoinHandle<'_, T>) -> T {
+    handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 impl Contended {
@@ -455,13 +474,9 @@ mod tests {
 
     #[test]
     fn fairness_is_the_least_and_the_most_of_the_mean() {
-        let turn = Turn::new(&[100, 300, 200], Duration::from_millis(100));
-        assert_eq!((turn.per_second, turn.least, turn.most), (6000.0, 0.5, 1.5));
-    }
-
-    #[test]
-    fn a_thread_that_comes_too_late_runs_one_section() {
-        assert_eq!(run_until(&AtomicBool::new(true), || ()), 1);
+        let own = |sections, ms| Own { sections, lasted: Duration::from_millis(ms) };
+        let turn = Turn::new(&[own(100, 125), own(300, 125), own(400, 250)]);
+        assert_eq!((turn.per_second, turn.least, turn.most), (4800.0, 0.5, 1.5));
     }
 
     #[test]
@@ -473,6 +488,7 @@ mod tests {
         for own in &locks.locks {
             assert!(own.alone_ns[0] > 0.0, "{own:?}");
             assert!(own.contended[0].turns[0].per_second > 0.0, "{own:?}");
+            assert!(own.pictures.iter().all(|pictures| pictures.ms[0] > 0.0), "{own:?}");
         }
     }
 }

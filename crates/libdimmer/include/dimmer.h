@@ -148,12 +148,40 @@ typedef struct dimmer_statistics {
 } dimmer_statistics;
 
 /**
+ * A barrier with a strategy for the clocks of its threads (docs/locks.md). What it contains is not
+ * for use.
+ *
+ * dimmer_barrier_init() makes it; it must not be copied or moved then. Any thread may use it, but
+ * not in a signal handler.
+ */
+typedef struct dimmer_barrier {
+    /**
+     * Not for use.
+     */
+    uint64_t own[16];
+} dimmer_barrier;
+
+/**
+ * A condition that threads wait for under a `dimmer_mutex`. What it contains is not for use.
+ *
+ * dimmer_cond_init() makes it; it must not be copied or moved then. Any thread may use it, but not
+ * in a signal handler.
+ */
+typedef struct dimmer_cond {
+    /**
+     * Not for use.
+     */
+    uint64_t own[4];
+} dimmer_cond;
+
+/**
  * A mutex with a strategy for the clocks and cores of its threads (docs/locks.md). What it
  * contains is not for use.
  *
- * dimmer_mutex_init() makes it; it must not be copied or moved then. Any thread may use it, but
- * not in a signal handler. Strategies request clocks where the machine takes requests
- * (docs/pace.md); with `mgrt`, the owner goes to a CPU of dimmer_pace_dedicate_fast().
+ * dimmer_mutex_init() or dimmer_mutex_init_mcs() makes it; it must not be copied or moved then.
+ * Any thread may use it, but not in a signal handler. Strategies request clocks where the machine
+ * takes requests (docs/pace.md); with `mgrt`, the owner goes to a CPU of
+ * dimmer_pace_dedicate_fast().
  */
 typedef struct dimmer_mutex {
     /**
@@ -161,6 +189,21 @@ typedef struct dimmer_mutex {
      */
     uint64_t own[16];
 } dimmer_mutex;
+
+/**
+ * A reader-writer lock with a strategy for the clocks and cores of its threads (docs/locks.md).
+ * What it contains is not for use.
+ *
+ * dimmer_rwlock_init() makes it; it must not be copied or moved then. Any thread may use it, but
+ * not in a signal handler. A thread has it once at most, for reading or for writing. Readers that
+ * overlap keep no writer out.
+ */
+typedef struct dimmer_rwlock {
+    /**
+     * Not for use.
+     */
+    uint64_t own[16];
+} dimmer_rwlock;
 
 #ifdef __cplusplus
 extern "C" {
@@ -329,6 +372,114 @@ enum dimmer_where dimmer_policy(void);
 const char *dimmer_version(void);
 
 /**
+ * Makes a barrier for `count` threads, for any number of rounds.
+ *
+ * * `strategy`: `spin`, `mwait`, `futex`, `one` or `wait` as for dimmer_mutex_init(); with `auto`
+ *   and NULL, threads spin for some microseconds and sleep then. `ownr`, `dlgt` and `mgrt` are for
+ *   the owner of a lock, which a barrier does not have.
+ *
+ * Returns 0; EINVAL if `barrier` is NULL, if `count` is 0, or if there is no such strategy for
+ * barriers (dimmer_barrier_strategies()). Then the barrier was not made.
+ *
+ * # Safety
+ * `barrier` is NULL or refers to memory of a `dimmer_barrier` that holds none. `strategy` is NULL
+ * or ends with a zero.
+ */
+int dimmer_barrier_init(struct dimmer_barrier *barrier, const char *strategy, unsigned int count);
+
+/**
+ * Ends a barrier. Its memory may hold another one then.
+ *
+ * Returns 0; EBUSY if threads wait, and the barrier stays; EINVAL if there is none.
+ *
+ * # Safety
+ * `barrier` is NULL or refers to a `dimmer_barrier`. No thread is in a call with it, except for
+ * those that wait.
+ */
+int dimmer_barrier_destroy(struct dimmer_barrier *barrier);
+
+/**
+ * Executes what the strategy has for a thread that starts, as dimmer_mutex_start().
+ *
+ * Returns 0; EINVAL if there is no barrier.
+ *
+ * # Safety
+ * `barrier` is NULL or refers to a `dimmer_barrier`.
+ */
+int dimmer_barrier_start(struct dimmer_barrier *barrier);
+
+/**
+ * Waits until `count` threads have called this, as the strategy does.
+ *
+ * Returns -1 to the last of them (as pthread_barrier_wait(), PTHREAD_BARRIER_SERIAL_THREAD) and 0
+ * to the others; EINVAL if there is no barrier.
+ *
+ * # Safety
+ * `barrier` is NULL or refers to a `dimmer_barrier`.
+ */
+int dimmer_barrier_wait(struct dimmer_barrier *barrier);
+
+/**
+ * The names that dimmer_barrier_init() accepts, for messages: `auto, spin, ...`.
+ */
+const char *dimmer_barrier_strategies(void);
+
+/**
+ * Makes a condition that no thread waits for.
+ *
+ * Returns 0; EINVAL if `cond` is NULL.
+ *
+ * # Safety
+ * `cond` is NULL or refers to memory of a `dimmer_cond` that holds none.
+ */
+int dimmer_cond_init(struct dimmer_cond *cond);
+
+/**
+ * Ends a condition. Its memory may hold another one then.
+ *
+ * Returns 0; EINVAL if there is none.
+ *
+ * # Safety
+ * `cond` is NULL or refers to a `dimmer_cond`, and no thread waits for it that was not woken.
+ */
+int dimmer_cond_destroy(struct dimmer_cond *cond);
+
+/**
+ * Releases the mutex, sleeps until another thread wakes this one, and acquires the mutex again.
+ * The mutex executes the acts of its strategy at both (docs/locks.md).
+ *
+ * It may return without being woken, so callers check their condition in a loop. All threads that
+ * wait for a condition have the same mutex.
+ *
+ * Returns 0, and the calling thread has the mutex; EPERM if it did not have it: then nothing was
+ * changed; EINVAL if there is no condition or no mutex.
+ *
+ * # Safety
+ * `cond` is NULL or refers to a `dimmer_cond`, and `mutex` is NULL or refers to a `dimmer_mutex`.
+ */
+int dimmer_cond_wait(struct dimmer_cond *cond, struct dimmer_mutex *mutex);
+
+/**
+ * Wakes one of the threads that wait, if there is one. Costs a system call.
+ *
+ * Returns 0; EINVAL if there is no condition.
+ *
+ * # Safety
+ * `cond` is NULL or refers to a `dimmer_cond`.
+ */
+int dimmer_cond_signal(struct dimmer_cond *cond);
+
+/**
+ * Wakes all threads that wait. Costs a system call.
+ *
+ * Returns 0; EINVAL if there is no condition.
+ *
+ * # Safety
+ * `cond` is NULL or refers to a `dimmer_cond`.
+ */
+int dimmer_cond_broadcast(struct dimmer_cond *cond);
+
+/**
  * Dedicates CPUs to threads that are to run fastest for a while: these CPUs run fastest until
  * dimmer_pace_release_fast(), where the machine takes requests (docs/pace.md), and threads can go
  * there (dimmer_pace_go_to_fast_core()).
@@ -397,6 +548,17 @@ void dimmer_pace_sleep_again(void *awake);
 int dimmer_mutex_init(struct dimmer_mutex *mutex, const char *strategy);
 
 /**
+ * Makes a fair mutex that no thread has: a queue (MCS). Threads get it in the order in which they
+ * asked for it, and each waits for a cache line of its own.
+ *
+ * All other functions and the results are those of a mutex of dimmer_mutex_init().
+ *
+ * # Safety
+ * As for dimmer_mutex_init().
+ */
+int dimmer_mutex_init_mcs(struct dimmer_mutex *mutex, const char *strategy);
+
+/**
  * Ends a mutex. Its memory may hold another one then.
  *
  * Returns 0; EBUSY if a thread has the mutex, which then stays; EINVAL if there is none.
@@ -450,9 +612,101 @@ int dimmer_mutex_trylock(struct dimmer_mutex *mutex);
 int dimmer_mutex_unlock(struct dimmer_mutex *mutex);
 
 /**
- * The names that dimmer_mutex_init() accepts, for messages: `auto, spin, ...`.
+ * The names of strategies that dimmer_mutex_init(), dimmer_mutex_init_mcs() and
+ * dimmer_rwlock_init() accept, for messages: `auto, spin, ...`.
  */
 const char *dimmer_mutex_strategies(void);
+
+/**
+ * Makes a reader-writer lock that no thread has.
+ *
+ * * `strategy`: as for dimmer_mutex_init(), for readers and writers alike. With `auto`, the lock
+ *   chooses by the use that writers make of it. With strategies that spin, threads spin for some
+ *   microseconds, and sleep then.
+ *
+ * Returns 0; EINVAL if `lock` is NULL, or if there is no strategy of this name
+ * (dimmer_mutex_strategies()); EAGAIN if the system lacks memory or the like. Then the lock was
+ * not made.
+ *
+ * # Safety
+ * `lock` is NULL or refers to memory of a `dimmer_rwlock` that holds none. `strategy` is NULL or
+ * ends with a zero.
+ */
+int dimmer_rwlock_init(struct dimmer_rwlock *lock, const char *strategy);
+
+/**
+ * Ends a reader-writer lock. Its memory may hold another one then.
+ *
+ * Returns 0; EBUSY if a thread has the lock, which then stays; EINVAL if there is none.
+ *
+ * # Safety
+ * `lock` is NULL or refers to a `dimmer_rwlock`, and no thread is in a call with it.
+ */
+int dimmer_rwlock_destroy(struct dimmer_rwlock *lock);
+
+/**
+ * Executes what the strategy has for a thread that starts, as dimmer_mutex_start().
+ *
+ * Returns 0; EINVAL if there is no lock.
+ *
+ * # Safety
+ * `lock` is NULL or refers to a `dimmer_rwlock`.
+ */
+int dimmer_rwlock_start(struct dimmer_rwlock *lock);
+
+/**
+ * Acquires the lock for reading, together with other threads that read.
+ *
+ * Returns 0; EDEADLK if the calling thread has it already, for reading or for writing; EAGAIN in
+ * the last destructors of a thread; EINVAL if there is no lock.
+ *
+ * # Safety
+ * `lock` is NULL or refers to a `dimmer_rwlock`.
+ */
+int dimmer_rwlock_rdlock(struct dimmer_rwlock *lock);
+
+/**
+ * Acquires the lock for reading if no thread has it for writing or waits for that.
+ *
+ * Returns 0; EBUSY if it cannot be acquired now, or if the calling thread has it already; EAGAIN
+ * in the last destructors of a thread; EINVAL if there is no lock.
+ *
+ * # Safety
+ * `lock` is NULL or refers to a `dimmer_rwlock`.
+ */
+int dimmer_rwlock_tryrdlock(struct dimmer_rwlock *lock);
+
+/**
+ * Acquires the lock for writing, for the calling thread alone.
+ *
+ * Returns 0; EDEADLK if the calling thread has it already, for reading or for writing; EINVAL if
+ * there is no lock.
+ *
+ * # Safety
+ * `lock` is NULL or refers to a `dimmer_rwlock`.
+ */
+int dimmer_rwlock_wrlock(struct dimmer_rwlock *lock);
+
+/**
+ * Acquires the lock for writing if no thread has it.
+ *
+ * Returns 0; EBUSY if a thread has it, also if it is the calling one; EINVAL if there is no lock.
+ *
+ * # Safety
+ * `lock` is NULL or refers to a `dimmer_rwlock`.
+ */
+int dimmer_rwlock_trywrlock(struct dimmer_rwlock *lock);
+
+/**
+ * Releases the lock, for reading or for writing, as the calling thread has it.
+ *
+ * Returns 0; EPERM if the calling thread does not have it, because others have it or none: then
+ * nothing was changed; EINVAL if there is no lock. A lock of a thread that has ended stays locked.
+ *
+ * # Safety
+ * `lock` is NULL or refers to a `dimmer_rwlock`.
+ */
+int dimmer_rwlock_unlock(struct dimmer_rwlock *lock);
 
 /**
  * Registers the calling thread until it ends, and returns its number in the kernel, for

@@ -1,6 +1,6 @@
 /*
  * Dimmer for C++11 and later: regions and requests of clocks as objects, callables on dedicated cores,
- * and a mutex.
+ * and locks.
  *
  *     dimmer::region region(parse_site);             // until the end of the block
  *     double sum = dimmer::delegate([&] { return transform(numbers); });
@@ -12,8 +12,10 @@
 #ifndef DIMMER_HPP
 #define DIMMER_HPP
 
+#include <cerrno>
 #include <cstdint>
 #include <exception>
+#include <mutex>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -175,8 +177,35 @@ template <typename F> auto migrate(F &&work) -> decltype(work()) {
     return call.settle(true);
 }
 
+namespace detail {
+
+/* For what is no use of a lock: ends the program. */
+inline void expect(int error) noexcept {
+    if (error != 0) {
+        std::terminate();
+    }
+}
+
+/* For what its caller can act on. */
+inline void require(int error, const char *type) {
+    if (error != 0) {
+        throw std::system_error(error, std::generic_category(), type);
+    }
+}
+
+/* For the making of a lock. */
+inline void require_strategy(int error, const char *type, const char *strategy, const char *accepted) {
+    if (error == EINVAL) {
+        throw std::invalid_argument(std::string(type) + ": unknown strategy `" + strategy + "`, expected one of " + accepted);
+    }
+    require(error, type);
+}
+
+} // namespace detail
+
 /**
- * A mutex with a strategy, see dimmer_mutex_init(): for std::lock_guard, std::unique_lock and std::condition_variable_any.
+ * A mutex with a strategy, see dimmer_mutex_init(). It is Lockable: for std::lock_guard, std::unique_lock, std::lock,
+ * std::scoped_lock and std::condition_variable_any.
  *
  * A thread that releases a mutex that it does not have ends the program (std::terminate), and so does the end of a mutex that a
  * thread has.
@@ -184,35 +213,119 @@ template <typename F> auto migrate(F &&work) -> decltype(work()) {
 class mutex {
   public:
     /** Throws std::invalid_argument if there is no strategy of this name. */
-    explicit mutex(const char *strategy = "auto") {
-        if (dimmer_mutex_init(&own_, strategy) != 0) {
-            throw std::invalid_argument("dimmer::mutex: unknown strategy `" + std::string(strategy) + "`, expected one of " +
-                                        dimmer_mutex_strategies());
-        }
-    }
-    ~mutex() { expect(dimmer_mutex_destroy(&own_)); }
+    explicit mutex(const char *strategy = "auto") : mutex(dimmer_mutex_init, strategy, "dimmer::mutex") {}
+    ~mutex() { detail::expect(dimmer_mutex_destroy(&own_)); }
     mutex(const mutex &) = delete;
     mutex &operator=(const mutex &) = delete;
 
     /** Throws std::system_error (resource_deadlock_would_occur) if the calling thread has the mutex already. */
-    void lock() {
-        const int error = dimmer_mutex_lock(&own_);
-        if (error != 0) {
-            throw std::system_error(error, std::generic_category(), "dimmer::mutex");
-        }
-    }
+    void lock() { detail::require(dimmer_mutex_lock(&own_), "dimmer::mutex"); }
     bool try_lock() noexcept { return dimmer_mutex_trylock(&own_) == 0; }
-    void unlock() noexcept { expect(dimmer_mutex_unlock(&own_)); }
+    void unlock() noexcept { detail::expect(dimmer_mutex_unlock(&own_)); }
     /** See dimmer_mutex_start(). */
-    void start() noexcept { expect(dimmer_mutex_start(&own_)); }
+    void start() noexcept { detail::expect(dimmer_mutex_start(&own_)); }
+    /** For C functions. */
+    dimmer_mutex *native_handle() noexcept { return &own_; }
+
+  protected:
+    mutex(int (*init)(dimmer_mutex *, const char *), const char *strategy, const char *type) {
+        detail::require_strategy(init(&own_, strategy), type, strategy, dimmer_mutex_strategies());
+    }
 
   private:
-    static void expect(int error) noexcept {
-        if (error != 0) {
-            std::terminate();
+    dimmer_mutex own_;
+};
+
+/** A fair mutex with a strategy, see dimmer_mutex_init_mcs(): threads get it in the order in which they asked for it. */
+class mcs_mutex : public mutex {
+  public:
+    /** Throws std::invalid_argument if there is no strategy of this name. */
+    explicit mcs_mutex(const char *strategy = "auto") : mutex(dimmer_mutex_init_mcs, strategy, "dimmer::mcs_mutex") {}
+};
+
+/**
+ * A reader-writer lock with a strategy, see dimmer_rwlock_init(). It is Lockable and SharedLockable: for std::unique_lock and
+ * std::shared_lock.
+ *
+ * A thread that releases a lock that it does not have ends the program (std::terminate), and so does the end of a lock that a
+ * thread has.
+ */
+class shared_mutex {
+  public:
+    /** Throws std::invalid_argument if there is no strategy of this name. */
+    explicit shared_mutex(const char *strategy = "auto") {
+        detail::require_strategy(dimmer_rwlock_init(&own_, strategy), type, strategy, dimmer_mutex_strategies());
+    }
+    ~shared_mutex() { detail::expect(dimmer_rwlock_destroy(&own_)); }
+    shared_mutex(const shared_mutex &) = delete;
+    shared_mutex &operator=(const shared_mutex &) = delete;
+
+    /** Throws std::system_error (resource_deadlock_would_occur) if the calling thread has the lock already, in either way. */
+    void lock() { detail::require(dimmer_rwlock_wrlock(&own_), type); }
+    bool try_lock() noexcept { return dimmer_rwlock_trywrlock(&own_) == 0; }
+    void unlock() noexcept { detail::expect(dimmer_rwlock_unlock(&own_)); }
+    /** Throws as lock(). */
+    void lock_shared() { detail::require(dimmer_rwlock_rdlock(&own_), type); }
+    bool try_lock_shared() noexcept { return dimmer_rwlock_tryrdlock(&own_) == 0; }
+    void unlock_shared() noexcept { detail::expect(dimmer_rwlock_unlock(&own_)); }
+    /** See dimmer_rwlock_start(). */
+    void start() noexcept { detail::expect(dimmer_rwlock_start(&own_)); }
+    /** For C functions. */
+    dimmer_rwlock *native_handle() noexcept { return &own_; }
+
+  private:
+    static constexpr const char *type = "dimmer::shared_mutex";
+    dimmer_rwlock own_;
+};
+
+/** A condition for a mutex or an mcs_mutex, see dimmer_cond_wait(): as std::condition_variable_any, without its own mutex. */
+class condition_variable {
+  public:
+    condition_variable() noexcept { detail::expect(dimmer_cond_init(&own_)); }
+    ~condition_variable() { detail::expect(dimmer_cond_destroy(&own_)); }
+    condition_variable(const condition_variable &) = delete;
+    condition_variable &operator=(const condition_variable &) = delete;
+
+    /** Throws std::system_error (operation_not_permitted) if the calling thread does not have the mutex. */
+    template <typename M> void wait(std::unique_lock<M> &lock) {
+        const bool is_locked = lock.owns_lock();
+        detail::require(is_locked ? dimmer_cond_wait(&own_, lock.mutex()->native_handle()) : EPERM, "dimmer::condition_variable");
+    }
+    /** Waits until the condition is true, which is evaluated under the mutex. */
+    template <typename M, typename F> void wait(std::unique_lock<M> &lock, F condition) {
+        while (!condition()) {
+            wait(lock);
         }
     }
-    dimmer_mutex own_;
+    void notify_one() noexcept { detail::expect(dimmer_cond_signal(&own_)); }
+    void notify_all() noexcept { detail::expect(dimmer_cond_broadcast(&own_)); }
+
+  private:
+    dimmer_cond own_;
+};
+
+/** A barrier with a strategy, see dimmer_barrier_init(). Its end while threads wait ends the program (std::terminate). */
+class barrier {
+  public:
+    /** Throws std::invalid_argument if `count` is 0, or if barriers have no strategy of this name. */
+    explicit barrier(unsigned count, const char *strategy = "auto") {
+        if (count == 0) {
+            throw std::invalid_argument("dimmer::barrier: 0 threads, expected at least 1");
+        }
+        const int error = dimmer_barrier_init(&own_, strategy, count);
+        detail::require_strategy(error, "dimmer::barrier", strategy, dimmer_barrier_strategies());
+    }
+    ~barrier() { detail::expect(dimmer_barrier_destroy(&own_)); }
+    barrier(const barrier &) = delete;
+    barrier &operator=(const barrier &) = delete;
+
+    /** Waits until all threads have called this. Returns true to the last of them. */
+    bool wait() noexcept { return dimmer_barrier_wait(&own_) != 0; }
+    /** See dimmer_barrier_start(). */
+    void start() noexcept { detail::expect(dimmer_barrier_start(&own_)); }
+
+  private:
+    dimmer_barrier own_;
 };
 
 } // namespace dimmer

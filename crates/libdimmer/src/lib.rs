@@ -7,9 +7,13 @@
 //! `include/macros.h`. This crate decides nothing and moves nothing. No panic leaves it: if
 //! anything goes wrong, work stays where it is.
 
+pub mod barrier;
 mod call;
+pub mod condvar;
 pub mod fast_core;
+mod made;
 pub mod mutex;
+pub mod rwlock;
 pub mod threads;
 
 use std::ffi::{c_char, c_void};

@@ -1,20 +1,20 @@
 //! A mutex of `dimmer-locks` for C: with a strategy, and with checks of its owner.
 
-use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int};
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dimmer_locks::lock_api::RawMutex as _;
-use dimmer_locks::{Decorated, Paced, RawMutex, Strategy, auto};
+use dimmer_locks::{Decorated, Paced, RawMcs, RawMutex, WaitingLock, auto};
 
-use crate::call::contained;
+use crate::made::{Content, Made, Wanted, thread, wanted};
 
 /// A mutex with a strategy for the clocks and cores of its threads (docs/locks.md). What it
 /// contains is not for use.
 ///
-/// dimmer_mutex_init() makes it; it must not be copied or moved then. Any thread may use it, but
-/// not in a signal handler. Strategies request clocks where the machine takes requests
-/// (docs/pace.md); with `mgrt`, the owner goes to a CPU of dimmer_pace_dedicate_fast().
+/// dimmer_mutex_init() or dimmer_mutex_init_mcs() makes it; it must not be copied or moved then.
+/// Any thread may use it, but not in a signal handler. Strategies request clocks where the machine
+/// takes requests (docs/pace.md); with `mgrt`, the owner goes to a CPU of
+/// dimmer_pace_dedicate_fast().
 #[derive(Debug)]
 #[repr(C)]
 pub struct Mutex {
@@ -23,51 +23,74 @@ pub struct Mutex {
 }
 
 /// What lies in a [`Mutex`].
-#[repr(C)]
-struct Content {
-    /// [`MADE`], if it was initialised and not destroyed.
-    made: AtomicU32,
+pub(crate) struct Own {
     /// The number of the thread that has the lock; 0: none.
     owner: AtomicUsize,
-    lock: Decorated<RawMutex, Paced>,
+    lock: Kind,
 }
 
-const _: () = assert!(size_of::<Content>() <= size_of::<Mutex>());
-const _: () = assert!(align_of::<Content>() <= align_of::<Mutex>());
+/// The lock itself.
+enum Kind {
+    Word(Decorated<RawMutex, Paced>),
+    Queue(Decorated<RawMcs, Paced>),
+}
 
-/// Memory that holds a mutex: a value that other memory is unlikely to have.
-const MADE: u32 = 0x6469_6d6d;
+/// An expression with the lock of an [`Own`], whichever it is.
+macro_rules! with_lock {
+    ($own:expr, $lock:ident => $result:expr) => {
+        match &$own.lock {
+            Kind::Word($lock) => $result,
+            Kind::Queue($lock) => $result,
+        }
+    };
+}
+
+impl Content for Own {
+    const MARK: u32 = 0x6469_6d6d;
+}
 
 /// The names of the strategies.
 const NAMES: &CStr = c"auto, spin, mwait, futex, one, ownr, wait, dlgt, mgrt";
 
-/// The number of the calling thread, from 1 on. No other thread of the process ever has it, and it
-/// stays the same when the thread migrates.
-fn thread() -> usize {
-    static THREADS: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        static NUMBER: Cell<usize> = const { Cell::new(0) };
+fn decorated<R: WaitingLock>(wanted: Wanted) -> Decorated<R, Paced> {
+    match wanted {
+        Wanted::Auto => Decorated::auto(auto::offers_without_clocks(), Paced),
+        Wanted::Fixed(strategy) => Decorated::new(strategy, Paced),
     }
-    let number = NUMBER.get();
-    if number != 0 {
-        return number;
-    }
-    let number = THREADS.fetch_add(1, Ordering::Relaxed) + 1;
-    NUMBER.set(number);
-    number
 }
 
-/// The content, if there is a mutex.
+impl Own {
+    const fn new(lock: Kind) -> Self {
+        Self { owner: AtomicUsize::new(0), lock }
+    }
+
+    /// Whether the calling thread has the mutex.
+    pub(crate) fn is_mine(&self) -> bool {
+        // Relaxed: only the thread itself stores its number, and removes it.
+        self.owner.load(Ordering::Relaxed) == thread()
+    }
+
+    /// Acquires the mutex for the calling thread, which does not have it.
+    pub(crate) fn acquire(&self) {
+        with_lock!(self, lock => lock.lock());
+        self.owner.store(thread(), Ordering::Relaxed);
+    }
+
+    /// Releases the mutex, which the calling thread has.
+    pub(crate) fn release(&self) {
+        self.owner.store(0, Ordering::Relaxed);
+        // SAFETY: the calling thread has it.
+        with_lock!(self, lock => unsafe { lock.unlock() });
+    }
+}
+
+/// The mutex, if there is one.
 ///
 /// # Safety
 /// `mutex` is NULL or refers to a `dimmer_mutex`.
-unsafe fn content<'a>(mutex: *const Mutex) -> Option<&'a Content> {
-    // SAFETY: the first field of the content, and any bytes are a word.
-    let made = unsafe { mutex.cast::<AtomicU32>().as_ref() }?;
-    // Relaxed: programs order the use of a mutex after its initialisation.
-    let is_made = made.load(Ordering::Relaxed) == MADE;
-    // SAFETY: it was initialised.
-    is_made.then(|| unsafe { &*mutex.cast::<Content>() })
+pub(crate) unsafe fn content<'a>(mutex: *const Mutex) -> Option<&'a Own> {
+    // SAFETY: the caller guarantees it.
+    unsafe { Made::get(mutex) }
 }
 
 /// Makes a mutex that no thread has.
@@ -84,23 +107,30 @@ unsafe fn content<'a>(mutex: *const Mutex) -> Option<&'a Content> {
 /// ends with a zero.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dimmer_mutex_init(mutex: *mut Mutex, strategy: *const c_char) -> c_int {
-    let name = if strategy.is_null() {
-        c"auto"
-    } else {
-        // SAFETY: the caller guarantees a text.
-        unsafe { CStr::from_ptr(strategy) }
-    };
-    let make = || match name.to_str() {
-        Ok("auto") => Some(Decorated::auto(auto::offers_without_clocks(), Paced)),
-        Ok(name) => Strategy::named(name).map(|strategy| Decorated::new(strategy, Paced)),
-        Err(_) => None,
-    };
-    let Some(lock) = contained(make) else { return libc::EAGAIN };
-    let Some(lock) = lock.filter(|_| !mutex.is_null()) else { return libc::EINVAL };
-    let made = Content { made: AtomicU32::new(MADE), owner: AtomicUsize::new(0), lock };
-    // SAFETY: the memory of a mutex is as large, and the caller's.
-    unsafe { mutex.cast::<Content>().write(made) };
-    0
+    // SAFETY: the caller guarantees a text.
+    let wanted = unsafe { wanted(strategy) };
+    let make = || Some(Own::new(Kind::Word(decorated(wanted?))));
+    // SAFETY: the caller guarantees the memory.
+    unsafe { Made::put(mutex, make) }
+}
+
+/// Makes a fair mutex that no thread has: a queue (MCS). Threads get it in the order in which they
+/// asked for it, and each waits for a cache line of its own.
+///
+/// All other functions and the results are those of a mutex of dimmer_mutex_init().
+///
+/// # Safety
+/// As for dimmer_mutex_init().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dimmer_mutex_init_mcs(
+    mutex: *mut Mutex,
+    strategy: *const c_char,
+) -> c_int {
+    // SAFETY: the caller guarantees a text.
+    let wanted = unsafe { wanted(strategy) };
+    let make = || Some(Own::new(Kind::Queue(decorated(wanted?))));
+    // SAFETY: the caller guarantees the memory.
+    unsafe { Made::put(mutex, make) }
 }
 
 /// Ends a mutex. Its memory may hold another one then.
@@ -112,14 +142,7 @@ pub unsafe extern "C" fn dimmer_mutex_init(mutex: *mut Mutex, strategy: *const c
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dimmer_mutex_destroy(mutex: *mut Mutex) -> c_int {
     // SAFETY: the caller guarantees it.
-    let Some(own) = (unsafe { content(mutex) }) else { return libc::EINVAL };
-    if own.lock.is_locked() {
-        return libc::EBUSY;
-    }
-    own.made.store(0, Ordering::Relaxed);
-    // SAFETY: it was initialised, and no other call uses it.
-    unsafe { mutex.cast::<Content>().drop_in_place() };
-    0
+    unsafe { Made::<Own>::end(mutex, |own| with_lock!(own, lock => lock.is_locked())) }
 }
 
 /// Executes what the strategy has for a thread that starts. Each thread calls this once before it
@@ -133,7 +156,7 @@ pub unsafe extern "C" fn dimmer_mutex_destroy(mutex: *mut Mutex) -> c_int {
 pub unsafe extern "C" fn dimmer_mutex_start(mutex: *mut Mutex) -> c_int {
     // SAFETY: the caller guarantees it.
     let Some(own) = (unsafe { content(mutex) }) else { return libc::EINVAL };
-    own.lock.start();
+    with_lock!(own, lock => lock.start());
     0
 }
 
@@ -147,12 +170,10 @@ pub unsafe extern "C" fn dimmer_mutex_start(mutex: *mut Mutex) -> c_int {
 pub unsafe extern "C" fn dimmer_mutex_lock(mutex: *mut Mutex) -> c_int {
     // SAFETY: the caller guarantees it.
     let Some(own) = (unsafe { content(mutex) }) else { return libc::EINVAL };
-    // Relaxed: only the thread itself stores its number, and removes it.
-    if own.owner.load(Ordering::Relaxed) == thread() {
+    if own.is_mine() {
         return libc::EDEADLK;
     }
-    own.lock.lock();
-    own.owner.store(thread(), Ordering::Relaxed);
+    own.acquire();
     0
 }
 
@@ -166,7 +187,7 @@ pub unsafe extern "C" fn dimmer_mutex_lock(mutex: *mut Mutex) -> c_int {
 pub unsafe extern "C" fn dimmer_mutex_trylock(mutex: *mut Mutex) -> c_int {
     // SAFETY: the caller guarantees it.
     let Some(own) = (unsafe { content(mutex) }) else { return libc::EINVAL };
-    if !own.lock.try_lock() {
+    if !with_lock!(own, lock => lock.try_lock()) {
         return libc::EBUSY;
     }
     own.owner.store(thread(), Ordering::Relaxed);
@@ -185,17 +206,15 @@ pub unsafe extern "C" fn dimmer_mutex_trylock(mutex: *mut Mutex) -> c_int {
 pub unsafe extern "C" fn dimmer_mutex_unlock(mutex: *mut Mutex) -> c_int {
     // SAFETY: the caller guarantees it.
     let Some(own) = (unsafe { content(mutex) }) else { return libc::EINVAL };
-    // Relaxed: only the thread itself stores its number, and removes it.
-    if own.owner.load(Ordering::Relaxed) != thread() {
+    if !own.is_mine() {
         return libc::EPERM;
     }
-    own.owner.store(0, Ordering::Relaxed);
-    // SAFETY: the calling thread has it.
-    unsafe { own.lock.unlock() };
+    own.release();
     0
 }
 
-/// The names that dimmer_mutex_init() accepts, for messages: `auto, spin, ...`.
+/// The names of strategies that dimmer_mutex_init(), dimmer_mutex_init_mcs() and
+/// dimmer_rwlock_init() accept, for messages: `auto, spin, ...`.
 #[unsafe(no_mangle)]
 pub extern "C" fn dimmer_mutex_strategies() -> *const c_char {
     NAMES.as_ptr()
@@ -203,6 +222,8 @@ pub extern "C" fn dimmer_mutex_strategies() -> *const c_char {
 
 #[cfg(test)]
 mod tests {
+    use dimmer_locks::Strategy;
+
     use super::*;
 
     #[test]

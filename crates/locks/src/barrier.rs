@@ -26,6 +26,11 @@ impl Barrier {
         false
     }
 
+    /// Whether threads have arrived and wait for others.
+    pub fn has_arrived(&self) -> bool {
+        self.arrived.load(Ordering::Relaxed) != 0
+    }
+
     /// Arrives. Returns the round to wait for, or `None` if this thread is the last: then the
     /// others go on.
     pub(crate) fn arrive(&self) -> Option<u32> {

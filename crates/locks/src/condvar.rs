@@ -36,6 +36,16 @@ impl Condvar {
         MutexGuard::unlocked(guard, || sleep(&self.notified, before));
     }
 
+    /// The same for a lock without a guard, which the calling thread has: releases it by
+    /// `release`, waits, and acquires it by `acquire`.
+    pub fn wait_between(&self, release: impl FnOnce(), acquire: impl FnOnce()) {
+        // Relaxed: as above.
+        let before = self.notified.load(Ordering::Relaxed);
+        release();
+        sleep(&self.notified, before);
+        acquire();
+    }
+
     /// Waits while the condition holds for the data.
     pub fn wait_while<R: lock_api::RawMutex, T: ?Sized>(
         &self,

@@ -3,6 +3,9 @@
 //! Implements the decorations of paper 002, sections 3.2, 4.2 and 4.3, around any lock of this
 //! crate. Which acts a strategy has is in `policy::boost`.
 
+use std::sync::atomic::AtomicU32;
+use std::time::Instant;
+
 use dimmer_policy::boost::{Act, Offers, Point, Strategy};
 use lock_api::{GuardNoSend, RawMutex, RawRwLock};
 
@@ -34,6 +37,14 @@ impl<R, C: Clocks> Decorated<R, C> {
         Self { raw, clocks, fixed: strategy, auto: None }
     }
 
+    /// A lock around this one that chooses its strategy by its use, and by what the machine offers.
+    /// See [`crate::auto`]. Of a reader-writer lock, the writers' sections and waits decide.
+    #[must_use]
+    pub fn auto_around(raw: R, offers: Offers, clocks: C) -> Self {
+        let auto = Some(Box::new(Auto::new(offers)));
+        Self { auto, ..Self::around(raw, Strategy::Spin, clocks) }
+    }
+
     /// Executes the acts of a thread that starts.
     pub fn start(&self) {
         self.execute(self.strategy(), Point::Starts);
@@ -56,6 +67,36 @@ impl<R, C: Clocks> Decorated<R, C> {
     #[must_use]
     pub const fn clocks(&self) -> &C {
         &self.clocks
+    }
+
+    /// Notes that this thread has the lock for itself, and executes its acts.
+    #[inline]
+    fn acquired(&self, waited: Option<Waited>) {
+        if let Some(auto) = &self.auto {
+            // SAFETY: this thread has the lock.
+            unsafe { auto.acquired(waited.and_then(|waited| waited.since)) };
+        }
+        self.acquire(waited.map(|waited| waited.strategy));
+    }
+
+    /// Releases a lock that this thread has for itself.
+    #[inline]
+    fn release_own(&self, unlock: impl FnOnce(&R)) {
+        // The strategy with which the lock was acquired: it changes under the lock alone.
+        let strategy = self.strategy();
+        if let Some(auto) = &self.auto {
+            // SAFETY: this thread has the lock.
+            unsafe { auto.releases() };
+        }
+        self.release(strategy, unlock);
+    }
+
+    /// Waits for the lock in a way that depends on the acts of a thread that waits.
+    fn wait_by(&self, wait: impl FnOnce(Waiting)) -> Waited {
+        let since = self.auto.as_ref().map(|_| Instant::now());
+        let strategy = self.strategy();
+        wait(self.execute(strategy, Point::Waits));
+        Waited { since, strategy }
     }
 
     /// Executes the acts of a thread that has got the lock, after a wait under a strategy.
@@ -93,6 +134,14 @@ impl<R, C: Clocks> Decorated<R, C> {
             acts.end_section(strategy, &self.clocks);
         }
     }
+}
+
+/// A wait that has ended.
+#[derive(Clone, Copy)]
+struct Waited {
+    /// Its start, if the lock chooses its strategy.
+    since: Option<Instant>,
+    strategy: Strategy,
 }
 
 /// What a thread does at a point.
@@ -141,30 +190,16 @@ impl<R: WaitingLock, C: Clocks> Decorated<R, C> {
         Self::around(R::INIT, strategy, clocks)
     }
 
-    /// A lock that chooses its strategy by its use, and by what the machine offers. See
-    /// [`crate::auto`].
+    /// A lock that chooses its strategy by its use: [`Self::auto_around`] a new one.
     #[must_use]
     pub fn auto(offers: Offers, clocks: C) -> Self {
-        let auto = Some(Box::new(Auto::new(offers)));
-        Self { auto, ..Self::new(Strategy::Spin, clocks) }
+        Self::auto_around(R::INIT, offers, clocks)
     }
 
     #[cold]
     fn wait(&self) {
-        let since = self.auto.as_ref().map(|_| std::time::Instant::now());
-        let strategy = self.strategy();
-        let waiting = self.execute(strategy, Point::Waits);
-        self.raw.lock_by(waiting);
-        self.acquired(since, Some(strategy));
-    }
-
-    #[inline]
-    fn acquired(&self, waited_since: Option<std::time::Instant>, waited: Option<Strategy>) {
-        if let Some(auto) = &self.auto {
-            // SAFETY: this thread has the lock.
-            unsafe { auto.acquired(waited_since) };
-        }
-        self.acquire(waited);
+        let waited = self.wait_by(|waiting| self.raw.lock_by(waiting));
+        self.acquired(Some(waited));
     }
 }
 
@@ -177,7 +212,7 @@ unsafe impl<R: WaitingLock, C: Clocks> RawMutex for Decorated<R, C> {
     #[inline]
     fn lock(&self) {
         if self.raw.try_lock() {
-            self.acquired(None, None);
+            self.acquired(None);
         } else {
             self.wait();
         }
@@ -187,21 +222,15 @@ unsafe impl<R: WaitingLock, C: Clocks> RawMutex for Decorated<R, C> {
     fn try_lock(&self) -> bool {
         let is_acquired = self.raw.try_lock();
         if is_acquired {
-            self.acquired(None, None);
+            self.acquired(None);
         }
         is_acquired
     }
 
     #[inline]
     unsafe fn unlock(&self) {
-        // The strategy with which the lock was acquired: it changes under the lock alone.
-        let strategy = self.strategy();
-        if let Some(auto) = &self.auto {
-            // SAFETY: the caller has the lock.
-            unsafe { auto.releases() };
-        }
         // SAFETY: the caller has the lock.
-        self.release(strategy, |raw| unsafe { raw.unlock() });
+        self.release_own(|raw| unsafe { raw.unlock() });
     }
 
     #[inline]
@@ -212,19 +241,22 @@ unsafe impl<R: WaitingLock, C: Clocks> RawMutex for Decorated<R, C> {
 
 impl<R: RawRwLock, C: Clocks> Decorated<R, C> {
     /// Acquires the lock by one of its functions, after the acts of a thread that waits. A thread
-    /// that should spin tries again and again; another waits as the lock itself does.
+    /// that should spin tries for some microseconds first. It does not go on with that: readers
+    /// that overlap would keep a writer out for ever.
     #[cold]
-    fn wait_to_share(&self, attempt: impl Fn(&R) -> bool, lock: impl Fn(&R)) {
-        let waiting = self.execute(self.fixed, Point::Waits);
-        if waiting == Waiting::Spin {
-            let word = std::sync::atomic::AtomicU32::new(0);
-            let mut wait = Wait::on_shared_line(waiting);
-            while !attempt(&self.raw) {
-                wait.pause(&word, 0);
+    fn wait_to_share(&self, attempt: impl Fn(&R) -> bool, lock: impl Fn(&R)) -> Waited {
+        self.wait_by(|waiting| {
+            if waiting == Waiting::Spin {
+                let word = AtomicU32::new(0);
+                let mut wait = Wait::on_shared_line(Waiting::SpinThenBlock);
+                while wait.pause(&word, 0) {
+                    if attempt(&self.raw) {
+                        return;
+                    }
+                }
             }
-        } else {
             lock(&self.raw);
-        }
+        })
     }
 }
 
@@ -235,11 +267,9 @@ unsafe impl<R: RawRwLock, C: Clocks> RawRwLock for Decorated<R, C> {
     type GuardMarker = GuardNoSend;
 
     fn lock_shared(&self) {
-        let is_taken = !self.raw.try_lock_shared();
-        if is_taken {
-            self.wait_to_share(R::try_lock_shared, R::lock_shared);
-        }
-        self.acquire(is_taken.then_some(self.fixed));
+        let wait = || self.wait_to_share(R::try_lock_shared, R::lock_shared).strategy;
+        let waited = (!self.raw.try_lock_shared()).then(wait);
+        self.acquire(waited);
     }
 
     fn try_lock_shared(&self) -> bool {
@@ -251,29 +281,28 @@ unsafe impl<R: RawRwLock, C: Clocks> RawRwLock for Decorated<R, C> {
     }
 
     unsafe fn unlock_shared(&self) {
-        // SAFETY: the caller has the lock.
-        self.release(self.fixed, |raw| unsafe { raw.unlock_shared() });
+        // SAFETY: the caller has the lock. Its strategy is that of the acquisition: only a thread
+        // that has the lock for itself changes it.
+        self.release(self.strategy(), |raw| unsafe { raw.unlock_shared() });
     }
 
     fn lock_exclusive(&self) {
-        let is_taken = !self.raw.try_lock_exclusive();
-        if is_taken {
-            self.wait_to_share(R::try_lock_exclusive, R::lock_exclusive);
-        }
-        self.acquire(is_taken.then_some(self.fixed));
+        let wait = || self.wait_to_share(R::try_lock_exclusive, R::lock_exclusive);
+        let waited = (!self.raw.try_lock_exclusive()).then(wait);
+        self.acquired(waited);
     }
 
     fn try_lock_exclusive(&self) -> bool {
         let is_acquired = self.raw.try_lock_exclusive();
         if is_acquired {
-            self.acquire(None);
+            self.acquired(None);
         }
         is_acquired
     }
 
     unsafe fn unlock_exclusive(&self) {
         // SAFETY: the caller has the lock.
-        self.release(self.fixed, |raw| unsafe { raw.unlock_exclusive() });
+        self.release_own(|raw| unsafe { raw.unlock_exclusive() });
     }
 
     fn is_locked(&self) -> bool {

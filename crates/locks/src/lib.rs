@@ -13,7 +13,7 @@
 //! | [`clocks`] | what a decorated lock asks of a thread's clock and core |
 //! | [`decorated`], [`auto`] | the decoration, by a strategy of `policy::boost`; its choice |
 //! | [`delegated`], [`combining`] | critical sections that another thread executes |
-//! | [`pthread`] | the C library's mutex, to compare with |
+//! | [`batched`], [`pthread`] | to compare with: answers in groups; the C library's mutex |
 //!
 //! All are used through [`lock_api`], as those of `parking_lot` are:
 //!
@@ -51,6 +51,7 @@
 
 pub mod auto;
 pub mod barrier;
+pub mod batched;
 pub mod clocks;
 pub mod combining;
 pub mod condvar;
@@ -63,8 +64,10 @@ pub mod waiting;
 
 pub use dimmer_policy::boost::{Act, Offers, Point, Speed, Strategy};
 pub use lock_api;
+pub use parking_lot::RawRwLock;
 
 pub use barrier::Barrier;
+pub use batched::Batched;
 pub use clocks::{Clocks, Paced, Place, Recorder, Unchanged};
 pub use combining::Combining;
 pub use condvar::Condvar;
@@ -83,6 +86,6 @@ pub type McsMutex<T> = lock_api::Mutex<RawMcs, T>;
 /// A mutex with a strategy.
 pub type DecoratedMutex<T, C> = lock_api::Mutex<Decorated<RawMutex, C>, T>;
 /// A reader-writer lock without decoration: that of `parking_lot`.
-pub type RwLock<T> = lock_api::RwLock<parking_lot::RawRwLock, T>;
+pub type RwLock<T> = lock_api::RwLock<RawRwLock, T>;
 /// A reader-writer lock with a strategy.
-pub type DecoratedRwLock<T, C> = lock_api::RwLock<Decorated<parking_lot::RawRwLock, C>, T>;
+pub type DecoratedRwLock<T, C> = lock_api::RwLock<Decorated<RawRwLock, C>, T>;

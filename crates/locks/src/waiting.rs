@@ -12,11 +12,14 @@ use rustix::thread::futex;
 const OWN_LINE: u32 = 2000;
 
 /// Looks at a word that the owner of the lock writes, too: each takes the line from the owner. So
-/// there are few, and the time between two doubles. They take some 10 us in all. Of five such
-/// series on an AMD EPYC, two threads completed most sections with this one (`bench dev lock`).
-const SHARED_LINE: u32 = 6;
-/// Pauses before the first of these looks.
-const FIRST_PAUSES: u32 = 16;
+/// there are few, and the time between two grows by half of itself: however long the sections are,
+/// a thread sees that the lock is free after one and a half times the wait at most. A long first
+/// pause, or time that doubles, leaves a lock free while threads wait for it; looks of a fixed
+/// period come too often for long sections, or too late for short ones. All of them take some
+/// 10 us, as long as it takes to sleep and to be woken.
+const SHARED_LINE: u32 = 14;
+/// Pauses before the first of these looks: the least that grows by half.
+const FIRST_PAUSES: u32 = 2;
 
 /// How a thread waits for a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +59,8 @@ pub trait WaitingLock: lock_api::RawMutex {
 pub(crate) struct Wait {
     waiting: Waiting,
     turns: u32,
+    /// Pauses before the next look.
+    pauses: u32,
     is_shared: bool,
 }
 
@@ -64,12 +69,12 @@ impl Wait {
     pub(crate) fn on_own_line(waiting: Waiting) -> Self {
         let can = waiting != Waiting::Monitor || monitor::is_available();
         let waiting = if can { waiting } else { Waiting::SpinThenBlock };
-        Self { waiting, turns: 0, is_shared: false }
+        Self { waiting, turns: 0, pauses: 1, is_shared: false }
     }
 
     /// For a word that all threads write that use the lock.
     pub(crate) fn on_shared_line(waiting: Waiting) -> Self {
-        Self { is_shared: true, ..Self::on_own_line(waiting) }
+        Self { pauses: FIRST_PAUSES, is_shared: true, ..Self::on_own_line(waiting) }
     }
 
     /// Whether the thread never sleeps in this wait.
@@ -81,9 +86,16 @@ impl Wait {
     /// should sleep instead.
     pub(crate) fn pause(&mut self, word: &AtomicU32, value: u32) -> bool {
         let turns = if self.is_shared { SHARED_LINE } else { OWN_LINE };
+        let pauses = self.pauses;
         let is_over = self.turns == turns;
-        let pauses = if self.is_shared { FIRST_PAUSES << self.turns } else { 1 };
-        self.turns = if is_over { 0 } else { self.turns + 1 };
+        if is_over {
+            self.turns = 0;
+            self.pauses = if self.is_shared { FIRST_PAUSES } else { 1 };
+        } else {
+            self.turns += 1;
+            // One pause stays one.
+            self.pauses += pauses / 2;
+        }
         match self.waiting {
             Waiting::Block => return false,
             Waiting::SpinThenBlock if is_over => return false,

@@ -259,8 +259,47 @@ fn a_mutex_works_with_the_guards_and_conditions_of_cpp() {
     let expected = "auto 1000\nfutex 1000\nwait 1000\n\
                     dimmer::mutex: unknown strategy `owner`, expected one of auto, spin, mwait, futex, \
                     one, ownr, wait, dlgt, mgrt\nlocked twice: 1\n";
-    let program = compile_as("mutex.cpp", Link::Shared, &["-pthread"]);
-    assert_eq!(program.run(&[]), (expected.to_owned(), String::new()));
+    for standard in ["-std=c++11", "-std=c++17"] {
+        let program = compile_as("mutex.cpp", Link::Shared, &["-pthread", standard]);
+        assert_eq!(program.run(&[]), (expected.to_owned(), String::new()), "{standard}");
+    }
+}
+
+#[test]
+fn locks_of_each_strategy_keep_threads_apart_and_refuse_what_is_no_use_of_them() {
+    if !have(&["make", "cc"]) {
+        return;
+    }
+    let names = ["auto", "spin", "mwait", "futex", "one", "ownr", "wait", "dlgt", "mgrt"];
+    let of_barriers = ["auto", "spin", "mwait", "futex", "one", "wait"];
+    let expected = names.map(|name| format!("{name} 2000 500\n")).concat()
+        + &of_barriers.map(|name| format!("barrier {name} 200 50\n")).concat();
+    for (link, standard) in
+        [(Link::Shared, "-std=gnu11"), (Link::Shared, "-std=gnu17"), (Link::Static, "-std=gnu11")]
+    {
+        let program = compile_as("locks.c", link, &["-pthread", standard]);
+        assert_eq!(program.run(&[]), (expected.clone(), String::new()), "{standard}");
+    }
+}
+
+#[test]
+fn locks_work_with_the_guards_and_conditions_of_cpp() {
+    if !have(&["make", "c++"]) {
+        return;
+    }
+    let expected = "auto 400 400 300\nfutex 400 400 300\nownr 400 400 300\nwait 400 400 300\n\
+                    dimmer::mcs_mutex: unknown strategy `owner`, expected one of auto, spin, mwait, \
+                    futex, one, ownr, wait, dlgt, mgrt\n\
+                    dimmer::shared_mutex: unknown strategy `owner`, expected one of auto, spin, \
+                    mwait, futex, one, ownr, wait, dlgt, mgrt\n\
+                    dimmer::barrier: unknown strategy `ownr`, expected one of auto, spin, mwait, \
+                    futex, one, wait\n\
+                    dimmer::barrier: 0 threads, expected at least 1\n\
+                    refused: 1 1 1 1\nbarrier auto 80 20\nbarrier wait 80 20\n";
+    for standard in ["-std=c++14", "-std=c++17"] {
+        let program = compile_as("locks.cpp", Link::Shared, &["-pthread", standard]);
+        assert_eq!(program.run(&[]), (expected.to_owned(), String::new()), "{standard}");
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use dimmer_locks::lock_api::{GuardNoSend, Mutex, RawMutex};
+use dimmer_locks::lock_api::{GuardNoSend, Mutex, RawMutex, RawRwLock, RwLock};
 use dimmer_locks::{
     Act, Barrier, Clocks, Decorated, Offers, Place, Point, RawMutex as Plain, Recorder, Speed,
     Strategy, Waiting, WaitingLock, auto,
@@ -212,6 +212,61 @@ fn a_barrier_makes_threads_slow_while_they_wait() {
         let expected = if is_last { vec![turbo] } else { vec![turbo, slow, turbo] };
         assert_eq!(speeds, expected);
     });
+}
+
+/// A reader-writer lock that readers seem to have, one after another: no attempt succeeds, and only
+/// its own way to wait has an end.
+struct Overlapping(Taken);
+
+// SAFETY: not a lock: the tests use it on one thread.
+unsafe impl RawRwLock for Overlapping {
+    const INIT: Self = Self(Taken::INIT);
+    type GuardMarker = GuardNoSend;
+
+    fn lock_shared(&self) {
+        note(Event::Waited(Waiting::Block));
+    }
+    fn try_lock_shared(&self) -> bool {
+        self.0.try_lock()
+    }
+    unsafe fn unlock_shared(&self) {
+        note(Event::Unlocked);
+    }
+    fn lock_exclusive(&self) {
+        note(Event::Waited(Waiting::Block));
+    }
+    fn try_lock_exclusive(&self) -> bool {
+        self.0.try_lock()
+    }
+    unsafe fn unlock_exclusive(&self) {
+        note(Event::Unlocked);
+    }
+}
+
+#[test]
+fn readers_that_overlap_keep_no_thread_out_that_spins() {
+    for strategy in Strategy::ALL {
+        let raw = Decorated::around(Overlapping::INIT, strategy, Noting);
+        let lock = RwLock::from_raw(raw, ());
+        drop(lock.write());
+        let written = events();
+        assert!(written.contains(&Event::Waited(Waiting::Block)), "{}", strategy.name());
+        drop(lock.read());
+        assert_eq!(events(), written, "readers and writers act alike: {}", strategy.name());
+    }
+}
+
+/// Readers do not decide: several may have the lock at a time.
+#[test]
+fn a_reader_writer_lock_chooses_its_strategy_by_its_writers() {
+    let offers = Offers { block: Picos::ZERO, ..auto::offers_without_clocks() };
+    let lock = RwLock::from_raw(Decorated::auto_around(Overlapping::INIT, offers, Noting), ());
+    // SAFETY: nothing is locked or unlocked by it.
+    let strategy = || unsafe { lock.raw() }.strategy();
+    (0..MANY).for_each(|_| drop(lock.read()));
+    assert_eq!(strategy(), Strategy::Spin);
+    (0..MANY).for_each(|_| drop(lock.write()));
+    assert_eq!(strategy(), Strategy::Futex);
 }
 
 /// More than the acquisitions by which a strategy is chosen.

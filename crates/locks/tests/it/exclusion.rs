@@ -2,11 +2,11 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use dimmer_locks::lock_api::{self, RawMutex as _};
+use dimmer_locks::lock_api::{self, RawMutex as _, RawRwLock as _};
 use dimmer_locks::pthread::RawPthread;
 use dimmer_locks::{
-    Barrier, Condvar, Decorated, DecoratedRwLock, Mutex, RawMcs, RawMutex, Recorder, RwLock,
-    Strategy, Unchanged, Waiting, WaitingLock,
+    Barrier, Condvar, Decorated, DecoratedRwLock, Mutex, RawMcs, RawMutex, RawRwLock, Recorder,
+    RwLock, Strategy, Unchanged, Waiting, WaitingLock, auto,
 };
 
 use crate::{SECTIONS, THREADS, in_threads};
@@ -90,8 +90,9 @@ fn readers_share_and_writers_do_not() {
         let _guard = plain.write();
         work();
     });
-    for strategy in Strategy::ALL {
-        let raw = Decorated::around(lock_api::RawRwLock::INIT, strategy, Unchanged);
+    let fixed = |strategy| Decorated::around(RawRwLock::INIT, strategy, Unchanged);
+    let auto = Decorated::auto_around(RawRwLock::INIT, auto::offers_without_clocks(), Unchanged);
+    for raw in Strategy::ALL.map(fixed).into_iter().chain([auto]) {
         let lock: DecoratedRwLock<_, _> = lock_api::RwLock::from_raw(raw, ());
         check(|number, work| {
             if number % 4 == 0 {
