@@ -235,6 +235,9 @@ fn verdict(account: &Account, function: &Function) -> &'static str {
 #[cfg(test)]
 mod tests {
     use dimmer_launch::mechanism::How;
+    use dimmer_launch::trials::Switched;
+    use dimmer_policy::auto::Gain;
+    use dimmer_processor::units::Nanos;
 
     use super::*;
 
@@ -277,6 +280,35 @@ mod tests {
         let json = serde_json::to_value(Document::new(&account)).unwrap();
         assert_eq!(json["functions"][3]["verdict"], "too short");
         assert_eq!(json["functions"][1]["server_moves_ratio"], 0.5);
+    }
+
+    #[test]
+    fn trials_are_told_with_what_they_have_shown() {
+        let tried = |mechanism, times, gain, is_chosen| {
+            let gain = gain.map(|(mean, open)| Gain { mean, open });
+            Tried { mechanism, times, in_force: Nanos::from_ms(1500), gain, is_chosen }
+        };
+        let mut account = of(vec![function("f", 7, Verdict::Move, None)]);
+        account.tried = vec![
+            tried(Switched::Nothing, 12, None, false),
+            tried(Switched::Delegate, 3, Some((-0.125, 0.01)), false),
+            tried(Switched::Migrate, 9, Some((0.0825, 0.004)), true),
+        ];
+        let text = told(&account);
+        assert!(text.contains("none                     12 times, 1.5 s\n"), "{text}");
+        assert!(
+            text.contains("delegate                  3 times, 1.5 s, gain -12.5 % within 1.0\n")
+        );
+        let chosen = "9 times, 1.5 s, gain +8.2 % within 0.4; in force at the end\n";
+        assert!(text.contains(chosen), "{text}");
+        assert!(text.contains("  moved while that was in force:\n"), "{text}");
+        let json = serde_json::to_value(Document::new(&account)).unwrap();
+        assert_eq!(json["tried"][0]["gain"], serde_json::Value::Null);
+        assert_eq!(json["tried"][1]["gain"], -0.125);
+        assert_eq!(
+            (&json["tried"][2]["is_chosen"], &json["tried"][2]["in_force_s"]),
+            (&true.into(), &1.5.into())
+        );
     }
 
     #[test]

@@ -7,7 +7,7 @@ use dimmer_host::affinity;
 
 use crate::migrate::{RUNS, away, wait_for};
 use crate::victims::{self, Victims};
-use crate::{command, dimmer, stderr};
+use crate::{boost, command, dimmer, stderr, stdout};
 
 /// `dimmer run --auto=kept` with these arguments, where no daemon is.
 fn auto(victims: &Victims, arguments: &[&str]) -> std::process::Command {
@@ -73,4 +73,25 @@ fn a_run_that_is_killed_in_a_trial_leaves_nothing_that_restore_does_not_undo() {
         is_in_trial && was_off
     };
     assert!((0..RUNS).any(killed_in_trial));
+}
+
+#[test]
+fn locks_are_boosted_in_a_trial_and_the_machine_has_its_clocks_back() {
+    let Some(victims) = Victims::compile(&["boosted"]) else { return };
+    boost::build_library();
+    let (program, machine) = (victims.path("boosted"), boost::Machine::new());
+    let home = victims.directory.path();
+    let file = machine.file("scaling_min_freq");
+    // By this model no call of the program is worth moving.
+    let options = ["--auto", "--model", "fx-8120", "--json=account.json", "--"];
+    let mut run = command(home, &["--root", &machine.root(), "run"]);
+    run.args(options).args([&program, &file, "4000000"]);
+    let output = run.env("HOME", home).env("DIMMER_SOCKET", home.join("none")).output().unwrap();
+    assert_eq!(stdout(&output), "4000000\n", "{}", stderr(&output));
+    let account = std::fs::read_to_string(home.join("account.json")).unwrap();
+    let account: serde_json::Value = serde_json::from_str(&account).unwrap();
+    let boost = &account["tried"][1];
+    assert_eq!(boost["mechanism"], "boost", "{account}");
+    assert!(boost["times"].as_u64() > Some(0), "{account}");
+    machine.check(["1000000", "3600000"]);
 }
