@@ -7,7 +7,9 @@
 #   DIMMER=target/release/dimmer ROUNDS=20 SECONDS_EACH=5 contrib/auto.sh x265
 #
 # A model of a processor whose clock wide code lowers (MODEL, by default i9-7940x) chooses the
-# functions whose calls --auto may move, so there is something to try also where nothing gains.
+# functions whose calls --auto may move, so there is something to try also where nothing gains. Runs
+# know nothing of each other: that model is not this machine's, so what earlier runs would conclude
+# from it about narrower code says nothing here.
 #
 # Needs, as Debian packages: nginx-light openssl wrk, x265 ffmpeg, gcc libopenblas-dev, memcached
 # libmemcached-tools, mariadb-server. What is not there is skipped.
@@ -111,6 +113,7 @@ END
 load() {
     trap 'kill "$server" 2>/dev/null; wait "$server" 2>/dev/null || true' EXIT
     server=
+    export XDG_CACHE_HOME="$DIR/cache-$$" DIMMER_SOCKET="$DIR/none"
     case $1 in
     nginx)
         $DIMMER_AUTO nginx -p "$DIR" -c "$DIR/nginx.conf" &

@@ -79,8 +79,8 @@ struct Moved {
 /// Chooses functions and cores, measures what moving takes, and sets up the program's environment
 /// so that its calls are moved. `None` if there is nothing to move.
 pub(super) fn prepare(setup: &mut Setup<'_>) -> Result<Prepared, LaunchError> {
-    let cpus = cores(setup.root, setup.request.cpus.as_deref())?;
     let Some(chosen) = chosen::choose(setup)? else { return auto::without_calls(setup) };
+    let cpus = cores(setup.root, setup.request.cpus.as_deref())?;
     let Chosen { plans, costs, have_zmm, key, others } = chosen;
     let begin = || Auto::begin(setup, key, &plans.functions);
     let mut auto = setup.how.is_auto.then(begin).transpose()?;
