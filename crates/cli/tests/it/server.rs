@@ -415,12 +415,6 @@ fn a_program_keeps_off_the_servers_core_as_long_as_that_is_dedicated() {
     assert!(kept_off.iter().all(|cpus| *cpus < all), "{kept_off:?}");
     server.end();
     assert_eq!(read(&mut lines), [all; 2], "nobody dedicates any more");
-    // Without a server, a trial has the program keep off as well, and its end lets it back.
-    let mut running = run(&[], &server.path().join("none"));
-    let mut lines = BufReader::new(running.0.stdout.take().unwrap()).lines();
-    assert_eq!(read(&mut lines), [all; 2]);
-    assert!(read(&mut lines).iter().all(|cpus| *cpus < all));
-    assert_eq!(read(&mut lines), [all; 2]);
 }
 
 #[test]
