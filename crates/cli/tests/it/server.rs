@@ -396,18 +396,14 @@ fn a_program_keeps_off_the_servers_core_as_long_as_that_is_dedicated() {
     victims::library();
     let mut server = Server::start();
     let program = victims.path("follows");
-    let run = |arguments: &[&str], socket: &Path| {
-        let program = [&["run", "--auto=kept", "--", &program], arguments];
-        let mut command = command(victims.directory.path(), &program.concat());
-        command.env("HOME", victims.directory.path()).env("DIMMER_SOCKET", socket);
-        command.env_remove("XDG_CACHE_HOME").env_remove("XDG_STATE_HOME");
-        Ends(command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap())
-    };
+    let mut run = command(victims.directory.path(), &["run", "--auto=kept", "--", &program]);
+    run.env("HOME", victims.directory.path()).env("DIMMER_SOCKET", server.socket());
+    run.env_remove("XDG_CACHE_HOME").env_remove("XDG_STATE_HOME");
     let read = |lines: &mut dyn Iterator<Item = std::io::Result<String>>| -> Vec<usize> {
         let line = lines.next().unwrap().unwrap();
         line.split(' ').map(|number| number.parse().unwrap()).collect()
     };
-    let mut running = run(&[], &server.socket());
+    let mut running = Ends(run.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap());
     let mut lines = BufReader::new(running.0.stdout.take().unwrap()).lines();
     let all = dimmer_host::affinity::allowed().unwrap().len();
     assert_eq!(read(&mut lines), [all; 2], "nothing has moved yet");

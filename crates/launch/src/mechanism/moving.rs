@@ -180,7 +180,8 @@ fn note_functions(setup: &mut Setup<'_>, functions: &[Moved], takes: Takes, cpus
         (delegates, delegate::HOW, delegated, takes.delegated_ns),
         (migrates, migrate::HOW, functions.len() - delegated, takes.migrated_ns),
     ] {
-        if is_asked {
+        // Under `--auto`, a kind of which there is no function is no mechanism.
+        if is_asked && (functions > 0 || !setup.how.is_auto) {
             (setup.notes)(Note::MayMove { how, functions, cpus: cpus.to_vec(), takes_ns });
         }
     }
