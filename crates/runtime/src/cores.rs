@@ -125,8 +125,8 @@ impl Cores {
             let all: Vec<CpuId> = self.seats.iter().map(|seat| seat.cpu).collect();
             self.placement.look(&self.root, &all);
         }
-        // Workers go to their cores by themselves. The calling thread's affinity stays: `dimmer run`
-        // may change it meanwhile.
+        // Workers go to their cores by themselves. The calling thread's affinity stays: `dimmer
+        // run` may change it meanwhile.
         self.start_workers(count)
     }
 
