@@ -111,8 +111,8 @@ END
 
 # A run: starts the program behind the words in $DIMMER_AUTO, and prints what it did a second.
 load() {
-    trap 'kill "$server" 2>/dev/null; wait "$server" 2>/dev/null || true' EXIT
     server=
+    trap 'test -z "$server" || { kill "$server" && wait "$server"; } 2>/dev/null || true' EXIT
     export XDG_CACHE_HOME="$DIR/cache-$$" DIMMER_SOCKET="$DIR/none"
     case $1 in
     nginx)
@@ -156,10 +156,12 @@ fi
 DIR=$(mktemp -d)
 trap 'rm -rf "$DIR"' EXIT
 export DIMMER ROUNDS SECONDS_EACH MODEL PORT DIR
+status=0
 for program in ${*:-$ALL}; do
     if prepare "$program"; then
         "$DIMMER" bench dev auto --metric output --rounds "$ROUNDS" --model "$MODEL" \
-            -- "$0" load "$program"
+            -- "$0" load "$program" || status=1
         echo
     fi
 done
+exit $status

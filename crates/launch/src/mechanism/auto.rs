@@ -53,7 +53,7 @@ pub(super) fn without_calls(setup: &mut Setup<'_>) -> Result<Prepared, LaunchErr
     if !setup.how.is_auto {
         return Ok(None);
     }
-    let mut auto = Auto::new(None, None);
+    let mut auto = Auto::new(None);
     auto.begin_trials(setup, false, false)?;
     Ok(auto.boosting.is_some().then(|| Box::new(WithoutCalls(auto)) as Box<dyn Mechanism>))
 }
@@ -82,8 +82,8 @@ impl Mechanism for WithoutCalls {
 }
 
 impl Auto {
-    fn new(served: Option<Served>, forms: Option<Forms>) -> Self {
-        Self { served, forms, trials: None, begun: Instant::now(), boosting: None }
+    fn new(forms: Option<Forms>) -> Self {
+        Self { served: None, forms, trials: None, begun: Instant::now(), boosting: None }
     }
 
     /// Decides the program's code, and connects to a policy server.
@@ -96,7 +96,7 @@ impl Auto {
         // If narrower code is asked for as well, there is nothing to decide.
         let key = key.filter(|_| !is_asked(narrow::DEFINITION.name));
         let decide = |key| Forms::decide(key, setup.request, setup.program);
-        let mut auto = Self::new(None, key.map(decide).transpose()?);
+        let mut auto = Self::new(key.map(decide).transpose()?);
         // With narrower code no call moves, so the server would dedicate cores for nothing.
         if !auto.is_narrow() {
             let hello = |name| Hello::Serve { name };
