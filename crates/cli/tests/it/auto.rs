@@ -84,14 +84,21 @@ fn locks_are_boosted_in_a_trial_and_the_machine_has_its_clocks_back() {
     let file = machine.file("scaling_min_freq");
     // By this model no call of the program is worth moving.
     let options = ["--auto", "--model", "fx-8120", "--json=account.json", "--"];
-    let mut run = command(home, &["--root", &machine.root(), "run"]);
-    run.args(options).args([&program, &file, "4000000"]);
-    let output = run.env("HOME", home).env("DIMMER_SOCKET", home.join("none")).output().unwrap();
-    assert_eq!(stdout(&output), "4000000\n", "{}", stderr(&output));
-    let account = std::fs::read_to_string(home.join("account.json")).unwrap();
-    let account: serde_json::Value = serde_json::from_str(&account).unwrap();
-    let boost = &account["tried"][1];
-    assert_eq!(boost["mechanism"], "boost", "{account}");
-    assert!(boost["times"].as_u64() > Some(0), "{account}");
-    machine.check(["1000000", "3600000"]);
+    // On a busy machine trials may seem to lose, until the program gives up.
+    let is_boosted = |_| {
+        let mut run = command(home, &["--root", &machine.root(), "run"]);
+        run.args(options).args([&program, &file, "4000000"]);
+        run.env("HOME", home).env("DIMMER_SOCKET", home.join("none"));
+        let output = run.output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let account = std::fs::read_to_string(home.join("account.json")).unwrap();
+        let account: serde_json::Value = serde_json::from_str(&account).unwrap();
+        let boost = &account["tried"][1];
+        assert_eq!(boost["mechanism"], "boost", "{account}");
+        machine.check(["1000000", "3600000"]);
+        let is_boosted = stdout(&output) == "4000000\n";
+        assert!(!is_boosted || boost["times"].as_u64() > Some(0), "{account}");
+        is_boosted
+    };
+    assert!((0..RUNS).any(is_boosted));
 }
