@@ -55,6 +55,14 @@ pub enum BenchError {
         /// What it printed.
         said: String,
     },
+    /// A program did not print its result.
+    #[error("the last word of {program}'s output should be what it did a second: {said}")]
+    NoResult {
+        /// The program's name.
+        program: String,
+        /// The end of its output.
+        said: String,
+    },
     /// The user has interrupted the experiment.
     #[error("interrupted")]
     Interrupted,

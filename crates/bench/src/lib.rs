@@ -5,6 +5,7 @@
 //! depend on what the ways do: each is a command to put before the program's own.
 #![forbid(unsafe_code)]
 
+pub mod auto;
 pub mod daemon;
 mod error;
 pub mod latencies;

@@ -1,6 +1,6 @@
 //! Runs a program from its start to its end, and measures its times and its output.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::hash::Hasher as _;
 use std::io::{self, Read as _};
 use std::os::unix::process::ExitStatusExt as _;
@@ -42,6 +42,9 @@ pub struct Outcome {
 /// The interval between two checks for an interrupt by the user.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
+/// How much of the end of a run's standard output is kept (bytes).
+const KEPT: usize = 4096;
+
 /// Runs `command` behind `prefix`, without input. Its standard error is discarded. If the user
 /// interrupts, this function sends it SIGTERM. If this process is killed, the kernel does
 /// (`setpriv --pdeathsig`, if that is installed).
@@ -54,6 +57,16 @@ pub fn run(
     command: &[OsString],
     interrupt: &Interrupt,
 ) -> Result<Run, BenchError> {
+    run_and_read(prefix, command, None, interrupt).map(|(run, _)| run)
+}
+
+/// The same, with a variable of its environment set. Also returns the end of its standard output.
+pub(crate) fn run_and_read(
+    prefix: &[OsString],
+    command: &[OsString],
+    variable: Option<(&str, &OsStr)>,
+    interrupt: &Interrupt,
+) -> Result<(Run, Vec<u8>), BenchError> {
     let setpriv = program::find("setpriv".as_ref(), std::env::var_os("PATH").as_deref()).ok();
     let guard = setpriv.map(|setpriv| {
         let options = ["--pdeathsig", "TERM", "--"].map(OsString::from);
@@ -65,21 +78,22 @@ pub fn run(
     };
     let mut start = Command::new(first);
     start.args(rest).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    start.envs(variable);
     let (begun, before) = (Instant::now(), Usage::of_ended_children());
     let shown = || command.first().unwrap_or(first).to_string_lossy();
     let child = start.spawn().map_err(BenchError::system(format!("run {}", shown())))?;
     let outcome = finish(child, interrupt);
-    let outcome = outcome.map_err(BenchError::system(format!("follow {}", shown())))?;
+    let (outcome, end) = outcome.map_err(BenchError::system(format!("follow {}", shown())))?;
     let (lasted, on_cpu) = (begun.elapsed(), Usage::of_ended_children().since(before).on_cpu);
     if interrupt.is_set() {
         return Err(BenchError::Interrupted);
     }
-    Ok(Run { lasted, on_cpu, outcome })
+    Ok((Run { lasted, on_cpu, outcome }, end))
 }
 
-/// Reads its output, and waits for its end.
-fn finish(mut child: Child, interrupt: &Interrupt) -> io::Result<Outcome> {
-    let (mut hasher, mut bytes) = (SipHasher13::new(), 0);
+/// Reads its output, and waits for its end. Also returns the end of its output.
+fn finish(mut child: Child, interrupt: &Interrupt) -> io::Result<(Outcome, Vec<u8>)> {
+    let (mut hasher, mut bytes, mut kept) = (SipHasher13::new(), 0, Vec::new());
     let mut buffer = vec![0; 1 << 16];
     let mut is_told = false;
     if let Some(mut output) = child.stdout.take() {
@@ -98,11 +112,13 @@ fn finish(mut child: Child, interrupt: &Interrupt) -> io::Result<Outcome> {
             }
             hasher.write(&buffer[..read]);
             bytes += read as u64;
+            kept.extend_from_slice(&buffer[..read]);
+            kept.drain(..kept.len().saturating_sub(KEPT));
         }
     }
     let status = child.wait()?;
     let status = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
-    Ok(Outcome { status, output: hasher.finish(), bytes })
+    Ok((Outcome { status, output: hasher.finish(), bytes }, kept))
 }
 
 /// Asks a process to end.

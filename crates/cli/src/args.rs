@@ -18,8 +18,8 @@ use std::path::PathBuf;
 use clap::{Args, ColorChoice, Parser, Subcommand};
 
 pub(crate) use bench::{
-    Bench, BenchDaemon, BenchDev, BenchHook, BenchHookedMoves, BenchLock, BenchMoves, BenchNginx,
-    BenchOf, BenchProgram, BenchServer, Moves, Neighbour, Tls,
+    Bench, BenchAuto, BenchDaemon, BenchDev, BenchHook, BenchHookedMoves, BenchLock, BenchMoves,
+    BenchNginx, BenchOf, BenchProgram, BenchServer, Moves, Neighbour, Tls,
 };
 pub(crate) use daemon::{Daemon, Record, Replay, Top};
 pub(crate) use find::{Doctor, Merge, Observe, PreThrottle, Probe, Ps, Scan, Stat, Use, Via};

@@ -1,5 +1,6 @@
 //! `dimmer bench`: the overhead of Dimmer itself, and what it gains.
 
+mod auto;
 mod daemon;
 mod hook;
 mod hooked_moves;
@@ -36,6 +37,7 @@ pub(crate) fn run(root: &Root, arguments: &Bench) -> anyhow::Result<ExitCode> {
         BenchOf::Dev(BenchDev::Region(arguments)) => moves::region(arguments),
         BenchOf::Dev(BenchDev::Lock(arguments)) => lock::run(root, arguments),
         BenchOf::Dev(BenchDev::Daemon(arguments)) => daemon::run(root, arguments),
+        BenchOf::Dev(BenchDev::Auto(arguments)) => auto::run(arguments),
     }
 }
 

@@ -13,6 +13,7 @@ use dimmer_processor::units::{CpuId, Nanos};
 use crate::leaves::NoLeaf;
 use crate::locks::Locks;
 use crate::mechanism::How;
+use crate::trials::Tried;
 
 /// The summary of a run.
 #[derive(Clone, Debug)]
@@ -150,6 +151,8 @@ pub struct Account {
     pub is_narrow: bool,
     /// The share of CPU time that narrower code would have given back by the model, from and to.
     pub narrow_gain_ratio: Option<(f64, f64)>,
+    /// What trials have shown of mechanisms; empty if none decided.
+    pub tried: Vec<Tried>,
     /// Each function whose calls may move.
     pub functions: Vec<Function>,
     /// The code of the next run, if it differs or would differ.
@@ -195,17 +198,6 @@ pub struct Function {
     pub verdict: Verdict,
     /// The share of the time in which the server wanted the calls moved; `None` without a server.
     pub server_moves_ratio: Option<f64>,
-    /// What kept the calls in place, whatever the verdict.
-    pub kept: Option<Kept>,
-}
-
-/// What keeps calls in place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kept {
-    /// The program has narrower code.
-    Narrow,
-    /// A server should have decided, but there was neither a server nor a model.
-    NobodyDecides,
 }
 
 impl Account {
@@ -220,6 +212,7 @@ impl Account {
             is_served: false,
             is_narrow: false,
             narrow_gain_ratio: None,
+            tried: Vec::new(),
             functions: Vec::new(),
             next: None,
             others: Vec::new(),

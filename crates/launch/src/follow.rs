@@ -12,8 +12,8 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
 use crate::LaunchError;
 
-/// Waits until the program ends, or sends it SIGTERM at the deadline. Meanwhile calls `look` every
-/// `interval`. Passes signals for this process on to the program.
+/// Waits until the program ends, or sends it SIGTERM at the deadline. Meanwhile calls `look`, which
+/// returns the time until the next look. Passes signals for this process on to the program.
 ///
 /// # Errors
 /// [`LaunchError::Wait`].
@@ -21,8 +21,7 @@ pub(crate) fn follow(
     child: &mut Child,
     deadline: Option<Instant>,
     relay: &Relay,
-    interval: Duration,
-    mut look: impl FnMut(),
+    mut look: impl FnMut() -> Duration,
 ) -> Result<ExitStatus, LaunchError> {
     let mut is_told = false;
     let process = Pid::from_raw(i32::try_from(child.id()).unwrap_or_default());
@@ -33,7 +32,7 @@ pub(crate) fn follow(
             return Ok(status);
         }
         relay.pass_on();
-        look();
+        let interval = look();
         if !is_told && deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             is_told = true;
             if let Some(process) = process {

@@ -10,6 +10,7 @@
 //! | [`named`], [`names`] | functions that the user names, and where their names come from |
 //! | `chosen`, `outermost`, `leaves` | functions that a processor model chooses |
 //! | `served`, `forms`, `cores` | what the server decides, the code, the dedicated cores |
+//! | [`trials`] | which mechanism the program is under, by trials of each |
 //! | `wide_cores` | which CPUs are wide: the server's or the run's own |
 //! | [`mod@observe`] | a program whose calls are counted and timed, or only counted from outside |
 //! | [`locks`], `advice` | a program whose locks are observed, and what would pay there |
@@ -50,6 +51,7 @@ mod sections;
 mod served;
 mod slow_cpus;
 pub mod stat;
+pub mod trials;
 pub mod trips;
 mod used_cores;
 mod wide_cores;

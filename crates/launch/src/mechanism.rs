@@ -14,6 +14,7 @@ mod specialise;
 
 use std::fmt;
 use std::process::{Command, ExitStatus};
+use std::time::Duration;
 
 use dimmer_host::root::Root;
 use dimmer_processor::units::CpuId;
@@ -63,8 +64,14 @@ pub(crate) trait Mechanism: fmt::Debug {
     fn started(&mut self, _process: u32) {}
 
     /// Looks at the program, and acts on what it sees. Called every
-    /// [`INTERVAL`](dimmer_observe::INTERVAL) while the program runs.
+    /// [`INTERVAL`](dimmer_observe::INTERVAL) while the program runs, or earlier
+    /// ([`Self::next_look`]).
     fn look(&mut self, notes: &mut Notes<'_>);
+
+    /// The time from now until it has to look again; `None`: any.
+    fn next_look(&self) -> Option<Duration> {
+        None
+    }
 
     /// Undoes what concerns others, and sums up.
     fn finish(self: Box<Self>, end: &End, notes: &mut Notes<'_>) -> Summary;
@@ -77,8 +84,8 @@ pub struct How {
     pub migrates: bool,
     /// Calls of leaf functions are delegated to a worker.
     pub delegates: bool,
-    /// A policy server, if there is one, makes the final decision, and earlier runs decide whether
-    /// the program has narrower code instead.
+    /// A policy server, or else trials of the program's mechanisms, make the final decision, and
+    /// earlier runs decide whether the program has narrower code instead.
     pub is_auto: bool,
     /// Threads that make them go to other cores until their phase is over.
     pub specialises: bool,

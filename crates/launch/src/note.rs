@@ -6,6 +6,7 @@ use dimmer_policy::narrowing::{Form, Reason};
 use dimmer_processor::units::CpuId;
 
 use crate::mechanism::How;
+use crate::trials::Switched;
 
 /// Something that the user may want to know.
 #[derive(Clone, Debug)]
@@ -74,10 +75,12 @@ pub enum Note {
         /// What migrating there and back takes (ns).
         takes_ns: f64,
     },
-    /// The policy server decides, or there is none.
-    Server {
-        /// Whether there is one.
-        is_there: bool,
+    /// The policy server decides which calls move.
+    Server,
+    /// There is no policy server: trials decide which of these mechanisms is in force.
+    Trials {
+        /// The mechanisms, none first.
+        mechanisms: Vec<Switched>,
     },
     /// The policy server dedicates these cores, and calls of this program go elsewhere.
     ServerElsewhere {

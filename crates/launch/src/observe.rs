@@ -118,8 +118,11 @@ pub fn start(options: &Options<'_>) -> Result<Seen, LaunchError> {
     let interval = if options.is_traced { TRACE_INTERVAL } else { INTERVAL };
     let relay = Relay::begin().map_err(LaunchError::Signals)?;
     let mut child = program.spawn(&mut command, &relay)?;
-    let look = || observer.iter_mut().for_each(Observer::look);
-    let status = follow(&mut child, options.deadline(), &relay, interval, look)?;
+    let look = || {
+        observer.iter_mut().for_each(Observer::look);
+        interval
+    };
+    let status = follow(&mut child, options.deadline(), &relay, look)?;
     drop(relay);
     let usage = Usage::of_ended_children().since(before);
     let observed = match observer {

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::process::{Command, ExitStatus};
+use std::time::Duration;
 
 use dimmer_host::exclusion::{ByCpusets, Exclusion};
 use dimmer_host::relay::Relay;
@@ -95,9 +96,12 @@ pub fn run(
     let before = Spent::read();
     let mut child = program.spawn(&mut command, &relay)?;
     mechanisms.iter_mut().for_each(|mechanism| mechanism.started(child.id()));
-    let look = || mechanisms.iter_mut().for_each(|mechanism| mechanism.look(notes));
-    let interval = if request.is_traced { TRACE_INTERVAL } else { INTERVAL };
-    let status = follow(&mut child, None, &relay, interval, look)?;
+    let longest = if request.is_traced { TRACE_INTERVAL } else { INTERVAL };
+    let look = || {
+        mechanisms.iter_mut().for_each(|mechanism| mechanism.look(notes));
+        mechanisms.iter().filter_map(|mechanism| mechanism.next_look()).fold(longest, Duration::min)
+    };
+    let status = follow(&mut child, None, &relay, look)?;
     let not_given_back = others.and_then(|mut others| give_back(others.as_mut(), notes).err());
     drop(relay);
     let end = End { status, spent: Spent::read().since(before) };

@@ -137,7 +137,11 @@ pub fn stat(
             looks.family = Some(process);
             let mut child = held.let_go().map_err(refused)?;
             let deadline = after.map(|after| Instant::now() + after);
-            let status = follow(&mut child, deadline, &relay, LOOK, || looks.look())?;
+            let look = || {
+                looks.look();
+                LOOK
+            };
+            let status = follow(&mut child, deadline, &relay, look)?;
             (program::shown(words), Some(status), tally)
         }
         (Subject::Process(process), None) => {

@@ -149,6 +149,16 @@ impl Known {
     }
 }
 
+/// What trials have shown of a mechanism.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Gain {
+    /// How much more work is done under it than under none: 0.01 is 1 % more. The natural logarithm
+    /// of the ratio, where that is small.
+    pub mean: f64,
+    /// What chance leaves open to either side ([`Settings::certain`] standard errors).
+    pub open: f64,
+}
+
 /// What runs now.
 #[derive(Clone, Debug, PartialEq)]
 struct Stretch {
@@ -261,6 +271,14 @@ impl Auto {
     #[must_use]
     pub fn chosen(&self) -> usize {
         self.chosen
+    }
+
+    /// What trials have shown of a mechanism; `None` for none, and for those without a sample.
+    #[must_use]
+    pub fn gain(&self, mechanism: usize) -> Option<Gain> {
+        let known = self.known.get(mechanism).filter(|known| known.weight > 0.0)?;
+        let open = self.settings.certain * known.uncertainty(self.noise()).sqrt();
+        Some(Gain { mean: known.mean, open })
     }
 
     /// When to call [`Self::step`] next.

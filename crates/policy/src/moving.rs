@@ -71,9 +71,6 @@ pub enum Word {
     /// No server is asked, because the program was started with its calls to be moved: what is seen
     /// of them decides alone.
     Unasked,
-    /// A server is to be asked, but none was there when the program started: a call is moved only
-    /// if it is known to cost more than moving takes.
-    Missing,
     /// The calls are to stay. They also stay while a server that was there is gone.
     Stay,
     /// The calls are to be moved, unless what is seen of them speaks against it.
@@ -123,7 +120,6 @@ impl Decision {
     pub const fn moves(&self, word: Word) -> bool {
         let is_wanted = match word {
             Word::Unasked | Word::Move => true,
-            Word::Missing => self.seen.costs_ns.is_some(),
             Word::Stay => false,
         };
         self.steps_left > 0 && is_wanted
@@ -191,16 +187,13 @@ mod tests {
     fn calls_are_moved_that_neither_their_times_nor_the_server_keep() {
         let mut decision = Decision::default();
         let moved = |decision: Decision| {
-            [Word::Unasked, Word::Missing, Word::Stay, Word::Move].map(|word| decision.moves(word))
+            [Word::Unasked, Word::Stay, Word::Move].map(|word| decision.moves(word))
         };
-        assert_eq!(moved(decision), [false; 4]);
+        assert_eq!(moved(decision), [false; 3]);
         decision.step(&seen(900.0, None), 1000.0);
-        assert_eq!(moved(decision), [false; 4]);
+        assert_eq!(moved(decision), [false; 3]);
         decision.step(&seen(5000.0, None), 1000.0);
-        assert_eq!(moved(decision), [true, false, false, true]);
-        let mut priced = Decision::default();
-        priced.step(&seen(5000.0, Some(2750.0)), 1000.0);
-        assert_eq!(moved(priced), [true, true, false, true]);
+        assert_eq!(moved(decision), [true, false, true]);
     }
 
     #[test]
@@ -210,11 +203,11 @@ mod tests {
         let moved = |moved, ns| Calls { moved, moved_ns: Some(ns), ..Calls::default() };
         // Moving takes less than the calls cost, or too few calls were timed.
         for calls in [moved(ENOUGH, 7000.0), moved(ENOUGH - 1, 9000.0)] {
-            assert!(!decision.step(&calls, 1000.0) && decision.moves(Word::Missing), "{calls:?}");
+            assert!(!decision.step(&calls, 1000.0) && decision.moves(Word::Unasked), "{calls:?}");
         }
         assert!(decision.step(&moved(ENOUGH, 9000.0), 1000.0));
         assert_eq!(
-            (decision.verdict(), decision.moves(Word::Missing)),
+            (decision.verdict(), decision.moves(Word::Unasked)),
             (Verdict::CostsLess, false)
         );
         // If the cost of calls is not known, they are moved, as was asked.

@@ -1,5 +1,6 @@
 //! The results of `dimmer bench`; `docs/bench-json.md` describes the documents.
 
+mod auto;
 mod daemon;
 mod hook;
 mod hooked_moves;
@@ -14,6 +15,7 @@ mod ways;
 
 use dimmer_bench::pairs;
 
+pub use auto::Report as AutoReport;
 pub use daemon::Report as DaemonReport;
 pub use hook::Report as HookReport;
 pub use hooked_moves::Report as HookedMovesReport;

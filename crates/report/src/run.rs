@@ -9,7 +9,8 @@ pub mod threads;
 
 use std::fmt::Write as _;
 
-use dimmer_launch::account::{Account, Function, Kept, Next, Summary};
+use dimmer_launch::account::{Account, Function, Next, Summary};
+use dimmer_launch::trials::Tried;
 use dimmer_policy::moving::Verdict;
 use dimmer_policy::narrowing::Reason;
 use serde::Serialize;
@@ -47,7 +48,19 @@ struct Document<'a> {
     is_served: bool,
     is_narrow: bool,
     narrow_gain_ratio: Option<(f64, f64)>,
+    tried: Vec<TriedEntry>,
     functions: Vec<FunctionEntry<'a>>,
+}
+
+/// What trials have shown of a mechanism.
+#[derive(Debug, Serialize)]
+struct TriedEntry {
+    mechanism: &'static str,
+    times: u64,
+    in_force_s: f64,
+    gain: Option<f64>,
+    gain_open: Option<f64>,
+    is_chosen: bool,
 }
 
 /// A function whose calls may move.
@@ -71,7 +84,21 @@ impl<'a> Document<'a> {
             is_served: account.is_served,
             is_narrow: account.is_narrow,
             narrow_gain_ratio: account.narrow_gain_ratio,
+            tried: account.tried.iter().map(TriedEntry::new).collect(),
             functions: account.functions.iter().map(FunctionEntry::new).collect(),
+        }
+    }
+}
+
+impl TriedEntry {
+    fn new(tried: &Tried) -> Self {
+        Self {
+            mechanism: tried.mechanism.name(),
+            times: tried.times,
+            in_force_s: tried.in_force.as_f64() / 1e9,
+            gain: tried.gain.map(|gain| gain.mean),
+            gain_open: tried.gain.map(|gain| gain.open),
+            is_chosen: tried.is_chosen,
         }
     }
 }
@@ -110,6 +137,10 @@ fn told(account: &Account) -> String {
         account.moved,
         account.calls
     );
+    if !account.tried.is_empty() {
+        text.push_str(&tried(&account.tried));
+    }
+    let verdict = |function: &Function| verdict(account, function);
     let mut verdicts: Vec<&str> = account.functions.iter().map(verdict).collect();
     verdicts.sort_unstable();
     verdicts.dedup();
@@ -169,16 +200,31 @@ fn next(next: Next) -> Option<String> {
     Some(format!("The next run has {}.", words(next.form, next.reason)?))
 }
 
+/// What became of each mechanism, a line each.
+fn tried(all: &[Tried]) -> String {
+    let mut text = "  by trials of each mechanism:\n".to_owned();
+    for one in all {
+        let gain = one.gain.map_or_else(String::new, |gain| {
+            let [mean, open] = [gain.mean, gain.open].map(|part| 100.0 * part);
+            format!(", gain {mean:+.1} % within {open:.1}")
+        });
+        let chosen = if one.is_chosen { "; in force at the end" } else { "" };
+        let (name, times) = (one.mechanism.name(), one.times);
+        let lasted = one.in_force.as_f64() / 1e9;
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "    {name:<21} {times:>5} times, {lasted:.1} s{gain}{chosen}");
+    }
+    text
+}
+
 /// What became of a function's calls.
-fn verdict(function: &Function) -> &'static str {
+fn verdict(account: &Account, function: &Function) -> &'static str {
     match function.verdict {
-        _ if function.kept == Some(Kept::Narrow) => "stayed, as their code is narrower",
+        _ if account.is_narrow => "stayed, as their code is narrower",
         Verdict::Move if function.server_moves_ratio == Some(0.0) => {
             "stayed, as the policy server has not had them moved"
         }
-        Verdict::Move if function.kept.is_some() => {
-            "stayed, as neither a policy server nor a processor model says that moving them pays"
-        }
+        Verdict::Move if !account.tried.is_empty() => "moved while that was in force",
         Verdict::Move => "moved",
         Verdict::Unknown => "stayed, as too few calls were timed",
         Verdict::TooShort => "stayed, as a call is over before it would have moved",
@@ -189,14 +235,17 @@ fn verdict(function: &Function) -> &'static str {
 #[cfg(test)]
 mod tests {
     use dimmer_launch::mechanism::How;
+    use dimmer_launch::trials::Switched;
+    use dimmer_policy::auto::Gain;
+    use dimmer_processor::units::Nanos;
 
     use super::*;
 
     fn function(name: &str, calls: u64, verdict: Verdict, server: Option<f64>) -> Function {
         let (lasted_ns, moved_ns) = (Some(5000.0), None);
         let name = name.to_owned();
-        let (kept, server_moves_ratio) = (None, server);
-        Function { name, calls, lasted_ns, moved_ns, verdict, server_moves_ratio, kept }
+        let server_moves_ratio = server;
+        Function { name, calls, lasted_ns, moved_ns, verdict, server_moves_ratio }
     }
 
     fn of(functions: Vec<Function>) -> Account {
@@ -231,6 +280,35 @@ mod tests {
         let json = serde_json::to_value(Document::new(&account)).unwrap();
         assert_eq!(json["functions"][3]["verdict"], "too short");
         assert_eq!(json["functions"][1]["server_moves_ratio"], 0.5);
+    }
+
+    #[test]
+    fn trials_are_told_with_what_they_have_shown() {
+        let tried = |mechanism, times, gain, is_chosen| {
+            let gain = gain.map(|(mean, open)| Gain { mean, open });
+            Tried { mechanism, times, in_force: Nanos::from_ms(1500), gain, is_chosen }
+        };
+        let mut account = of(vec![function("f", 7, Verdict::Move, None)]);
+        account.tried = vec![
+            tried(Switched::Nothing, 12, None, false),
+            tried(Switched::Delegate, 3, Some((-0.125, 0.01)), false),
+            tried(Switched::Migrate, 9, Some((0.0825, 0.004)), true),
+        ];
+        let text = told(&account);
+        assert!(text.contains("none                     12 times, 1.5 s\n"), "{text}");
+        assert!(
+            text.contains("delegate                  3 times, 1.5 s, gain -12.5 % within 1.0\n")
+        );
+        let chosen = "9 times, 1.5 s, gain +8.2 % within 0.4; in force at the end\n";
+        assert!(text.contains(chosen), "{text}");
+        assert!(text.contains("  moved while that was in force:\n"), "{text}");
+        let json = serde_json::to_value(Document::new(&account)).unwrap();
+        assert_eq!(json["tried"][0]["gain"], serde_json::Value::Null);
+        assert_eq!(json["tried"][1]["gain"], -0.125);
+        assert_eq!(
+            (&json["tried"][2]["is_chosen"], &json["tried"][2]["in_force_s"]),
+            (&true.into(), &1.5.into())
+        );
     }
 
     #[test]

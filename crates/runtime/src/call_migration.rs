@@ -138,14 +138,9 @@ fn prepare_cores(
     entrance: Option<&str>,
 ) -> Result<Cores, StartError> {
     let spin = wake_up();
-    let allowed = affinity::allowed().unwrap_or_default();
-    // This process may have inherited its affinity from a parent that keeps off the dedicated
-    // cores.
-    let widened: Vec<CpuId> = allowed.iter().chain(cores).copied().collect();
     let mut tries = 1;
-    let started = loop {
-        let _ = affinity::allow(&widened);
-        let spare = Cores::spare(&Root::live(), cores, entrance, spin);
+    loop {
+        let spare = widened(cores, || Cores::spare(&Root::live(), cores, entrance, spin));
         match spare.and_then(|cores| cores.use_cores(used).map(|()| cores)) {
             // `dimmer run` may have kept the thread off them at this moment.
             Err(StartError::Affinity(AffinityError::NotAllowed { .. })) if tries < TRIES => {
@@ -153,9 +148,22 @@ fn prepare_cores(
             }
             done => break done,
         }
-    };
+    }
+}
+
+/// Runs `check` while the calling thread may run on these cores as well: the process may have
+/// inherited its affinity from a parent that keeps off them. Only as long as the check, because
+/// `dimmer run` may give the thread its own affinity back meanwhile, which would be lost.
+fn widened<T>(cores: &[CpuId], check: impl FnOnce() -> T) -> T {
+    let allowed = affinity::allowed().unwrap_or_default();
+    if cores.iter().all(|cpu| allowed.contains(cpu)) {
+        return check();
+    }
+    let all: Vec<CpuId> = allowed.iter().chain(cores).copied().collect();
+    let _ = affinity::allow(&all);
+    let checked = check();
     let _ = affinity::allow(&allowed);
-    started
+    checked
 }
 
 /// The number of cores that the server dedicated at the last check, if [`follow`] has applied it.

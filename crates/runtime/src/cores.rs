@@ -125,14 +125,9 @@ impl Cores {
             let all: Vec<CpuId> = self.seats.iter().map(|seat| seat.cpu).collect();
             self.placement.look(&self.root, &all);
         }
-        let wanted = self.seats[..count].iter().map(|seat| seat.cpu);
-        // New threads inherit the affinity of the calling thread, which may exclude these cores.
-        let allowed = affinity::allowed().unwrap_or_default();
-        let widened: Vec<CpuId> = allowed.iter().copied().chain(wanted).collect();
-        let _ = affinity::allow(&widened);
-        let used_cores = self.start_workers(count);
-        let _ = affinity::allow(&allowed);
-        used_cores
+        // Workers go to their cores by themselves. The calling thread's affinity stays: `dimmer
+        // run` may change it meanwhile.
+        self.start_workers(count)
     }
 
     /// Likewise, to those among them that have a worker already: allocates nothing.

@@ -3,8 +3,9 @@
 use std::ffi::OsString;
 
 use clap::{Args, Subcommand, ValueEnum};
+use dimmer_bench::auto::Metric;
 
-use super::common::{DedicatedCpus, Json, Lasting, MaxLoad};
+use super::common::{DedicatedCpus, Json, Lasting, MaxLoad, ModelName};
 
 #[derive(Args, Debug)]
 pub(crate) struct Bench {
@@ -52,6 +53,34 @@ pub(crate) enum BenchDev {
     Lock(BenchLock),
     /// The policy daemon's CPU time, with many programs and sites.
     Daemon(BenchDaemon),
+    /// A program under `dimmer run --auto`, beside the same program without it.
+    Auto(BenchAuto),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct BenchAuto {
+    /// The program's work a second: one over its `time`, or (`output`) the last word that COMMAND
+    /// prints, which starts the program behind the words in $DIMMER_AUTO.
+    #[arg(long, default_value = "time")]
+    pub(crate) metric: Metric,
+
+    /// A function whose calls --auto may move [default: by the processor's model]. Repeatable.
+    #[arg(long, value_name = "FN")]
+    pub(crate) function: Vec<String>,
+
+    /// The most rounds. There are fewer once the gain's interval is narrower than 2 %.
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(6..=1000))]
+    pub(crate) rounds: u32,
+
+    #[command(flatten)]
+    pub(crate) model: ModelName,
+
+    #[command(flatten)]
+    pub(crate) json: Json,
+
+    /// The program and its arguments.
+    #[arg(value_name = "COMMAND", required = true, last = true)]
+    pub(crate) command: Vec<OsString>,
 }
 
 #[derive(Args, Debug)]

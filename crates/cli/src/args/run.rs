@@ -43,7 +43,7 @@ Examples:
   dimmer run --boost --model fx-8120 -- ./server            # which locks are held for long?
   dimmer run --boost=auto -- ./server                       # a faster clock for their holders
   dimmer run --boost --section take_gil..drop_gil -- python3 job.py
-  dimmer run --auto -- ./server                             # as dimmerd and earlier runs decide
+  dimmer run --auto -- ./server                             # whichever it does the most under
   dimmer observe -- dimmer run --narrow -- python3 job.py   # is any wide code left?")]
 pub(crate) struct Run {
     /// Makes the program choose narrower vectors, by its libraries' switches and by CPUID.
@@ -73,8 +73,8 @@ pub(crate) struct Run {
     )]
     pub(crate) delegate: Option<Vec<String>>,
 
-    /// Delegates, migrates or narrows, as the policy daemon (dimmerd) and earlier runs with the
-    /// same arguments show that the program gains (experimental).
+    /// Delegates, migrates or boosts, as trials while it runs (or dimmerd) show that the program
+    /// gains; narrows, as earlier runs with the same arguments do (experimental).
     #[arg(
         long,
         value_name = "FN",

@@ -2,6 +2,7 @@
 
 #![expect(clippy::print_stdout, reason = "tests that cannot run here say so")]
 
+mod auto;
 mod bad_input;
 mod boost;
 mod counters;

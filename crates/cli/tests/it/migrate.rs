@@ -184,13 +184,13 @@ fn what_becomes_of_named_functions_is_told() {
 }
 
 /// Waits for a condition, for up to half a minute.
-fn wait_for(mut is_so: impl FnMut() -> bool) -> bool {
+pub(crate) fn wait_for(mut is_so: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + Duration::from_secs(30);
     while Instant::now() < end {
         if is_so() {
             return true;
         }
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(5));
     }
     false
 }

@@ -1,23 +1,31 @@
-//! `--auto`: calls are delegated or migrated, or the program has narrower code, as the policy
-//! server and earlier runs show that it gains.
+//! `--auto`: calls are delegated or migrated, locks are boosted, or the program has narrower code.
+//!
+//! Earlier runs decide whether it has narrower code, which cannot be changed while it runs. Of the
+//! others, a policy server decides which calls move, because its cores are for all of its programs.
+//! Without one, trials decide which mechanism is in force ([`Trials`]).
+
+use std::time::{Duration, Instant};
 
 use dimmer_host::affinity;
 use dimmer_policy::narrowing::Form;
-use dimmer_processor::units::CpuId;
+use dimmer_processor::units::{CpuId, Time};
 use dimmer_protocol::Hello;
 
-use super::{Definition, How, Setup, moving, narrow};
+use super::boost::{self, Observing};
+use super::{Definition, End, How, Mechanism, Prepared, Setup, moving, narrow};
 use crate::LaunchError;
+use crate::account::{Account, Summary};
 use crate::chosen::Key;
 use crate::forms::Forms;
 use crate::named::Planned;
 use crate::note::{Note, Notes};
 use crate::served::Served;
+use crate::trials::{Switched, Trials, Tried};
 
 /// Whatever the program gains by.
 pub(super) const DEFINITION: Definition = Definition {
     name: "auto",
-    summary: "any of these, as the policy daemon and earlier runs show that the program gains",
+    summary: "any of these, as trials (or the policy daemon) and earlier runs show that the program gains",
     moves: Some(How { migrates: true, delegates: true, is_auto: true, ..How::NONE }),
     prepare: moving::prepare,
 };
@@ -28,10 +36,56 @@ pub(super) struct Auto {
     /// The policy server, if there is one.
     served: Option<Served>,
     /// Whether the program has narrower code, if this run decides that.
-    pub(super) forms: Option<Forms>,
+    forms: Option<Forms>,
+    /// Which mechanism is in force, if no server decides.
+    trials: Option<Trials>,
+    begun: Instant,
+    /// The program's locks, if their holders can be boosted here.
+    boosting: Option<Observing>,
+}
+
+/// A program of which no call can move.
+#[derive(Debug)]
+struct WithoutCalls(Auto);
+
+/// Prepares a program of which no call can move. `None` if its locks cannot be boosted either.
+pub(super) fn without_calls(setup: &mut Setup<'_>) -> Result<Prepared, LaunchError> {
+    if !setup.how.is_auto {
+        return Ok(None);
+    }
+    let mut auto = Auto::new(None);
+    auto.begin_trials(setup, false, false)?;
+    Ok(auto.boosting.is_some().then(|| Box::new(WithoutCalls(auto)) as Box<dyn Mechanism>))
+}
+
+impl Mechanism for WithoutCalls {
+    fn cpus(&self) -> Option<&[CpuId]> {
+        None
+    }
+
+    fn started(&mut self, process: u32) {
+        self.0.started(process);
+    }
+
+    fn look(&mut self, notes: &mut Notes<'_>) {
+        self.0.step(|| 0, false, notes);
+    }
+
+    fn next_look(&self) -> Option<Duration> {
+        self.0.next_look()
+    }
+
+    fn finish(self: Box<Self>, end: &End, notes: &mut Notes<'_>) -> Summary {
+        let (_, tried) = self.0.finish(end, notes);
+        Summary::Calls(Account { tried, ..Account::nothing(DEFINITION.moves.unwrap_or_default()) })
+    }
 }
 
 impl Auto {
+    fn new(forms: Option<Forms>) -> Self {
+        Self { served: None, forms, trials: None, begun: Instant::now(), boosting: None }
+    }
+
     /// Decides the program's code, and connects to a policy server.
     pub(super) fn begin(
         setup: &Setup<'_>,
@@ -42,7 +96,7 @@ impl Auto {
         // If narrower code is asked for as well, there is nothing to decide.
         let key = key.filter(|_| !is_asked(narrow::DEFINITION.name));
         let decide = |key| Forms::decide(key, setup.request, setup.program);
-        let mut auto = Self { served: None, forms: key.map(decide).transpose()? };
+        let mut auto = Self::new(key.map(decide).transpose()?);
         // With narrower code no call moves, so the server would dedicate cores for nothing.
         if !auto.is_narrow() {
             let hello = |name| Hello::Serve { name };
@@ -50,6 +104,84 @@ impl Auto {
             auto.served = Some(served).filter(Served::is_there);
         }
         Ok(auto)
+    }
+
+    /// Starts trials of the mechanisms between which can be switched, if no server decides.
+    /// `has_leaves`: whether calls of leaf functions can move; `has_others`: of other functions.
+    pub(super) fn begin_trials(
+        &mut self,
+        setup: &mut Setup<'_>,
+        has_leaves: bool,
+        has_others: bool,
+    ) -> Result<(), LaunchError> {
+        if self.served.is_none() && !self.is_narrow() {
+            self.boosting = boost::prepare_switched(setup)?;
+            let mechanisms = Switched::all(has_leaves, has_others, self.boosting.is_some());
+            self.trials = Some(Trials::new(mechanisms, Time::START));
+        }
+        Ok(())
+    }
+
+    /// Whether trials decide.
+    pub(super) const fn is_tried(&self) -> bool {
+        self.trials.is_some()
+    }
+
+    /// Whether calls may move, by the mechanism in force, that are delegated or that migrate.
+    pub(super) fn may_move(&self, is_delegated: bool) -> bool {
+        self.trials.as_ref().is_none_or(|trials| trials.in_force().moves(is_delegated))
+    }
+
+    fn now(&self) -> Time {
+        u64::try_from(self.begun.elapsed().as_nanos()).map_or(Time::MAX, Time::from_ns)
+    }
+
+    /// The program was started, as this process.
+    pub(super) fn started(&mut self, process: u32) {
+        self.boosting.iter_mut().for_each(|boosting| boosting.started(process));
+    }
+
+    /// Measures the program's work and goes on with the trials, if that is due. Returns whether
+    /// another mechanism is in force from now on.
+    ///
+    /// * `calls`: calls up to now of the functions whose calls may move.
+    /// * `can_gain`: whether any of these calls are long enough to move.
+    pub(super) fn step(
+        &mut self,
+        calls: impl FnOnce() -> u64,
+        can_gain: bool,
+        notes: &mut Notes<'_>,
+    ) -> bool {
+        if let Some(boosting) = &mut self.boosting {
+            boosting.look(notes);
+        }
+        let now = self.now();
+        let Some(trials) = self.trials.as_mut().filter(|trials| now >= trials.next()) else {
+            return false;
+        };
+        // Either is a unit of its own, and counts if there is any.
+        let mut work = vec![calls() as f64];
+        work.extend(self.boosting.as_mut().map(|boosting| boosting.taken() as f64));
+        let is_other = trials.step(now, &work, can_gain || self.boosting.is_some());
+        if let Some(boosting) = &mut self.boosting {
+            boosting.switch(trials.in_force() == Switched::Boost);
+        }
+        is_other
+    }
+
+    /// The time until [`Self::step`] is due.
+    pub(super) fn next_look(&self) -> Option<Duration> {
+        let next = self.trials.as_ref()?.next();
+        Some(Duration::from_nanos((next - self.now()).ns()))
+    }
+
+    /// Gives back the machine's clocks. Returns the program's code, and what became of trials.
+    pub(super) fn finish(self, end: &End, notes: &mut Notes<'_>) -> (Option<Forms>, Vec<Tried>) {
+        let now = self.now();
+        if let Some(boosting) = self.boosting {
+            Box::new(boosting).finish(end, notes);
+        }
+        (self.forms, self.trials.map_or_else(Vec::new, |trials| trials.finish(now)))
     }
 
     /// Whether the program is to have narrower code.
@@ -95,8 +227,10 @@ impl Auto {
 
     /// Notes what decides.
     pub(super) fn note(&self, cpus: &[CpuId], notes: &mut Notes<'_>) {
-        if !self.is_narrow() {
-            notes(Note::Server { is_there: self.served.is_some() });
+        if let Some(trials) = &self.trials {
+            notes(Note::Trials { mechanisms: trials.mechanisms().to_vec() });
+        } else if !self.is_narrow() {
+            notes(Note::Server);
             let its = self.served.as_ref().map(Served::cores).filter(|its| !its.is_empty());
             if let Some(its) = its.filter(|its| its.iter().all(|cpu| !cpus.contains(cpu))) {
                 notes(Note::ServerElsewhere { cpus: its });

@@ -26,7 +26,7 @@ use crate::locks::{self, Advice};
 use crate::measured;
 use crate::monitor::Monitor;
 use crate::note::{Note, Notes};
-use crate::requester::Requester;
+use crate::requester::{Carried, Requester};
 use crate::sections::{self, Section, Sections};
 use crate::{LaunchError, preload};
 
@@ -76,7 +76,7 @@ const NO_GAIN: Gain = Gain { shortest: None, speedup: 1.0 };
 
 /// A program whose locks are observed.
 #[derive(Debug)]
-struct Observing {
+pub(super) struct Observing {
     root: Root,
     /// Where its processes make their ledgers.
     place: Place,
@@ -87,6 +87,10 @@ struct Observing {
     sections: Option<Sections>,
     monitor: Monitor,
     is_counted: bool,
+    /// Whether clocks are requested, where that is decided.
+    is_on: bool,
+    /// How often locks were taken, by ledger: up to the last look, also of processes that ended.
+    taken: BTreeMap<PathBuf, u64>,
 }
 
 /// Decisions about sites, by what has happened there since the last one.
@@ -102,66 +106,137 @@ struct Decisions {
 
 fn prepare(setup: &mut Setup<'_>) -> Result<Prepared, LaunchError> {
     let model = setup.request.model.as_deref().map(models::named).transpose()?;
-    let place = Place::in_memory().map_err(LaunchError::LockPlace)?;
-    let sections = sections::prepare(setup.program, setup.command, &setup.request.sections)?;
-    // After that of the hooks: it is found first, and calls that one's functions.
-    preload::preload_boost(setup.command)?;
-    if sections.is_none() {
-        // Those of a run around this one.
-        setup.command.env_remove(dimmer_contention::SECTIONS);
-    }
-    setup.command.env(dimmer_contention::DIRECTORY, place.path());
-    // One of a run around this one.
-    setup.command.env_remove(dimmer_contention::REQUESTS);
-    let is_counted = setup.request.is_counted;
-    if is_counted {
-        let how = counters::text(!measured::is_hybrid());
-        setup.command.env(dimmer_contention::COUNTERS, how);
-    } else {
-        setup.command.env_remove(dimmer_contention::COUNTERS);
-    }
     let boosting = setup.request.boosting;
     let requester = match boosting {
-        Boosting::Observe => None,
-        Boosting::Auto => started(setup, AtSite::Nothing),
-        Boosting::All(strategy) => started(setup, strategy),
+        Boosting::Observe => Ok(None),
+        Boosting::Auto => Requester::start(setup.root, AtSite::Nothing).map(Some),
+        Boosting::All(strategy) => Requester::start(setup.root, strategy).map(Some),
     };
-    if let Some(requester) = &requester {
-        setup.command.env(dimmer_contention::REQUESTS, requester.path());
-    }
-    let trial = requester.as_ref().and_then(|requester| requester.trial);
+    // If the machine takes no requests, the user gets to know that.
+    let requester = requester.unwrap_or_else(|why| {
+        (setup.notes)(Note::NoClocks { why });
+        None
+    });
     let advice = match &model {
         Some(model) => Some(Advice::new(model)?),
-        None => trial.and_then(|trial| Advice::of_machine(setup.root, trial)),
+        None => requester.as_ref().and_then(|requester| of_machine(setup.root, requester)),
     };
-    let decisions = (boosting == Boosting::Auto && requester.is_some()).then(|| Decisions {
-        next: Instant::now(),
-        gain: advice.as_ref().and_then(Advice::gain).unwrap_or(NO_GAIN),
-        seen: BTreeMap::new(),
-        left_out: 0,
-    });
-    if decisions.is_some() && advice.is_none() {
+    let decides = boosting == Boosting::Auto && requester.is_some();
+    if decides && advice.is_none() {
         (setup.notes)(Note::NoBreakEven);
     }
-    let root = setup.root.clone();
-    // Last: what follows is the program's start.
-    let monitor = Monitor::start(&root, is_counted);
-    Ok(Some(Box::new(Observing {
-        root,
-        place,
-        advice,
-        requester,
-        decisions,
-        sections,
-        monitor,
-        is_counted,
-    })))
+    let observing = Observing::prepare(setup, requester, advice, decides)?;
+    Ok(Some(Box::new(observing)))
 }
 
-/// Starts what carries out requests. If the machine takes none, the user gets to know that.
-fn started(setup: &mut Setup<'_>, strategy: AtSite) -> Option<Requester> {
-    let started = Requester::start(setup.root, strategy);
-    started.map_err(|why| (setup.notes)(Note::NoClocks { why })).ok()
+/// Prepares the program so that its locks can be boosted at some times and not at others. `None` if
+/// this machine takes no requests of clocks, or does not report from which length of a section on a
+/// faster clock pays; then its locks are not observed either.
+pub(super) fn prepare_switched(setup: &mut Setup<'_>) -> Result<Option<Observing>, LaunchError> {
+    let Ok(requester) = Requester::start(setup.root, AtSite::Nothing) else { return Ok(None) };
+    let advice = of_machine(setup.root, &requester).filter(|advice| advice.gain().is_some());
+    if advice.is_none() {
+        give_back(requester, setup.notes);
+        return Ok(None);
+    }
+    let mut observing = Observing::prepare(setup, Some(requester), advice, true)?;
+    observing.is_on = false;
+    Ok(Some(observing))
+}
+
+/// What pays on this machine, by how long it takes to request a clock.
+fn of_machine(root: &Root, requester: &Requester) -> Option<Advice> {
+    Advice::of_machine(root, requester.trial?)
+}
+
+/// Ends all requests, and gives back the machine's clocks.
+fn give_back(requester: Requester, notes: &mut Notes<'_>) -> Carried {
+    let (carried, given_back) = requester.finish();
+    match given_back {
+        Ok(report) if report.is_complete() && report.left.is_empty() => {}
+        Ok(report) => notes(Note::NotUndone(report)),
+        Err(error) => notes(Note::CannotUndo { why: chain(&error) }),
+    }
+    carried
+}
+
+impl Observing {
+    fn prepare(
+        setup: &mut Setup<'_>,
+        requester: Option<Requester>,
+        advice: Option<Advice>,
+        decides: bool,
+    ) -> Result<Self, LaunchError> {
+        let place = Place::in_memory().map_err(LaunchError::LockPlace)?;
+        let sections = sections::prepare(setup.program, setup.command, &setup.request.sections)?;
+        // After that of the hooks: it is found first, and calls that one's functions.
+        preload::preload_boost(setup.command)?;
+        if sections.is_none() {
+            // Those of a run around this one.
+            setup.command.env_remove(dimmer_contention::SECTIONS);
+        }
+        setup.command.env(dimmer_contention::DIRECTORY, place.path());
+        // One of a run around this one.
+        setup.command.env_remove(dimmer_contention::REQUESTS);
+        let is_counted = setup.request.is_counted;
+        if is_counted {
+            let how = counters::text(!measured::is_hybrid());
+            setup.command.env(dimmer_contention::COUNTERS, how);
+        } else {
+            setup.command.env_remove(dimmer_contention::COUNTERS);
+        }
+        if let Some(requester) = &requester {
+            setup.command.env(dimmer_contention::REQUESTS, requester.path());
+        }
+        let decisions = decides.then(|| Decisions {
+            next: Instant::now(),
+            gain: advice.as_ref().and_then(Advice::gain).unwrap_or(NO_GAIN),
+            seen: BTreeMap::new(),
+            left_out: 0,
+        });
+        let root = setup.root.clone();
+        // Last: what follows is the program's start.
+        let monitor = Monitor::start(&root, is_counted);
+        Ok(Self {
+            root,
+            place,
+            advice,
+            requester,
+            decisions,
+            sections,
+            monitor,
+            is_counted,
+            is_on: true,
+            taken: BTreeMap::new(),
+        })
+    }
+
+    /// From now on, locks are boosted or not.
+    pub(super) fn switch(&mut self, is_on: bool) {
+        if self.is_on && !is_on {
+            for file in living(locks::files(self.place.path()).unwrap_or_default()) {
+                let Ok(found) = locks::found(&file) else { continue };
+                for site in found.sites.iter().filter(|site| site.strategy != AtSite::Nothing) {
+                    set(&file, site.index, AtSite::Nothing);
+                }
+            }
+            // What was seen under boosts says nothing about sections without.
+            self.decisions.iter_mut().for_each(|decisions| decisions.seen.clear());
+        }
+        self.is_on = is_on;
+    }
+
+    /// How often locks were taken since the program's start.
+    pub(super) fn taken(&mut self) -> u64 {
+        for file in living(locks::files(self.place.path()).unwrap_or_default()) {
+            if let Ok(found) = locks::found(&file) {
+                let taken = found.sites.iter().map(|site| site.sums.acquisitions);
+                let taken = taken.fold(0, u64::saturating_add);
+                self.taken.insert(file, taken);
+            }
+        }
+        self.taken.values().copied().fold(0, u64::saturating_add)
+    }
 }
 
 impl Mechanism for Observing {
@@ -175,7 +250,7 @@ impl Mechanism for Observing {
 
     fn look(&mut self, _: &mut Notes<'_>) {
         self.monitor.look();
-        if let Some(decisions) = &mut self.decisions {
+        if let Some(decisions) = self.decisions.as_mut().filter(|_| self.is_on) {
             decisions.look(self.place.path());
         }
         if let Some(sections) = &mut self.sections {
@@ -186,15 +261,7 @@ impl Mechanism for Observing {
     fn finish(self: Box<Self>, _: &End, notes: &mut Notes<'_>) -> Summary {
         let monitored = Some(Box::new(self.monitor.finish()));
         // Early, because the machine should have its clocks back.
-        let carried = self.requester.map(|requester| {
-            let (carried, given_back) = requester.finish();
-            match given_back {
-                Ok(report) if report.is_complete() && report.left.is_empty() => {}
-                Ok(report) => notes(Note::NotUndone(report)),
-                Err(error) => notes(Note::CannotUndo { why: chain(&error) }),
-            }
-            carried
-        });
+        let carried = self.requester.map(|requester| give_back(requester, notes));
         let (sections, unseen) = self.sections.map(Sections::finish).unwrap_or_default();
         let place = self.place.path();
         let mut locks = locks::read(&self.root, place, self.advice, &sections, self.is_counted);

@@ -8,19 +8,18 @@ use dimmer_hook::PlannedEntry;
 use dimmer_host::root::format_cpu_list;
 use dimmer_observe::{FunctionPlace, Observer, Tally, Times};
 use dimmer_policy::cost::{CallCost, Running};
-use dimmer_policy::moving::{Calls, Decision, Word};
+use dimmer_policy::moving::{Calls, Decision, Verdict, Word};
 use dimmer_policy::narrowing::Shown;
 use dimmer_processor::units::CpuId;
 
-use super::auto::Auto;
+use super::auto::{self, Auto};
 use super::{End, How, Mechanism, Prepared, Setup, delegate, migrate, narrow, specialise};
-use crate::account::{Account, Function, Kept, Summary, Traced};
+use crate::account::{Account, Function, Summary, Traced};
 use crate::chosen::{self, Chosen};
 use crate::forms;
 use crate::leaves::NoLeaf;
 use crate::named::{Planned, Plans};
 use crate::note::{Note, Notes};
-use crate::served::Served;
 use crate::trips::{self, TripError};
 use crate::used_cores::UsedCores;
 use crate::{LaunchError, cores, preload};
@@ -60,6 +59,8 @@ pub(super) struct Takes {
 struct Moved {
     planned: Planned,
     decision: Decision,
+    /// Whether its calls should be moved, by what was seen of them and by the server.
+    is_wanted: bool,
     /// Whether its calls are moved now.
     is_moved: bool,
     /// The number of steps in which the policy server wanted its calls moved, and of all steps.
@@ -78,8 +79,8 @@ struct Moved {
 /// Chooses functions and cores, measures what moving takes, and sets up the program's environment
 /// so that its calls are moved. `None` if there is nothing to move.
 pub(super) fn prepare(setup: &mut Setup<'_>) -> Result<Prepared, LaunchError> {
+    let Some(chosen) = chosen::choose(setup)? else { return auto::without_calls(setup) };
     let cpus = cores(setup.root, setup.request.cpus.as_deref())?;
-    let Some(chosen) = chosen::choose(setup)? else { return Ok(None) };
     let Chosen { plans, costs, have_zmm, key, others } = chosen;
     let begin = || Auto::begin(setup, key, &plans.functions);
     let mut auto = setup.how.is_auto.then(begin).transpose()?;
@@ -102,6 +103,11 @@ pub(super) fn prepare(setup: &mut Setup<'_>) -> Result<Prepared, LaunchError> {
     set_environment(setup, &observer, &plans, &cpus)?;
     let functions = plans.functions.iter().zip(costs).zip(have_zmm);
     let functions: Vec<Moved> = functions.map(Moved::new).collect();
+    if let Some(auto) = &mut auto {
+        let is_delegated = |planned: &Planned| planned.is_delegated();
+        let leaves = plans.functions.iter().filter(|planned| is_delegated(planned)).count();
+        auto.begin_trials(setup, leaves > 0, leaves < plans.functions.len())?;
+    }
     let is_narrow = auto.as_ref().is_some_and(Auto::is_narrow);
     if !is_narrow {
         note_functions(setup, &functions, takes, &cpus);
@@ -174,7 +180,8 @@ fn note_functions(setup: &mut Setup<'_>, functions: &[Moved], takes: Takes, cpus
         (delegates, delegate::HOW, delegated, takes.delegated_ns),
         (migrates, migrate::HOW, functions.len() - delegated, takes.migrated_ns),
     ] {
-        if is_asked {
+        // Under `--auto`, a kind of which there is no function is no mechanism.
+        if is_asked && (functions > 0 || !setup.how.is_auto) {
             (setup.notes)(Note::MayMove { how, functions, cpus: cpus.to_vec(), takes_ns });
         }
     }
@@ -187,6 +194,7 @@ impl Moved {
             cost,
             has_zmm,
             decision: Decision::default(),
+            is_wanted: false,
             is_moved: false,
             server: (0, 0),
             told: Tally::default(),
@@ -208,16 +216,16 @@ impl Moving {
         self.auto.as_ref().is_some_and(Auto::is_narrow)
     }
 
-    fn decide(&mut self, notes: &mut Notes<'_>) {
+    /// Decides which calls should be moved, by what was seen of them and by the server.
+    fn judge(&mut self, notes: &mut Notes<'_>) {
         let tallies = self.observer.so_far();
-        let is_narrow = self.is_narrow();
         let how = self.how;
         let misfit = self.auto.as_mut().and_then(Auto::tend);
         if let Some((server, own)) = misfit {
             notes(Note::ServerMisfit { how, server, own });
         }
         let served = self.auto.as_ref().and_then(Auto::served);
-        let mut changes = Vec::new();
+        let is_tried = self.auto.as_ref().is_some_and(Auto::is_tried);
         for (index, moved) in self.functions.iter_mut().enumerate() {
             let all = moved.tally(|place| tallies.get(place));
             let new = |of: fn(&Tally) -> &Times| of(&all).since(of(&moved.told));
@@ -239,29 +247,51 @@ impl Moving {
                 // How long moved calls would have taken in place is not measured.
                 (moved.told, moved.lasted_ns) = (all, lasted_ns.or(moved.lasted_ns));
             }
-            let absent = if how.is_auto { Word::Missing } else { Word::Unasked };
-            let word = served.map_or(absent, |served| served.word(index));
+            let word = served.map_or(Word::Unasked, |served| served.word(index));
             moved.server.0 += u64::from(word == Word::Move);
             moved.server.1 += 1;
-            // By the model, narrower code costs the code after it nothing.
-            let now = moved.decision.moves(word) && !is_narrow;
+            moved.is_wanted = if is_tried {
+                // Trials have calls stay often enough to time them.
+                moved.decision.verdict() == Verdict::Move
+            } else {
+                moved.decision.moves(word)
+            };
+        }
+        for (process, ledger) in self.observer.processes() {
+            self.used_cores.know(process, ledger);
+        }
+        if let Some(auto) = &mut self.auto {
+            auto.publish();
+        }
+    }
+
+    /// Moves the calls that should be moved now, and no others.
+    fn apply(&mut self) {
+        // By the model, narrower code costs the code after it nothing.
+        let is_narrow = self.is_narrow();
+        let auto = self.auto.as_ref();
+        let mut changes = Vec::new();
+        for moved in &mut self.functions {
+            let is_delegated = moved.planned.is_delegated();
+            let may_move = auto.is_none_or(|auto| auto.may_move(is_delegated));
+            let now = moved.is_wanted && may_move && !is_narrow;
             if now != moved.is_moved {
                 moved.is_moved = now;
                 changes.extend(moved.planned.places().into_iter().map(|place| (place, now)));
             }
         }
-        let dedicated = served.map(Served::dedicated).filter(|_| !is_narrow);
         let is_wanted = self.functions.iter().any(|moved| moved.is_moved);
-        for (process, ledger) in self.observer.processes() {
-            self.used_cores.know(process, ledger);
-        }
+        // A program under none has the whole machine at once, or none would not be what is
+        // measured.
+        let of_trial = if is_wanted { self.used_cores.cpus().len() } else { 0 };
+        let dedicated = auto.filter(|_| !is_narrow).and_then(|auto| match auto.served() {
+            Some(served) => Some(served.dedicated()),
+            None => auto.is_tried().then_some(of_trial),
+        });
         // The program must leave the cores before calls move there.
         self.observer.use_cores(self.used_cores.step(dedicated, is_wanted));
         for (place, is_moved) in changes {
             self.observer.decide(place, is_moved);
-        }
-        if let Some(auto) = &mut self.auto {
-            auto.publish();
         }
     }
 }
@@ -271,16 +301,36 @@ impl Mechanism for Moving {
         (!self.is_narrow()).then_some(self.used_cores.cpus())
     }
 
-    /// Reads the counts of the hooks, and decides every [`STEP`].
+    fn started(&mut self, process: u32) {
+        self.auto.iter_mut().for_each(|auto| auto.started(process));
+    }
+
+    /// Reads the counts of the hooks, decides every [`STEP`], and changes mechanisms when a trial
+    /// begins or ends.
     fn look(&mut self, notes: &mut Notes<'_>) {
         self.observer.look();
-        if self.decided.elapsed() >= STEP {
+        let is_due = self.decided.elapsed() >= STEP;
+        if is_due {
             self.decided = Instant::now();
-            self.decide(notes);
+            self.judge(notes);
+        }
+        let can_gain = self.functions.iter().any(|moved| moved.is_wanted);
+        let calls = || {
+            let tallies = self.observer.so_far();
+            let calls = |moved: &Moved| moved.tally(|place| tallies.get(place)).calls;
+            self.functions.iter().map(calls).fold(0, u64::saturating_add)
+        };
+        let is_other = self.auto.as_mut().is_some_and(|auto| auto.step(calls, can_gain, notes));
+        if is_due || is_other {
+            self.apply();
         }
     }
 
-    fn finish(mut self: Box<Self>, end: &End, _: &mut Notes<'_>) -> Summary {
+    fn next_look(&self) -> Option<Duration> {
+        self.auto.as_ref().and_then(Auto::next_look)
+    }
+
+    fn finish(mut self: Box<Self>, end: &End, notes: &mut Notes<'_>) -> Summary {
         let End { status, spent } = *end;
         // Processes that outlive the program run their calls in place.
         for place in self.functions.iter().flat_map(|moved| moved.planned.places()) {
@@ -304,12 +354,6 @@ impl Mechanism for Moving {
                 moved_ns: seen.moved.quantile(0.5),
                 verdict: moved.decision.verdict(),
                 server_moves_ratio: is_served.then(|| wanted as f64 / steps.max(1) as f64),
-                kept: if is_narrow {
-                    Some(Kept::Narrow)
-                } else {
-                    let nobody_decides = self.how.is_auto && !is_served && moved.cost.is_none();
-                    nobody_decides.then_some(Kept::NobodyDecides)
-                },
             }
         };
         let costs = all().filter(|_| !is_narrow);
@@ -328,8 +372,11 @@ impl Mechanism for Moving {
         account.functions = all().map(function).collect();
         account.is_narrow = is_narrow;
         account.narrow_gain_ratio = forecast;
-        let forms = self.auto.take().and_then(|auto| auto.forms);
-        account.next = forms.and_then(|forms| forms.keep(status, spent, shown()));
+        if let Some(auto) = self.auto.take() {
+            let (forms, tried) = auto.finish(end, notes);
+            account.tried = tried;
+            account.next = forms.and_then(|forms| forms.keep(status, spent, shown()));
+        }
         // The program may have written any number there.
         let sum = |sum: u64, number: u64| sum.saturating_add(number);
         account.calls = calls.values().map(|tally| tally.calls).fold(0, sum);

@@ -94,7 +94,11 @@ pub fn start(root: &Root, options: &Options<'_>) -> Result<Seen, LaunchError> {
     let held = Held::start(command).map_err(refused)?;
     let mut attached = Attached::new(root, held.process(), points)?;
     let mut child = held.let_go().map_err(refused)?;
-    let status = follow(&mut child, options.deadline(), &relay, INTERVAL, || attached.look())?;
+    let look = || {
+        attached.look();
+        INTERVAL
+    };
+    let status = follow(&mut child, options.deadline(), &relay, look)?;
     drop(relay);
     let usage = Usage::of_ended_children().since(before);
     let observed = attached.finish();

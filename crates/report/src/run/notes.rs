@@ -58,16 +58,21 @@ fn text(note: &Note) -> Option<String> {
             format_cpu_list(cpus),
             time(*takes_ns),
         ),
-        Note::Server { is_there: true } => "The policy server decides which of them do.".to_owned(),
-        Note::Server { is_there: false } => {
-            "There is no policy server (dimmerd): calls move where a processor model says that it pays, and else stay."
-                .to_owned()
+        Note::Server => "The policy server decides which of them do.".to_owned(),
+        Note::Trials { mechanisms } => {
+            let names: Vec<&str> = mechanisms.iter().map(|one| one.name()).collect();
+            format!(
+                "There is no policy server (dimmerd): trials find out what the program does the most under: {}.",
+                names.join(", ")
+            )
         }
         Note::ServerElsewhere { cpus } => format!(
             "It dedicates cpu {}, and --cpus has calls of this program go elsewhere.",
             format_cpu_list(cpus)
         ),
-        Note::ServerMisfit { how, server, own } => format!("{}: {}.", name(*how), misfit(server, own)),
+        Note::ServerMisfit { how, server, own } => {
+            format!("{}: {}.", name(*how), misfit(server, own))
+        }
         Note::Code { form, reason } => format!("This run has {}.", words(*form, *reason)?),
         Note::NoClocks { why } => format!(
             "boost: this machine takes no requests of clocks, so locks are only observed: {why}."
