@@ -283,8 +283,8 @@ mod tests {
     }
 
     #[test]
-    fn trials_are_told_with_what_they_have_shown() {
-        let tried = |mechanism, times, gain, is_chosen| {
+    fn trials_are_reported_with_what_they_have_shown() {
+        let tried = |mechanism, times, gain: Option<(f64, f64)>, is_chosen| {
             let gain = gain.map(|(mean, open)| Gain { mean, open });
             Tried { mechanism, times, in_force: Nanos::from_ms(1500), gain, is_chosen }
         };
