@@ -6,8 +6,7 @@
 //! section that is timed.
 
 use std::cell::UnsafeCell;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use dimmer_policy::boost::{Offers, Sample, Strategy, choose};
@@ -147,9 +146,10 @@ impl Auto {
     }
 }
 
-/// What this machine offers without any control of clocks: ways to wait. Blocking is measured, once
-/// for the process, in about a millisecond, with a thread of its own (without one, a guess counts);
-/// the monitor-wait's cost is the paper's.
+/// What this machine offers without any control of clocks: ways to wait. Blocking is measured by the
+/// first call of the process, or the first ones if several threads make it at once, in about a
+/// millisecond, with a thread of its own (without one, a guess counts); the monitor-wait's cost is
+/// the paper's.
 ///
 /// A program that knows its processor's model adds the boosts that this gives:
 ///
@@ -167,14 +167,21 @@ impl Auto {
 /// ```
 #[must_use]
 pub fn offers_without_clocks() -> Offers {
-    static BLOCK: OnceLock<Duration> = OnceLock::new();
-    let block = BLOCK.get_or_init(|| time_to_block().unwrap_or(USUAL_BLOCK)).as_nanos();
+    /// Nanoseconds; 0 before the first call.
+    static BLOCK: AtomicU64 = AtomicU64::new(0);
+    // Relaxed: the number is all there is.
+    let mut block = BLOCK.load(Ordering::Relaxed);
+    if block == 0 {
+        let measured = time_to_block().unwrap_or(USUAL_BLOCK).as_nanos();
+        block = u64::try_from(measured).unwrap_or(u64::MAX).max(1);
+        BLOCK.store(block, Ordering::Relaxed);
+    }
     Offers {
         own: None,
         neighbour: None,
         fast_core: None,
         monitor: monitor::is_available().then(|| MONITOR.picos()),
-        block: Nanos::from_ns(u64::try_from(block).unwrap_or(u64::MAX)).picos(),
+        block: Nanos::from_ns(block).picos(),
     }
 }
 

@@ -12,10 +12,11 @@
 //! Trials cost what the mechanism loses. That is paid from an account: all trials together lose at
 //! most [`Settings::most_loss`] of [`Settings::period`] and of all time since, against none. A
 //! trial ends early when it has used up what there is. Where work varies by chance, what a trial
-//! did tells little: a mechanism's loss is its mean in a Bayesian sense, which weighs the samples
-//! against the loss of usual mechanisms ([`Settings::usual_effect`]). Samples lose weight with
-//! time, and two in a row that contradict the earlier ones take their place. A jump of the load's
-//! speed that lasts for two windows makes all samples old.
+//! did says little: a mechanism's loss is estimated from its samples and from what mechanisms
+//! usually bring ([`Settings::usual_effect`]), with caution. Samples lose weight with time, and two
+//! in a row that contradict the earlier ones take their place. A jump of the load's speed that
+//! lasts for two windows makes all samples old, as does a contradiction of those of what is in
+//! force.
 //!
 //! This module decides; the caller measures work and changes mechanisms. It has no clock of its
 //! own.
@@ -72,7 +73,7 @@ impl Settings {
         least_noise: WORTHWHILE / 4.0,
         // A guess: mechanisms that gain a tenth are good ones, and bad ones can halve the work.
         usual_effect: 0.1,
-        // About the mean loss of what may be a loss or a gain.
+        // With less, trials cost more than they may where work varies much (this module's tests).
         caution: 1.0,
         // Chance exceeds that once in some thousand looks, and there are hundreds a minute.
         certain: 3.5,
@@ -413,7 +414,7 @@ impl Auto {
                 let is_sample = change == Change::Noise && self.learn(tried, &rates);
                 if is_sample {
                     self.known[tried.mechanism].tried += tried.span;
-                } else {
+                } else if tried.mechanism != 0 {
                     // The load may have changed before the trial, or after it.
                     self.lost += tried.lost.max(tried.lost_against(&rates));
                 }
@@ -429,6 +430,7 @@ impl Auto {
         self.choose();
         if self.chosen != former {
             self.last = None;
+            self.is_odd = false;
             self.known.iter_mut().for_each(|known| known.linked = 0.0);
         }
         if self.chosen == 0 {
@@ -463,6 +465,10 @@ impl Auto {
             return false;
         }
         known.is_odd = false;
+        if is_odd && of == self.chosen {
+            self.begin_again();
+            return false;
+        }
         if is_odd {
             self.forget(of);
         }
