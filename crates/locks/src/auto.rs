@@ -146,10 +146,9 @@ impl Auto {
     }
 }
 
-/// What this machine offers without any control of clocks: ways to wait. Blocking is measured by the
-/// first call of the process, or the first ones if several threads make it at once, in about a
-/// millisecond, with a thread of its own (without one, a guess counts); the monitor-wait's cost is
-/// the paper's.
+/// What this machine offers without any control of clocks: ways to wait. Blocking is measured by
+/// the first call of the process (by several, if threads make it at once), in about a millisecond,
+/// with a thread of its own (without one, a guess counts); the monitor-wait's cost is the paper's.
 ///
 /// A program that knows its processor's model adds the boosts that this gives:
 ///
