@@ -349,6 +349,9 @@ impl Desk {
 
     /// Moves the requests of threads that have moved: those for cores, which the kernel leaves.
     fn follow(&mut self) {
+        if self.sum.back_end == "uclamp" {
+            return;
+        }
         let moved = |(slot, one): (&usize, &InForce)| {
             let Found { process, thread, cpu, .. } = one.found;
             one.speed?;
@@ -361,7 +364,9 @@ impl Desk {
         for (slot, cpu) in moved {
             let Some(mut one) = self.slots.remove(&slot) else { continue };
             one.found.cpu = cpu;
-            if self.asked(&one.found) != Decision::Requested {
+            // The first one may fail for the core that it leaves; that is left then.
+            let is_taken = (0..2).any(|_| self.asked(&one.found) == Decision::Requested);
+            if !is_taken {
                 self.count(&one);
                 one.speed = None;
             }

@@ -721,8 +721,8 @@ uint32_t dimmer_pace_register_thread(void);
  *
  * Returns 0; ESRCH if no thread of this number is registered: it must call
  * dimmer_pace_register_thread(), or make a request, first, and must not have ended; EPERM if the
- * CPU does not exist, is offline, or is outside of the process's cpuset. Then the thread stays
- * where it is. `errno` stays as it is.
+ * CPU does not exist, is offline, or is outside of the process's cpuset; EAGAIN if the library has
+ * failed. Then the thread stays where it is. `errno` stays as it is.
  */
 int dimmer_pace_move_thread(uint32_t thread, uint32_t cpu);
 

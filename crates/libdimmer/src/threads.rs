@@ -20,8 +20,8 @@ pub extern "C" fn dimmer_pace_register_thread() -> u32 {
 ///
 /// Returns 0; ESRCH if no thread of this number is registered: it must call
 /// dimmer_pace_register_thread(), or make a request, first, and must not have ended; EPERM if the
-/// CPU does not exist, is offline, or is outside of the process's cpuset. Then the thread stays
-/// where it is. `errno` stays as it is.
+/// CPU does not exist, is offline, or is outside of the process's cpuset; EAGAIN if the library has
+/// failed. Then the thread stays where it is. `errno` stays as it is.
 #[unsafe(no_mangle)]
 pub extern "C" fn dimmer_pace_move_thread(thread: u32, cpu: u32) -> c_int {
     match quiet(|| dimmer_pace::move_to(thread, CpuId::new(cpu))) {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use dimmer_host::affinity;
+use dimmer_host::{affinity, signals};
 use dimmer_processor::units::CpuId;
 
 use crate::back_end::{self, Refused};
@@ -38,7 +38,14 @@ pub(crate) fn moves() -> u64 {
 /// A thread of this process has made a request for a core: from now on it follows the thread.
 pub(crate) fn attend() {
     static FOLLOWER: OnceLock<Option<Thread>> = OnceLock::new();
-    let follower = FOLLOWER.get_or_init(|| helper::start("dimmer-follower", work));
+    let begin = || {
+        helper::begin("dimmer-follower", |has_others| {
+            if has_others {
+                work()
+            }
+        })
+    };
+    let follower = FOLLOWER.get_or_init(begin);
     // Relaxed: `work` says that it sleeps before it looks, and the locks of the registry and the
     // back end order that look and this request. So either it sees the request, or this the word.
     let is_asleep = IS_ASLEEP.load(Ordering::Relaxed) && IS_ASLEEP.swap(false, Ordering::Relaxed);
@@ -49,18 +56,19 @@ pub(crate) fn attend() {
 fn work() {
     loop {
         let begin = Instant::now();
-        if look() {
-            thread::sleep(INTERVAL.max(begin.elapsed() * REST));
-            continue;
+        if !look() {
+            IS_ASLEEP.store(true, Ordering::Relaxed);
+            // Again, for a request that was made before that.
+            if look() {
+                IS_ASLEEP.store(false, Ordering::Relaxed);
+            }
         }
-        IS_ASLEEP.store(true, Ordering::Relaxed);
-        // Again, for a request that was made before that.
-        if look() {
-            IS_ASLEEP.store(false, Ordering::Relaxed);
-        }
+        let rest = INTERVAL.max(begin.elapsed() * REST);
         while IS_ASLEEP.load(Ordering::Relaxed) {
             thread::park();
         }
+        // Also once it is woken: short requests may wake it all the time.
+        thread::sleep(rest);
     }
 }
 
@@ -68,23 +76,26 @@ fn work() {
 fn look() -> bool {
     let Ok(back_end) = machine::get() else { return false };
     let mut has_request = false;
-    for thread in registry::numbers() {
-        let Some(cpu) = registry::cpu(thread) else {
-            // If it is there all the same, /proc cannot be read.
-            if affinity::allowed_to(thread).is_err() {
-                // It has ended without its destructors.
-                registry::forget(thread);
-                let ended = back_end::Thread { id: thread, cpu: CpuId::new(0) };
-                note(back_end.request_for(ended, None));
-            }
+    for number in registry::numbers() {
+        let on = |cpu| back_end::Thread { id: number, cpu };
+        let anywhere = on(CpuId::new(0));
+        if !signals::is_own_thread(number) {
+            // It has ended without its destructors.
+            registry::forget(number);
+            note(back_end.request_for(anywhere, None));
             continue;
-        };
-        let thread = back_end::Thread { id: thread, cpu };
-        let Some(is_there) = back_end.is_for(thread) else { continue };
+        }
+        if back_end.is_for(anywhere).is_none() {
+            continue;
+        }
         has_request = true;
+        // Without a number of a file, /proc cannot be read; the next look may.
+        let Some(thread) = registry::cpu(number).map(on) else { continue };
+        let Some(is_there) = back_end.is_for(thread) else { continue };
         // Of a thread that sleeps, the kernel names the CPU that executed it last. It executes it
         // elsewhere once it wakes if it must.
-        let may_be_there = || affinity::allowed_to(thread.id).is_ok_and(|all| all.contains(&cpu));
+        let may_be_there =
+            || affinity::allowed_to(thread.id).is_ok_and(|all| all.contains(&thread.cpu));
         if !is_there && may_be_there() {
             follow(thread);
         }

@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use dimmer_host::affinity::{self, AffinityError};
 use dimmer_host::root::Root;
-use dimmer_host::{process, topology};
+use dimmer_host::{process, signals, topology};
 use dimmer_processor::units::{CoreId, CpuId, PackageId};
 use rustix::thread::gettid;
 
@@ -83,7 +83,7 @@ pub enum MoveError {
 
 /// Registers the calling thread until it ends, and returns its number in the kernel. The first
 /// request of a thread does the same; without a request, the thread can be moved ([`move_to`]). In
-/// a child of fork that has started no other program, and in the last destructors of a thread,
+/// a child of fork of a process with registered threads, and in the last destructors of a thread,
 /// nothing is registered; nor in a signal handler that has interrupted a request.
 ///
 /// # Cost
@@ -151,19 +151,24 @@ pub fn registered() -> Vec<Registered> {
 /// # Cost
 /// A system call, the migration, and, where requests are for cores, another request.
 pub fn move_to(thread: u32, cpu: CpuId) -> Result<(), MoveError> {
-    {
-        // With the lock, the thread does not end meanwhile, so the number stays its own.
+    let refuse = |registered| MoveError::NotRegistered { thread, registered };
+    let moves = || {
+        // With the lock, the thread's destructors do not end meanwhile. One that has ended without
+        // them may have left its number to another process.
         let threads = threads();
-        if !threads.as_ref().is_some_and(|threads| threads.contains(&thread)) {
+        let is_registered = threads.as_ref().is_some_and(|threads| threads.contains(&thread));
+        if !is_registered || !signals::is_own_thread(thread) {
             let registered = threads.map_or_else(Vec::new, |all| all.iter().copied().collect());
-            return Err(MoveError::NotRegistered { thread, registered });
+            return Err(refuse(registered));
         }
-        affinity::move_thread(Some(thread), cpu)?;
-    }
+        Ok(affinity::move_thread(Some(thread), cpu)?)
+    };
+    // In a signal handler that has interrupted such work, nothing is registered.
+    thread::outside(moves).unwrap_or_else(|| Err(refuse(Vec::new())))?;
     if thread == number() {
         thread::ask_again();
     } else {
-        follower::follow(Thread { id: thread, cpu });
+        thread::outside(|| follower::follow(Thread { id: thread, cpu }));
     }
     Ok(())
 }

@@ -102,6 +102,10 @@ impl Settings {
     }
 }
 
+/// The most weight of what is known of noise, in samples, once the load has changed. A guess: new
+/// ones count for more after some seconds.
+const LITTLE: f64 = 30.0;
+
 /// Work done, for each program in a unit of its own, as a rate (a second).
 type Rates = Vec<f64>;
 
@@ -153,8 +157,7 @@ impl Known {
 /// What trials have shown of a mechanism.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gain {
-    /// How much more work is done under it than under none: 0.01 is 1 % more. The natural logarithm
-    /// of the ratio, where that is small.
+    /// How much more work is done under it than under none: 0.01 is 1 % more.
     pub mean: f64,
     /// What chance leaves open to either side ([`Settings::certain`] standard errors).
     pub open: f64,
@@ -231,8 +234,8 @@ pub struct Auto {
     tried: Option<Tried>,
     /// The mean square of the noise of a sample, and its weight.
     noise: (f64, f64),
-    /// Whether the last window differed more than usual from the one before.
-    is_odd: bool,
+    /// By how much the last window differed from the one before, if that was more than usual.
+    odd: Option<f64>,
     /// What trials have lost whose samples are forgotten (ns).
     lost: f64,
     /// Up to when the time of trials and [`Self::lost`] have been made less.
@@ -255,7 +258,7 @@ impl Auto {
             last: None,
             tried: None,
             noise: (0.0, 0.0),
-            is_odd: false,
+            odd: None,
             lost: 0.0,
             accounted: now,
             checked: now,
@@ -279,7 +282,9 @@ impl Auto {
     pub fn gain(&self, mechanism: usize) -> Option<Gain> {
         let known = self.known.get(mechanism).filter(|known| known.weight > 0.0)?;
         let open = self.settings.certain * known.uncertainty(self.noise()).sqrt();
-        Some(Gain { mean: known.mean, open })
+        // From the difference over the mean of both to that over none.
+        let mean = known.mean.clamp(-2.0, 1.9);
+        Some(Gain { mean: 2.0 * mean / (2.0 - mean), open: open * (2.0 / (2.0 - mean)).powi(2) })
     }
 
     /// When to call [`Self::step`] next.
@@ -300,6 +305,8 @@ impl Auto {
     pub fn step(&mut self, now: Time, work: &[f64]) -> usize {
         if self.stretch.at_window.is_none() && now >= self.stretch.measured_from {
             self.stretch.at_window = Some((now, work.to_vec()));
+            // Also if this step comes late, the window is a whole one.
+            self.stretch.ends = self.stretch.ends.max(now + self.settings.window);
         }
         let is_over = now >= self.stretch.ends;
         match self.stretch.tries {
@@ -405,6 +412,7 @@ impl Auto {
             known.linked *= self.settings.discount;
         }
         self.noise.1 *= self.settings.discount;
+        let former = self.chosen;
         let tried = self.tried.take();
         let before = tried.as_ref().map(|tried| tried.before.clone()).or(self.last.take());
         self.last = self.rates(now, work);
@@ -426,17 +434,17 @@ impl Auto {
                 Change::Load => self.begin_again(),
             }
         }
-        let former = self.chosen;
         self.choose();
         if self.chosen != former {
             self.last = None;
-            self.is_odd = false;
+            self.odd = None;
             self.known.iter_mut().for_each(|known| known.linked = 0.0);
         }
         if self.chosen == 0 {
             self.checked = now;
         }
-        let tries = if self.last.is_some() && !self.is_odd { self.next_trial(now) } else { None };
+        let tries =
+            if self.last.is_some() && self.odd.is_none() { self.next_trial(now) } else { None };
         self.begins(tries, now, work);
     }
 
@@ -484,15 +492,20 @@ impl Auto {
 
     /// How two windows under one mechanism differ.
     fn compare(&mut self, before: &Rates, rates: &Rates) -> Change {
-        let change = gain(rates, before).unwrap_or(0.0);
-        let is_jump = self.noise.1 > 0.0
-            && change.abs() > self.settings.least_jump
-            && change.abs() > self.settings.jump * self.noise().sqrt();
-        if is_jump {
-            self.is_odd = !self.is_odd;
-            return if self.is_odd { Change::Odd } else { Change::Load };
-        }
-        self.is_odd = false;
+        // What does nothing has no noise to learn from.
+        let Some(change) = gain(rates, before) else { return Change::Noise };
+        let limit = self.settings.least_jump.max(self.settings.jump * self.noise().sqrt());
+        let is_jump = self.noise.1 > 0.0 && change.abs() > limit;
+        let change = match self.odd.take() {
+            None if is_jump => {
+                self.odd = Some(change);
+                return Change::Odd;
+            }
+            Some(odd) if is_jump && (change - odd).abs() <= limit => return Change::Load,
+            // The last window was no jump: chance is more than it seemed.
+            Some(odd) if is_jump => change - odd,
+            _ => change,
+        };
         // A sample has the noise of one window and of the mean of two, this the noise of two.
         let (mean, weight) = self.noise;
         self.noise = ((mean * weight + 0.75 * change * change) / (weight + 1.0), weight + 1.0);
@@ -503,6 +516,8 @@ impl Auto {
     fn begin_again(&mut self) {
         (1..self.known.len()).for_each(|mechanism| self.forget(mechanism));
         self.chosen = 0;
+        // Another load has other noise.
+        self.noise.1 = self.noise.1.min(LITTLE);
     }
 
     /// The mean square of a sample's noise.
@@ -579,6 +594,7 @@ fn gain(own: &[f64], other: &[f64]) -> Option<f64> {
 
 /// The part of the other's work that is lost by a gain, if it is a loss.
 fn lost(gain: f64) -> f64 {
+    let gain = gain.clamp(-2.0, 2.0);
     (1.0 - (2.0 + gain) / (2.0 - gain)).clamp(0.0, 1.0)
 }
 

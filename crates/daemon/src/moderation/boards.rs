@@ -66,6 +66,17 @@ impl Known {
         Self { own, since, started: None, verified: None }
     }
 
+    /// What it is now that its client has this word. A request whose thread has moved keeps its
+    /// turn, and is verified again; another one begins.
+    fn now(&self, own: OnBoard, now: Time) -> Self {
+        let is_moved = OnBoard { cpu: self.own.cpu, ..own } == self.own;
+        match (own == self.own, is_moved) {
+            (true, _) => *self,
+            (false, true) => Self { started: self.started, ..Self::new(own, self.since) },
+            (false, false) => Self::new(own, now),
+        }
+    }
+
     /// When its thread was started, if it counts.
     fn counts(&self) -> Option<u64> {
         self.started.filter(|_| self.verified.is_some_and(|(_, counts)| counts))
@@ -163,8 +174,8 @@ impl Boards {
                     continue;
                 }
                 *words += 1;
-                let same = before.get(&place).filter(|before| before.own == own);
-                let known = same.copied().unwrap_or(Known::new(own, now));
+                let known =
+                    before.get(&place).map_or(Known::new(own, now), |before| before.now(own, now));
                 client.known.insert(place, known);
             }
         }

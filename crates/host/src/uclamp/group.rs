@@ -58,20 +58,27 @@ impl GroupClamps {
         ["min", "max"].map(|end| format!("{}/cpu.uclamp.{end}", self.group))
     }
 
-    /// Checks that the group has no other processes than this one and those that it has started.
+    /// Checks that the group has no other processes than this one and those that it has started,
+    /// and no groups below, whose processes have these clamps, too.
     ///
     /// # Errors
-    /// [`Unavailable`]: it has.
+    /// [`Unavailable`]: it has, or which it has cannot be read.
     pub fn check_own(&self, root: &Root) -> Result<(), Unavailable> {
         let path = format!("{}/cgroup.procs", self.group);
-        let members = root.text(&path).unwrap_or_default();
+        let refuse = |why: String| Unavailable::new(WHAT, why, SCOPE);
+        let members = root.text(&path).map_err(|error| refuse(error.to_string()))?;
+        let names = root.list(&self.group).map_err(|error| refuse(error.to_string()))?;
+        let is_group = |name: &String| root.exists(&format!("{}/{name}/cgroup.procs", self.group));
+        if let Some(below) = names.into_iter().find(is_group) {
+            return Err(refuse(format!("{} has a group below it, {below}", self.group)));
+        }
         let family = process::family(root, std::process::id());
         let family: BTreeSet<u32> = family.into_iter().map(|(process, _)| process).collect();
         let is_other = |process: &u32| *process != std::process::id() && !family.contains(process);
         let mut members = members.lines().filter_map(|line| line.trim().parse().ok());
         members.find(is_other).map_or(Ok(()), |other| {
             let why = format!("{path} has process {other}, which this program has not started");
-            Err(Unavailable::new(WHAT, why, SCOPE))
+            Err(refuse(why))
         })
     }
 }
@@ -137,6 +144,14 @@ mod tests {
             why,
             format!("{GROUP}/cgroup.procs has process 1, which this program has not started")
         );
+        let (_directory, root) = machine("", "");
+        let found = GroupClamps::find(&root).unwrap();
+        std::fs::create_dir(root.path(&format!("{GROUP}/below"))).unwrap();
+        std::fs::write(root.path(&format!("{GROUP}/below/cgroup.procs")), "7\n").unwrap();
+        let why = found.check_own(&root).unwrap_err().why;
+        assert_eq!(why, format!("{GROUP} has a group below it, below"));
+        std::fs::remove_file(root.path(&format!("{GROUP}/cgroup.procs"))).unwrap();
+        assert!(found.check_own(&root).is_err());
     }
 
     #[test]

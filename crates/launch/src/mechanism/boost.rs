@@ -1,7 +1,7 @@
 //! `--boost`: the locks of a program are observed, and where that pays, their holders request a
 //! faster clock (paper 002, §4.4 and §5.1).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::OpenOptions;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -89,8 +89,13 @@ pub(super) struct Observing {
     is_counted: bool,
     /// Whether clocks are requested, where that is decided.
     is_on: bool,
-    /// How often locks were taken, by ledger: up to the last look, also of processes that ended.
+    /// The strategies that were taken away when it was last decided that none are: by ledger and
+    /// site.
+    off: Vec<(PathBuf, usize, AtSite)>,
+    /// How often locks were taken, by ledger, up to the last look.
     taken: BTreeMap<PathBuf, u64>,
+    /// The ledgers that were read after their processes had ended, or executed other programs.
+    over: BTreeSet<PathBuf>,
 }
 
 /// Decisions about sites, by what has happened there since the last one.
@@ -207,7 +212,9 @@ impl Observing {
             monitor,
             is_counted,
             is_on: true,
+            off: Vec::new(),
             taken: BTreeMap::new(),
+            over: BTreeSet::new(),
         })
     }
 
@@ -218,21 +225,34 @@ impl Observing {
                 let Ok(found) = locks::found(&file) else { continue };
                 for site in found.sites.iter().filter(|site| site.strategy != AtSite::Nothing) {
                     set(&file, site.index, AtSite::Nothing);
+                    self.off.push((file.clone(), site.index, site.strategy));
                 }
             }
-            // What was seen under boosts says nothing about sections without.
-            self.decisions.iter_mut().for_each(|decisions| decisions.seen.clear());
+        }
+        if !self.is_on && is_on {
+            // At once: the window that follows is one under boosts.
+            for (file, site, strategy) in std::mem::take(&mut self.off) {
+                set(&file, site, strategy);
+            }
         }
         self.is_on = is_on;
     }
 
-    /// How often locks were taken since the program's start.
+    /// How often locks were taken since the program's start, also in processes that have ended.
     pub(super) fn taken(&mut self) -> u64 {
-        for file in living(locks::files(self.place.path()).unwrap_or_default()) {
+        let files = locks::files(self.place.path()).unwrap_or_default();
+        // Before reading: what ends from now on is read once more.
+        let living: BTreeSet<PathBuf> = living(files.clone()).into_iter().collect();
+        for file in files {
+            if self.over.contains(&file) {
+                continue;
+            }
             if let Ok(found) = locks::found(&file) {
                 let taken = found.sites.iter().map(|site| site.sums.acquisitions);
-                let taken = taken.fold(0, u64::saturating_add);
-                self.taken.insert(file, taken);
+                self.taken.insert(file.clone(), taken.fold(0, u64::saturating_add));
+            }
+            if !living.contains(&file) {
+                self.over.insert(file);
             }
         }
         self.taken.values().copied().fold(0, u64::saturating_add)

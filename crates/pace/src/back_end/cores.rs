@@ -237,7 +237,13 @@ impl<S: Setting> BackEnd for Cores<S> {
         let state = guard.as_mut().ok_or(Refused::Unknown)?;
         let Some(before) = state.threads.get(&thread.id).copied() else { return Ok(()) };
         let asked = self.asked(thread.cpu, before.request, before.wanted.is_least);
-        state.put(thread.id, asked)
+        let result = state.put(thread.id, asked);
+        if let (Err(_), Some(asked)) = (&result, asked) {
+            // One of both cores is left alone. The request stays, and counts where it can.
+            state.threads.insert(thread.id, asked);
+            let _ = state.update(asked.domain);
+        }
+        result
     }
 
     fn domain_of(&self, cpu: CpuId) -> Vec<CpuId> {

@@ -186,6 +186,10 @@ impl BackEnd for Server {
         if let Some(instead) = self.instead() {
             return instead.is_for(thread);
         }
+        // In a child of fork, a thread of its parent may have had the lock.
+        if self.process != std::process::id() {
+            return None;
+        }
         let guard = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         let place = *guard.as_ref()?.get(&thread.id)?;
         Some(self.board.get(place)?.cpu == thread.cpu.index())
@@ -194,6 +198,9 @@ impl BackEnd for Server {
     fn follow(&self, thread: Thread) -> Result<(), Refused> {
         if let Some(instead) = self.instead() {
             return instead.follow(thread);
+        }
+        if self.process != std::process::id() {
+            return Ok(());
         }
         {
             let guard = self.places.lock().unwrap_or_else(PoisonError::into_inner);
@@ -223,9 +230,12 @@ impl BackEnd for Server {
     }
 
     fn end(&self) -> Result<Report, JournalError> {
+        if self.process != std::process::id() {
+            return Ok(Report::default());
+        }
         {
             let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-            if places.take().is_some() && self.process == std::process::id() {
+            if places.take().is_some() {
                 // The server undoes what it finds gone.
                 (0..CLOCKS).for_each(|place| self.board.set(place, None));
                 let _ = dimmer_protocol::send(self.socket.as_fd(), &BELL, &[]);

@@ -128,7 +128,7 @@ fn chance_delays_what_helps() {
         assert!(run.worst() > 0.97, "seed {seed}: {}", run.worst());
         found += usize::from(run.at(600.0) == 2);
     }
-    assert!(found >= 15, "{found} of 19");
+    assert!(found >= 12, "{found} of 19");
 }
 
 #[test]
@@ -168,6 +168,16 @@ fn what_helps_only_later_is_found_then() {
     for seed in 1..20 {
         let run = load(&speed, 0.005, seed).run(3, 100.0);
         assert_eq!((run.at(49.0), run.at(70.0)), (1, 2), "seed {seed}");
+    }
+}
+
+/// As of a server that nothing asks for minutes.
+#[test]
+fn nothing_is_learned_of_noise_while_nothing_is_done() {
+    let speed = |of: usize, now: f64| if now < 300.0 { 0.0 } else { [1.0, 1.3][of] };
+    for seed in 1..20 {
+        let run = load(&speed, MUCH_NOISE, seed).run(2, 420.0);
+        assert_eq!(run.at(420.0), 1, "seed {seed}");
     }
 }
 
