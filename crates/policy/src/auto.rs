@@ -25,6 +25,10 @@ use dimmer_processor::units::{Nanos, Time};
 
 use crate::ways::WORTHWHILE;
 
+use known::Known;
+
+mod known;
+
 /// Constants of the trials.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
@@ -108,51 +112,6 @@ const LITTLE: f64 = 30.0;
 
 /// Work done, for each program in a unit of its own, as a rate (a second).
 type Rates = Vec<f64>;
-
-/// What is known of a mechanism: its samples of [`gain`] over none.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Known {
-    mean: f64,
-    /// The mean square of the distance from the mean.
-    variance: f64,
-    weight: f64,
-    /// The part of [`Self::weight`] that was measured against the mechanism in force: if more is
-    /// learned of that one's gain, this one's changes as well.
-    linked: f64,
-    /// How long trials of it took (ns), those long ago less.
-    tried: f64,
-    /// Whether the last sample contradicted the earlier ones, and was left out.
-    is_odd: bool,
-}
-
-impl Known {
-    fn learn(&mut self, sample: f64) {
-        let away = sample - self.mean;
-        let part = 1.0 / (self.weight + 1.0);
-        self.mean += part * away;
-        self.variance = (1.0 - part) * (self.variance + part * away * away);
-        self.weight += 1.0;
-        self.linked += 1.0;
-    }
-
-    /// The gain of what it was measured against is greater by this.
-    fn shift(&mut self, by: f64) {
-        self.mean += by * (self.linked / self.weight.max(1e-9)).min(1.0);
-    }
-
-    /// Whether a sample of this noise (a variance) cannot be one of the same gain.
-    fn is_contradicted(&self, sample: f64, noise: f64, settings: &Settings) -> bool {
-        let away = (sample - self.mean).abs();
-        self.weight >= 1.0
-            && away > settings.least_jump.min(5.0 * settings.least_noise)
-            && away > settings.jump * self.variance.max(noise).sqrt()
-    }
-
-    /// The variance of the mean, where a sample has at least this one.
-    fn uncertainty(&self, noise: f64) -> f64 {
-        if self.weight > 0.0 { self.variance.max(noise) / self.weight } else { f64::INFINITY }
-    }
-}
 
 /// What trials have shown of a mechanism.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,0 +1,48 @@
+//! What is known of a mechanism by its samples.
+
+use super::Settings;
+
+/// What is known of a mechanism: its samples of gains over none.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Known {
+    pub(super) mean: f64,
+    /// The mean square of the distance from the mean.
+    pub(super) variance: f64,
+    pub(super) weight: f64,
+    /// The part of [`Self::weight`] that was measured against the mechanism in force: if more is
+    /// learned of that one's gain, this one's changes as well.
+    pub(super) linked: f64,
+    /// How long trials of it took (ns), those long ago less.
+    pub(super) tried: f64,
+    /// Whether the last sample contradicted the earlier ones, and was left out.
+    pub(super) is_odd: bool,
+}
+
+impl Known {
+    pub(super) fn learn(&mut self, sample: f64) {
+        let away = sample - self.mean;
+        let part = 1.0 / (self.weight + 1.0);
+        self.mean += part * away;
+        self.variance = (1.0 - part) * (self.variance + part * away * away);
+        self.weight += 1.0;
+        self.linked += 1.0;
+    }
+
+    /// The gain of what it was measured against is greater by this.
+    pub(super) fn shift(&mut self, by: f64) {
+        self.mean += by * (self.linked / self.weight.max(1e-9)).min(1.0);
+    }
+
+    /// Whether a sample of this noise (a variance) cannot be one of the same gain.
+    pub(super) fn is_contradicted(&self, sample: f64, noise: f64, settings: &Settings) -> bool {
+        let away = (sample - self.mean).abs();
+        self.weight >= 1.0
+            && away > settings.least_jump.min(5.0 * settings.least_noise)
+            && away > settings.jump * self.variance.max(noise).sqrt()
+    }
+
+    /// The variance of the mean, where a sample has at least this one.
+    pub(super) fn uncertainty(&self, noise: f64) -> f64 {
+        if self.weight > 0.0 { self.variance.max(noise) / self.weight } else { f64::INFINITY }
+    }
+}
