@@ -540,8 +540,8 @@ void dimmer_pace_sleep_again(void *awake);
  *   `dlgt`, `mgrt`; NULL is `auto`. With `auto`, the mutex chooses by its use.
  *
  * Returns 0; EINVAL if `mutex` is NULL, or if there is no strategy of this name
- * (dimmer_mutex_strategies()); EAGAIN if the system lacks memory or the like. Then the mutex was
- * not made. The first mutex with `auto` takes about a millisecond.
+ * (dimmer_mutex_strategies()); EAGAIN after an error in dimmer. Then the mutex was not made. A
+ * lack of memory ends the program. The first mutex with `auto` takes about a millisecond.
  *
  * # Safety
  * `mutex` is NULL or refers to memory of a `dimmer_mutex` that holds none. `strategy` is NULL or
@@ -627,8 +627,8 @@ const char *dimmer_mutex_strategies(void);
  *   microseconds, and sleep then.
  *
  * Returns 0; EINVAL if `lock` is NULL, or if there is no strategy of this name
- * (dimmer_mutex_strategies()); EAGAIN if the system lacks memory or the like. Then the lock was
- * not made.
+ * (dimmer_mutex_strategies()); EAGAIN after an error in dimmer. Then the lock was not made. A
+ * lack of memory ends the program.
  *
  * # Safety
  * `lock` is NULL or refers to memory of a `dimmer_rwlock` that holds none. `strategy` is NULL or

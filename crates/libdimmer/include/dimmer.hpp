@@ -248,7 +248,7 @@ class mcs_mutex : public mutex {
  * std::shared_lock.
  *
  * A thread that releases a lock that it does not have ends the program (std::terminate), and so does the end of a lock that a
- * thread has.
+ * thread has. Unlike a mutex, it must not end before all threads have returned from its functions.
  */
 class shared_mutex {
   public:

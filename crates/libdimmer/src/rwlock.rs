@@ -76,8 +76,8 @@ impl Own {
 ///   microseconds, and sleep then.
 ///
 /// Returns 0; EINVAL if `lock` is NULL, or if there is no strategy of this name
-/// (dimmer_mutex_strategies()); EAGAIN if the system lacks memory or the like. Then the lock was
-/// not made.
+/// (dimmer_mutex_strategies()); EAGAIN after an error in dimmer. Then the lock was not made. A
+/// lack of memory ends the program.
 ///
 /// # Safety
 /// `lock` is NULL or refers to memory of a `dimmer_rwlock` that holds none. `strategy` is NULL or
