@@ -71,3 +71,24 @@ impl Barrier {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_arrives_before_a_full_round_ends_belongs_to_the_next_one() {
+        let barrier = Barrier::new(2);
+        assert_eq!(barrier.arrive(), Some(0));
+        // The last thread of round 0 has arrived, and is preempted before it ends the round.
+        barrier.arrived.fetch_add(1, Ordering::AcqRel);
+        assert_eq!(barrier.arrive(), Some(1));
+        assert!(barrier.has_arrived());
+        assert_eq!(barrier.arrive(), None);
+        // Round 1 has ended first, so both threads of round 0 have arrived, too.
+        barrier.wait_for(0, Waiting::Block);
+        barrier.ended.fetch_add(1, Ordering::Release);
+        barrier.wait_for(1, Waiting::Block);
+        assert!(!barrier.has_arrived());
+    }
+}
