@@ -37,14 +37,14 @@ listens() {
     return 1
 }
 
-# What is made once for all runs.
+# What is made once for all runs. Returns 3 if something is not there.
 prepare() {
     case $1 in
     nginx)
-        has nginx wrk openssl || return 1
+        has nginx wrk openssl || return 3
         head -c 100000 /dev/urandom >"$DIR/file"
         openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=localhost -days 2 \
-            -keyout "$DIR/key" -out "$DIR/certificate" 2>/dev/null
+            -keyout "$DIR/key" -out "$DIR/certificate" 2>/dev/null || return 1
         cat >"$DIR/nginx.conf" <<END
 daemon off;
 master_process off;
@@ -65,12 +65,12 @@ http {
 END
         ;;
     x265)
-        has x265 ffmpeg || return 1
+        has x265 ffmpeg || return 3
         ffmpeg -nostdin -loglevel error -f lavfi -i testsrc2=size=640x360:rate=25 -t 12 \
-            -pix_fmt yuv420p "$DIR/clip.y4m"
+            -pix_fmt yuv420p "$DIR/clip.y4m" || return 1
         ;;
     dgemm)
-        has gcc || return 1
+        has gcc || return 3
         cat >"$DIR/dgemm.c" <<END
 #include <stdio.h>
 #include <time.h>
@@ -97,13 +97,13 @@ int main(void) {
 END
         library=$(ldconfig -p | sed -n 's/.*libopenblas\.so\.0 .*=> //p' | head -n 1)
         gcc -O2 -o "$DIR/dgemm" "$DIR/dgemm.c" "${library:--lopenblas}" 2>/dev/null ||
-            { echo "skipped: there is no libopenblas"; return 1; }
+            { echo "skipped: there is no libopenblas"; return 3; }
         ;;
-    memcached) has memcached memcaslap || return 1 ;;
+    memcached) has memcached memcaslap || return 3 ;;
     mariadb)
-        has mariadbd mariadb-install-db mariadb-slap || return 1
+        has mariadbd mariadb-install-db mariadb-slap || return 3
         mariadb-install-db --no-defaults --user="$(id -un)" --datadir="$DIR/data" \
-            --auth-root-authentication-method=normal >/dev/null
+            --auth-root-authentication-method=normal >/dev/null || return 1
         ;;
     *) echo "no program \`$1\`; expected some of: $ALL" >&2; exit 2 ;;
     esac
@@ -158,10 +158,15 @@ trap 'rm -rf "$DIR"' EXIT
 export DIMMER ROUNDS SECONDS_EACH MODEL PORT DIR
 status=0
 for program in ${*:-$ALL}; do
-    if prepare "$program"; then
+    prepared=0
+    prepare "$program" || prepared=$?
+    if [ $prepared = 0 ]; then
         "$DIMMER" bench dev auto --metric output --rounds "$ROUNDS" --model "$MODEL" \
             -- "$0" load "$program" || status=1
         echo
+    elif [ $prepared != 3 ]; then
+        echo "$program: could not be prepared" >&2
+        status=1
     fi
 done
 exit $status

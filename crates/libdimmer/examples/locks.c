@@ -17,6 +17,7 @@ static dimmer_rwlock rwlock;
 static dimmer_cond changed;
 static dimmer_barrier barrier;
 static long sum, copy, turn;
+static pthread_key_t key;
 
 static void expect(int line, int is_so) {
     if (!is_so) {
@@ -75,6 +76,21 @@ static void *while_another_reads(void *unused) {
     return NULL;
 }
 
+/* The destructor of a key runs after those of all other data of the thread. */
+static void end_read(void *unused) {
+    (void)unused;
+    EXPECT(dimmer_rwlock_rdlock(&rwlock) != 0);
+    EXPECT(dimmer_rwlock_unlock(&rwlock) == 0);
+    EXPECT(dimmer_rwlock_unlock(&rwlock) == EPERM);
+}
+
+static void *read_until_the_end(void *unused) {
+    (void)unused;
+    EXPECT(pthread_setspecific(key, &rwlock) == 0);
+    EXPECT(dimmer_rwlock_rdlock(&rwlock) == 0);
+    return NULL;
+}
+
 static void check_rwlock_errors(void) {
     EXPECT(dimmer_rwlock_unlock(&rwlock) == EPERM);
     EXPECT(dimmer_rwlock_wrlock(&rwlock) == 0);
@@ -93,6 +109,7 @@ static void check_rwlock_errors(void) {
     EXPECT(dimmer_rwlock_destroy(&rwlock) == EBUSY);
     EXPECT(dimmer_rwlock_unlock(&rwlock) == 0);
     EXPECT(dimmer_rwlock_unlock(&rwlock) == EPERM);
+    run(read_until_the_end, 1);
 }
 
 /* Threads take turns under a fair mutex, each woken by the one before it. */
@@ -163,6 +180,7 @@ static void check_before_any_is_made(void) {
 
 int main(void) {
     check_before_any_is_made();
+    EXPECT(pthread_key_create(&key, end_read) == 0);
     EXPECT(dimmer_cond_init(&changed) == 0);
     EXPECT(dimmer_cond_wait(&changed, &mutex) == EINVAL);
     char names[128];

@@ -388,13 +388,14 @@ const char *dimmer_version(void);
 int dimmer_barrier_init(struct dimmer_barrier *barrier, const char *strategy, unsigned int count);
 
 /**
- * Ends a barrier. Its memory may hold another one then.
+ * Ends a barrier. Its memory may hold another one then. Threads whose round has ended may still be
+ * in dimmer_barrier_wait(): as pthread_barrier_destroy(), this waits for them.
  *
  * Returns 0; EBUSY if threads wait, and the barrier stays; EINVAL if there is none.
  *
  * # Safety
  * `barrier` is NULL or refers to a `dimmer_barrier`. No thread is in a call with it, except for
- * those that wait.
+ * those that wait, and those whose round has ended.
  */
 int dimmer_barrier_destroy(struct dimmer_barrier *barrier);
 
@@ -435,7 +436,8 @@ const char *dimmer_barrier_strategies(void);
 int dimmer_cond_init(struct dimmer_cond *cond);
 
 /**
- * Ends a condition. Its memory may hold another one then.
+ * Ends a condition. Its memory may hold another one then. Threads that were woken may still be in
+ * dimmer_cond_wait(): this waits until they use the condition no more, which takes no mutex.
  *
  * Returns 0; EINVAL if there is none.
  *
@@ -538,8 +540,8 @@ void dimmer_pace_sleep_again(void *awake);
  *   `dlgt`, `mgrt`; NULL is `auto`. With `auto`, the mutex chooses by its use.
  *
  * Returns 0; EINVAL if `mutex` is NULL, or if there is no strategy of this name
- * (dimmer_mutex_strategies()); EAGAIN if the system lacks memory or the like. Then the mutex was
- * not made. The first mutex with `auto` takes about a millisecond.
+ * (dimmer_mutex_strategies()); EAGAIN after an error in dimmer. Then the mutex was not made. A
+ * lack of memory ends the program. The first mutex with `auto` takes about a millisecond.
  *
  * # Safety
  * `mutex` is NULL or refers to memory of a `dimmer_mutex` that holds none. `strategy` is NULL or
@@ -625,8 +627,8 @@ const char *dimmer_mutex_strategies(void);
  *   microseconds, and sleep then.
  *
  * Returns 0; EINVAL if `lock` is NULL, or if there is no strategy of this name
- * (dimmer_mutex_strategies()); EAGAIN if the system lacks memory or the like. Then the lock was
- * not made.
+ * (dimmer_mutex_strategies()); EAGAIN after an error in dimmer. Then the lock was not made. A
+ * lack of memory ends the program.
  *
  * # Safety
  * `lock` is NULL or refers to memory of a `dimmer_rwlock` that holds none. `strategy` is NULL or
@@ -702,6 +704,7 @@ int dimmer_rwlock_trywrlock(struct dimmer_rwlock *lock);
  *
  * Returns 0; EPERM if the calling thread does not have it, because others have it or none: then
  * nothing was changed; EINVAL if there is no lock. A lock of a thread that has ended stays locked.
+ * In the last destructors of a thread, nothing checks that it has the lock for reading.
  *
  * # Safety
  * `lock` is NULL or refers to a `dimmer_rwlock`.

@@ -248,7 +248,7 @@ class mcs_mutex : public mutex {
  * std::shared_lock.
  *
  * A thread that releases a lock that it does not have ends the program (std::terminate), and so does the end of a lock that a
- * thread has.
+ * thread has. Unlike a mutex, it must not end before all threads have returned from its functions.
  */
 class shared_mutex {
   public:
@@ -264,7 +264,7 @@ class shared_mutex {
     void lock() { detail::require(dimmer_rwlock_wrlock(&own_), type); }
     bool try_lock() noexcept { return dimmer_rwlock_trywrlock(&own_) == 0; }
     void unlock() noexcept { detail::expect(dimmer_rwlock_unlock(&own_)); }
-    /** Throws as lock(). */
+    /** Throws as lock(), and resource_unavailable_try_again in the last destructors of a thread. */
     void lock_shared() { detail::require(dimmer_rwlock_rdlock(&own_), type); }
     bool try_lock_shared() noexcept { return dimmer_rwlock_tryrdlock(&own_) == 0; }
     void unlock_shared() noexcept { detail::expect(dimmer_rwlock_unlock(&own_)); }

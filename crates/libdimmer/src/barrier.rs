@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uint};
 
-use dimmer_locks::{Barrier as Plain, Decorated, Paced, Strategy};
+use dimmer_locks::{Barrier as Plain, Decorated, Paced, Strategy, Within};
 
 use crate::made::{Content, Made, Wanted, wanted};
 
@@ -23,6 +23,8 @@ struct Own {
     /// Whether threads spin for some microseconds and sleep then.
     is_auto: bool,
     barrier: Decorated<Plain, Paced>,
+    /// Threads that wait, or still use the barrier after the end of their round.
+    within: Within,
 }
 
 impl Content for Own {
@@ -66,23 +68,33 @@ pub unsafe extern "C" fn dimmer_barrier_init(
             Wanted::Fixed(strategy) => Some(strategy).filter(|own| is_for_barriers(*own))?,
         };
         let barrier = Decorated::around(Plain::new(count), strategy, Paced);
-        (count > 0).then_some(Own { is_auto: wanted == Some(Wanted::Auto), barrier })
+        let is_auto = wanted == Some(Wanted::Auto);
+        (count > 0).then_some(Own { is_auto, barrier, within: Within::new() })
     };
     // SAFETY: the caller guarantees the memory.
     unsafe { Made::put(barrier, make) }
 }
 
-/// Ends a barrier. Its memory may hold another one then.
+/// Ends a barrier. Its memory may hold another one then. Threads whose round has ended may still be
+/// in dimmer_barrier_wait(): as pthread_barrier_destroy(), this waits for them.
 ///
 /// Returns 0; EBUSY if threads wait, and the barrier stays; EINVAL if there is none.
 ///
 /// # Safety
 /// `barrier` is NULL or refers to a `dimmer_barrier`. No thread is in a call with it, except for
-/// those that wait.
+/// those that wait, and those whose round has ended.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dimmer_barrier_destroy(barrier: *mut Barrier) -> c_int {
     // SAFETY: the caller guarantees it.
-    unsafe { Made::<Own>::end(barrier, |own| own.barrier.raw().has_arrived()) }
+    unsafe {
+        Made::<Own>::end(barrier, |own| {
+            let has_arrived = own.barrier.raw().has_arrived();
+            if !has_arrived {
+                own.within.until_left();
+            }
+            has_arrived
+        })
+    }
 }
 
 /// Executes what the strategy has for a thread that starts, as dimmer_mutex_start().
@@ -110,7 +122,9 @@ pub unsafe extern "C" fn dimmer_barrier_start(barrier: *mut Barrier) -> c_int {
 pub unsafe extern "C" fn dimmer_barrier_wait(barrier: *mut Barrier) -> c_int {
     // SAFETY: the caller guarantees it.
     let Some(own) = (unsafe { Made::<Own>::get(barrier) }) else { return libc::EINVAL };
+    own.within.enter();
     let is_last = if own.is_auto { own.barrier.raw().wait() } else { own.barrier.wait_for_all() };
+    own.within.leave();
     if is_last { libc::PTHREAD_BARRIER_SERIAL_THREAD } else { 0 }
 }
 
@@ -122,6 +136,9 @@ pub extern "C" fn dimmer_barrier_strategies() -> *const c_char {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -151,5 +168,27 @@ mod tests {
         });
         // SAFETY: no thread is in a call with it.
         assert_eq!(unsafe { dimmer_barrier_destroy(barrier) }, 0);
+    }
+
+    #[test]
+    fn the_end_of_a_barrier_waits_for_threads_that_still_use_it() {
+        let mut memory = Barrier { own: [0; 16] };
+        let barrier = &raw mut memory;
+        // SAFETY: the memory is this test's, here and below.
+        assert_eq!(unsafe { dimmer_barrier_init(barrier, std::ptr::null(), 1) }, 0);
+        // SAFETY: it was made.
+        let own = unsafe { Made::<Own>::get(barrier) }.unwrap();
+        let has_left = AtomicBool::new(false);
+        own.within.enter();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(20));
+                has_left.store(true, Ordering::Relaxed);
+                own.within.leave();
+            });
+            // SAFETY: no thread waits.
+            assert_eq!(unsafe { dimmer_barrier_destroy(barrier) }, 0);
+            assert!(has_left.load(Ordering::Relaxed));
+        });
     }
 }

@@ -99,8 +99,8 @@ pub(crate) unsafe fn content<'a>(mutex: *const Mutex) -> Option<&'a Own> {
 ///   `dlgt`, `mgrt`; NULL is `auto`. With `auto`, the mutex chooses by its use.
 ///
 /// Returns 0; EINVAL if `mutex` is NULL, or if there is no strategy of this name
-/// (dimmer_mutex_strategies()); EAGAIN if the system lacks memory or the like. Then the mutex was
-/// not made. The first mutex with `auto` takes about a millisecond.
+/// (dimmer_mutex_strategies()); EAGAIN after an error in dimmer. Then the mutex was not made. A
+/// lack of memory ends the program. The first mutex with `auto` takes about a millisecond.
 ///
 /// # Safety
 /// `mutex` is NULL or refers to memory of a `dimmer_mutex` that holds none. `strategy` is NULL or

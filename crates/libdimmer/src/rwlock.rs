@@ -76,8 +76,8 @@ impl Own {
 ///   microseconds, and sleep then.
 ///
 /// Returns 0; EINVAL if `lock` is NULL, or if there is no strategy of this name
-/// (dimmer_mutex_strategies()); EAGAIN if the system lacks memory or the like. Then the lock was
-/// not made.
+/// (dimmer_mutex_strategies()); EAGAIN after an error in dimmer. Then the lock was not made. A
+/// lack of memory ends the program.
 ///
 /// # Safety
 /// `lock` is NULL or refers to memory of a `dimmer_rwlock` that holds none. `strategy` is NULL or
@@ -207,6 +207,7 @@ pub unsafe extern "C" fn dimmer_rwlock_trywrlock(lock: *mut Rwlock) -> c_int {
 ///
 /// Returns 0; EPERM if the calling thread does not have it, because others have it or none: then
 /// nothing was changed; EINVAL if there is no lock. A lock of a thread that has ended stays locked.
+/// In the last destructors of a thread, nothing checks that it has the lock for reading.
 ///
 /// # Safety
 /// `lock` is NULL or refers to a `dimmer_rwlock`.
@@ -224,6 +225,12 @@ pub unsafe extern "C" fn dimmer_rwlock_unlock(lock: *mut Rwlock) -> c_int {
         Some(Mine::Reads) => {
             own.forget_read();
             // SAFETY: the calling thread has it for reading.
+            unsafe { own.lock.unlock_shared() };
+            0
+        }
+        // The thread's notes are gone. No thread has the lock for writing, so it is believed.
+        None if own.lock.is_locked() && !own.lock.raw().is_locked_exclusive() => {
+            // SAFETY: the calling thread has it for reading, as it says.
             unsafe { own.lock.unlock_shared() };
             0
         }

@@ -8,8 +8,9 @@ mod lines;
 
 use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
+use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use dimmer_runtime::Cores;
 use lock_api::RawMutex as _;
@@ -113,7 +114,7 @@ impl<T: Send> Batched<T> {
         unsafe { request.closure.get().cast::<F>().write(section) };
         group.ask(client);
         let mut wait = Wait::on_own_line(Waiting::Spin);
-        let word = std::sync::atomic::AtomicU32::new(0);
+        let word = AtomicU32::new(0);
         let answer = loop {
             match group.answer(client) {
                 Some(answer) => break answer,
@@ -122,7 +123,7 @@ impl<T: Send> Batched<T> {
         };
         match answer {
             // SAFETY: the bytes of a result of this type, which fits.
-            Answer::Value(value) => Ok(unsafe { (&raw const value).cast::<R>().read() }),
+            Answer::Value(value) => Ok(unsafe { value.as_ptr().cast::<R>().read() }),
             Answer::Panic(panic) => {
                 let panic = std::ptr::with_exposed_provenance_mut::<Panic>(panic);
                 // SAFETY: `execute` has leaked it for this thread.
@@ -135,6 +136,8 @@ impl<T: Send> Batched<T> {
     fn serve(&self) {
         // SAFETY: the server alone uses the data.
         let data = unsafe { &mut *self.data.get() };
+        let word = AtomicU32::new(0);
+        let mut wait = Wait::on_own_line(Waiting::Spin);
         while !self.must_end.load(Ordering::Relaxed) {
             let mut has_found = false;
             for group in &self.groups {
@@ -156,8 +159,11 @@ impl<T: Send> Batched<T> {
                     has_found = true;
                 }
             }
-            if !has_found {
-                std::hint::spin_loop();
+            // A client may need this CPU to ask.
+            if has_found {
+                wait = Wait::on_own_line(Waiting::Spin);
+            } else {
+                wait.pause(&word, 0);
             }
         }
     }
@@ -176,9 +182,9 @@ unsafe fn execute<T, F: FnOnce(&mut T) -> R, R>(closure: *mut Closure, data: &mu
     let section = unsafe { closure.cast::<F>().read() };
     match catch_unwind(AssertUnwindSafe(|| section(data))) {
         Ok(result) => {
-            let mut value = 0_usize;
+            let mut value = MaybeUninit::<usize>::uninit();
             // SAFETY: `run` has checked that it fits.
-            unsafe { (&raw mut value).cast::<R>().write(result) };
+            unsafe { value.as_mut_ptr().cast::<R>().write(result) };
             Answer::Value(value)
         }
         Err(panic) => Answer::Panic(Box::into_raw(Box::new(panic)).expose_provenance()),
@@ -249,6 +255,13 @@ mod tests {
             lock.run(|sum| *sum)
         });
         assert_eq!(sum, 6000);
+    }
+
+    /// The padding between the two.
+    #[test]
+    fn results_may_have_bytes_without_a_value() {
+        let result = Batched::with_server(None, (), |lock| lock.run(|()| (7_u8, 9_u32)));
+        assert_eq!(result, (7, 9));
     }
 
     /// More threads at a time than there are numbers.

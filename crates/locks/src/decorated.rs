@@ -124,7 +124,9 @@ impl<R, C: Clocks> Decorated<R, C> {
 
     /// Releases the lock and executes the acts of a thread that has. Afterwards it uses nothing of
     /// the lock but `clocks`: another thread may acquire the lock and free it, as POSIX and C++
-    /// allow. Clocks of such a lock have no data (`Paced`). In Rust, no lock in use is freed.
+    /// allow of mutexes. `parking_lot`'s reader-writer lock may not be freed before all threads
+    /// have returned from it. Clocks of such a lock have no data (`Paced`). In Rust, no lock in use
+    /// is freed.
     #[inline]
     fn release(&self, strategy: Strategy, unlock: impl FnOnce(&R)) {
         let acts = self.acts(strategy, Point::Releases);

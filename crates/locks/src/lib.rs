@@ -75,7 +75,7 @@ pub use decorated::Decorated;
 pub use delegated::Delegated;
 pub use mcs::RawMcs;
 pub use raw::RawMutex;
-pub use waiting::{Waiting, WaitingLock};
+pub use waiting::{Waiting, WaitingLock, Within};
 
 /// A mutex of one word, without decoration.
 pub type Mutex<T> = lock_api::Mutex<RawMutex, T>;

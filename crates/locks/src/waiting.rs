@@ -1,6 +1,6 @@
 //! How a thread waits for a word that another thread changes.
 
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use dimmer_policy::boost::Act;
 use dimmer_runtime::monitor;
@@ -106,6 +106,50 @@ impl Wait {
             }
         }
         true
+    }
+}
+
+/// The threads that are within a function of an object that may be freed as soon as they have no
+/// more to wait for: whoever frees it waits for them.
+#[derive(Debug, Default)]
+pub struct Within {
+    /// Threads, and [`ENDS`].
+    threads: AtomicU32,
+}
+
+/// A thread waits until all threads have left.
+const ENDS: u32 = 1 << 31;
+
+impl Within {
+    /// No thread.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { threads: AtomicU32::new(0) }
+    }
+
+    /// Notes that this thread is within. It does so before others may know that it waits.
+    pub fn enter(&self) {
+        // Relaxed: the thread that frees the object knows of this one by what this one does next.
+        self.threads.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Notes that this thread uses the object no more.
+    pub fn leave(&self) {
+        // Ordering: Release pairs with the loads in `until_left`: the uses come before the end.
+        if self.threads.fetch_sub(1, Ordering::Release) == ENDS + 1 {
+            // The object may be gone: only its address matters, and others there wake for nothing.
+            wake(&self.threads, 1);
+        }
+    }
+
+    /// Waits until all threads have left. None may enter any more.
+    pub fn until_left(&self) {
+        // Ordering: Acquire pairs with the subtraction in `leave`, here and below.
+        let mut threads = self.threads.fetch_or(ENDS, Ordering::Acquire) | ENDS;
+        while threads != ENDS {
+            sleep(&self.threads, threads);
+            threads = self.threads.load(Ordering::Acquire);
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Threads that compete for a lock, for a short time.
 
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use dimmer_host::affinity::{self, AffinityError};
@@ -35,13 +35,19 @@ impl Compete<'_> {
         section: &(impl Fn(Work) -> u64 + Sync),
     ) -> Result<undisturbed::Measurement<Turn>, AffinityError> {
         let Self { place, threads, timed: Timed { hold, gap } } = *self;
-        let is_over = AtomicBool::new(false);
+        let (is_over, started) = (AtomicBool::new(false), AtomicU32::new(0));
+        let have_cpus = threads as usize <= place.cpus.len();
         let ready = Barrier::new(threads as usize + 1);
         let compete = |cpu: CpuId| {
             let pinned = affinity::pin(place.root, cpu);
             ready.wait();
             let before = waited();
             rest();
+            // No thread competes with one that still rests.
+            started.fetch_add(1, Ordering::Relaxed);
+            while started.load(Ordering::Relaxed) < threads {
+                if have_cpus { std::hint::spin_loop() } else { std::thread::yield_now() }
+            }
             let begin = Instant::now();
             let sections = run_until(&is_over, || {
                 section(Work::Add(hold));

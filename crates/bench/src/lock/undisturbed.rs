@@ -3,7 +3,11 @@
 //!
 //! Threads that have just slept get a CPU at once, and keep it for some milliseconds. So they sleep
 //! before each short measurement, and one in which the kernel kept a thread off its CPU is
-//! repeated. What counts as disturbed does not depend on what was measured.
+//! repeated.
+//!
+//! A thread that a lock has put to sleep waits for its CPU, too, when it is woken. So a lock that
+//! puts threads to sleep is repeated more often, and of its turns, that with the fewest sleeps
+//! counts.
 
 use std::time::Duration;
 

@@ -11,12 +11,12 @@
 
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
-use std::sync::atomic::Ordering;
 #[cfg(not(all(test, loom)))]
-use std::sync::atomic::{AtomicU32, AtomicUsize};
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering;
 
 #[cfg(all(test, loom))]
-use loom::sync::atomic::{AtomicU32, AtomicUsize};
+use loom::sync::atomic::AtomicU32;
 
 /// Clients of a group: so many answers and the bits of all fill two lines, which processors fetch
 /// together.
@@ -46,7 +46,8 @@ pub(super) struct Answers {
     bits: AtomicU32,
     /// The clients whose sections have panicked.
     panicked: AtomicU32,
-    values: [AtomicUsize; GROUP],
+    /// Each belongs to its client or to the server, by its bit.
+    values: [UnsafeCell<MaybeUninit<usize>>; GROUP],
 }
 
 /// A group of clients.
@@ -59,12 +60,14 @@ pub(super) struct Group<T> {
 unsafe impl<T> Sync for Request<T> {}
 // SAFETY: likewise; a closure that is stored there is `Send`.
 unsafe impl<T> Send for Request<T> {}
+// SAFETY: likewise.
+unsafe impl Sync for Answers {}
 
 /// The answer to a section.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Answer {
-    /// The bytes of its result.
-    Value(usize),
+    /// The bytes of its result, which may have no value.
+    Value(MaybeUninit<usize>),
     /// The address of its panic.
     Panic(usize),
 }
@@ -79,7 +82,7 @@ impl<T> Group<T> {
         let answers = Answers {
             bits: AtomicU32::new(0),
             panicked: AtomicU32::new(0),
-            values: std::array::from_fn(|_| AtomicUsize::new(0)),
+            values: [const { UnsafeCell::new(MaybeUninit::uninit()) }; GROUP],
         };
         Self { requests: std::array::from_fn(request), answers }
     }
@@ -101,9 +104,12 @@ impl<T> Group<T> {
         if bits >> client & 1 != asked {
             return None;
         }
-        let value = self.answers.values[client].load(Ordering::Relaxed);
+        // SAFETY: it belongs to the client.
+        let value = unsafe { *self.answers.values[client].get() };
         let has_panicked = self.answers.panicked.load(Ordering::Relaxed) >> client & 1 == 1;
-        Some(if has_panicked { Answer::Panic(value) } else { Answer::Value(value) })
+        // SAFETY: the address of a panic has a value.
+        let panic = has_panicked.then(|| unsafe { value.assume_init() });
+        Some(panic.map_or(Answer::Value(value), Answer::Panic))
     }
 
     /// For the server: whether a client asks for a section that is not in `done`.
@@ -117,9 +123,10 @@ impl<T> Group<T> {
         let panicked = self.answers.panicked.load(Ordering::Relaxed);
         let (value, now) = match answer {
             Answer::Value(value) => (value, panicked & !(1 << client)),
-            Answer::Panic(value) => (value, panicked | 1 << client),
+            Answer::Panic(panic) => (MaybeUninit::new(panic), panicked | 1 << client),
         };
-        self.answers.values[client].store(value, Ordering::Relaxed);
+        // SAFETY: the client asks, so it belongs to the server until it is published.
+        unsafe { *self.answers.values[client].get() = value };
         if now != panicked {
             self.answers.panicked.store(now, Ordering::Relaxed);
         }
@@ -193,9 +200,8 @@ mod models {
                     assert!(server.0.is_asked(client, done));
                     // SAFETY: the request hands it to the server.
                     server.1[client].with_mut(|own| unsafe { *own = 7 });
-                    let value = 10 + client;
-                    let answer = [Answer::Value(value), Answer::Panic(value)][client];
-                    server.0.store(client, answer);
+                    let value = Answer::Value(MaybeUninit::new(10));
+                    server.0.store(client, [value, Answer::Panic(11)][client]);
                     done ^= 1 << client;
                 }
                 server.0.publish(done);
@@ -208,7 +214,9 @@ mod models {
                 }
                 loom::thread::yield_now();
             };
-            assert_eq!([0, 1].map(wait), [Answer::Value(10), Answer::Panic(11)]);
+            let [Answer::Value(value), Answer::Panic(panic)] = [0, 1].map(wait) else { panic!() };
+            // SAFETY: the server has given it a value.
+            assert_eq!((unsafe { value.assume_init() }, panic), (10, 11));
             thread.join().unwrap();
         });
     }

@@ -173,3 +173,20 @@ fn a_barrier_keeps_rounds_apart() {
     }
     assert!(Barrier::new(1).wait());
 }
+
+/// No thread of a pair goes on before both have arrived, whichever threads these are.
+#[test]
+fn a_barrier_keeps_rounds_apart_that_more_threads_use() {
+    const WAITS: u32 = 10_000;
+    let (barrier, last) = (Barrier::new(2), AtomicU32::new(0));
+    let [begun, arrived, gone] = [const { AtomicU32::new(0) }; 3];
+    in_threads(3, |_| {
+        while begun.fetch_add(1, Ordering::Relaxed) < WAITS {
+            arrived.fetch_add(1, Ordering::SeqCst);
+            last.fetch_add(barrier.wait().into(), Ordering::Relaxed);
+            let gone = gone.fetch_add(1, Ordering::SeqCst) + 1;
+            assert!(arrived.load(Ordering::SeqCst) >= gone.next_multiple_of(2));
+        }
+    });
+    assert_eq!(last.into_inner(), WAITS / 2);
+}
