@@ -193,8 +193,8 @@ pub struct Auto {
     tried: Option<Tried>,
     /// The mean square of the noise of a sample, and its weight.
     noise: (f64, f64),
-    /// By how much the last window differed from the one before, if that was more than usual.
-    odd: Option<f64>,
+    /// Whether the last window differed more than usual from the one before.
+    is_odd: bool,
     /// What trials have lost whose samples are forgotten (ns).
     lost: f64,
     /// Up to when the time of trials and [`Self::lost`] have been made less.
@@ -217,7 +217,7 @@ impl Auto {
             last: None,
             tried: None,
             noise: (0.0, 0.0),
-            odd: None,
+            is_odd: false,
             lost: 0.0,
             accounted: now,
             checked: now,
@@ -396,14 +396,13 @@ impl Auto {
         self.choose();
         if self.chosen != former {
             self.last = None;
-            self.odd = None;
+            self.is_odd = false;
             self.known.iter_mut().for_each(|known| known.linked = 0.0);
         }
         if self.chosen == 0 {
             self.checked = now;
         }
-        let tries =
-            if self.last.is_some() && self.odd.is_none() { self.next_trial(now) } else { None };
+        let tries = if self.last.is_some() && !self.is_odd { self.next_trial(now) } else { None };
         self.begins(tries, now, work);
     }
 
@@ -455,16 +454,11 @@ impl Auto {
         let Some(change) = gain(rates, before) else { return Change::Noise };
         let limit = self.settings.least_jump.max(self.settings.jump * self.noise().sqrt());
         let is_jump = self.noise.1 > 0.0 && change.abs() > limit;
-        let change = match self.odd.take() {
-            None if is_jump => {
-                self.odd = Some(change);
-                return Change::Odd;
-            }
-            Some(odd) if is_jump && (change - odd).abs() <= limit => return Change::Load,
-            // The last window was no jump: chance is more than it seemed.
-            Some(odd) if is_jump => change - odd,
-            _ => change,
-        };
+        if is_jump {
+            self.is_odd = !self.is_odd;
+            return if self.is_odd { Change::Odd } else { Change::Load };
+        }
+        self.is_odd = false;
         // A sample has the noise of one window and of the mean of two, this the noise of two.
         let (mean, weight) = self.noise;
         self.noise = ((mean * weight + 0.75 * change * change) / (weight + 1.0), weight + 1.0);
