@@ -29,7 +29,7 @@ impl Own {
     /// Waits between `release` and `acquire`. Uses nothing of the condition any more when it calls
     /// `acquire`.
     fn wait(&self, release: impl FnOnce(), acquire: impl FnOnce()) {
-        // Whoever has the mutex after this thread knows of it.
+        // The next thread that has the mutex knows of it.
         self.within.enter();
         self.condition.wait_between(release, || {
             self.within.leave();

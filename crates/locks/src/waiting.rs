@@ -110,7 +110,7 @@ impl Wait {
 }
 
 /// The threads that are within a function of an object that may be freed as soon as they have no
-/// more to wait for: whoever frees it waits for them.
+/// more to wait for: the thread that frees it waits for them.
 #[derive(Debug, Default)]
 pub struct Within {
     /// Threads, and [`ENDS`].

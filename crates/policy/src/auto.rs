@@ -11,7 +11,7 @@
 //!
 //! Trials cost what the mechanism loses. That is paid from an account: all trials together lose at
 //! most [`Settings::most_loss`] of [`Settings::period`] and of all time since, against none. A
-//! trial ends early when it has used up what there is. Where work varies by chance, what a trial
+//! trial ends early when it has used up its share. Where work varies by chance, what a trial
 //! did says little: a mechanism's loss is estimated from its samples and from what mechanisms
 //! usually bring ([`Settings::usual_effect`]), with caution. Samples lose weight with time, and two
 //! in a row that contradict the earlier ones take their place. A jump of the load's speed that

@@ -62,7 +62,7 @@ impl GroupClamps {
     /// and no groups below, whose processes have these clamps, too.
     ///
     /// # Errors
-    /// [`Unavailable`]: it has, or which it has cannot be read.
+    /// [`Unavailable`]: it has some, or its files cannot be read.
     pub fn check_own(&self, root: &Root) -> Result<(), Unavailable> {
         let path = format!("{}/cgroup.procs", self.group);
         let refuse = |why: String| Unavailable::new(WHAT, why, SCOPE);

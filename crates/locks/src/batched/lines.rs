@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 #[cfg(all(test, loom))]
 use loom::sync::atomic::AtomicU32;
 
-/// Clients of a group: so many answers and the bits of all fill two lines, which processors fetch
+/// Clients of a group: their answers and the bits of all fill two lines, which processors fetch
 /// together.
 ///
 /// Source: Roghanchi, Eriksson and Basu, "ffwd: delegation is (much) faster than you think" (2017).
