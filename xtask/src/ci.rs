@@ -7,7 +7,9 @@ use std::env;
 use std::io::{self, BufRead as _, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 
@@ -53,9 +55,11 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     step("documentation", &mut || succeed(&mut cargo_at(root, DOCUMENTATION)));
     step("what tests start", &mut || succeed(&mut cargo_at(root, STARTED)));
     step("test", &mut || {
+        // Apart, so that no time of the compiler is silence of a test.
+        succeed(&mut cargo_at(root, TEST_BUILD))?;
         let mut tests = cargo_at(root, TEST);
         tests.env("DIMMER_BUILT", "1");
-        let (outcome, found) = test(&mut tests, &mut io::stdout())?;
+        let (outcome, found) = test(&mut tests, SILENCE, &mut io::stdout())?;
         counts = found;
         outcome
     });
@@ -147,6 +151,8 @@ const STARTED: &[&str] = &[
     "client",
 ];
 
+const TEST_BUILD: &[&str] = &["test", "--workspace", "--locked", "--no-run"];
+
 const TEST: &[&str] = &["test", "--workspace", "--locked", "--no-fail-fast", "--", "--show-output"];
 
 fn cargo_at(root: &Path, arguments: &[&str]) -> Command {
@@ -175,16 +181,40 @@ fn component(name: &str, command: &mut Command) -> Result<Outcome> {
     Ok(Outcome::Skipped(reason))
 }
 
-/// Runs the tests. Passes on what they print, and counts it.
-fn test(command: &mut Command, log: &mut dyn Write) -> Result<(Result<Outcome>, Counts)> {
+/// A test that hangs is killed once no test has printed a line for this long. The longest one takes
+/// ten minutes, alone at last, and twice that on a busy machine.
+const SILENCE: Duration = Duration::from_secs(25 * 60);
+
+/// Runs the tests. Passes on what they print, and counts it. A test binary that prints nothing for
+/// `silence` is killed; the other ones run.
+fn test(
+    command: &mut Command,
+    silence: Duration,
+    log: &mut dyn Write,
+) -> Result<(Result<Outcome>, Counts)> {
     let mut child = command.stdout(Stdio::piped()).spawn().context("cannot start cargo")?;
+    let output = child.stdout.take().context("cannot read what the tests print")?;
+    let (lines, printed) = mpsc::channel();
+    thread::spawn(move || {
+        let _ = BufReader::new(output).split(b'\n').try_for_each(|line| lines.send(line));
+    });
     let mut reader = test_log::Reader::default();
-    if let Some(output) = child.stdout.take() {
-        for line in BufReader::new(output).split(b'\n') {
-            let line = line.context("cannot read what the tests print")?;
-            let line = String::from_utf8_lossy(&line);
-            writeln!(log, "{line}")?;
-            reader.line(&line);
+    loop {
+        match printed.recv_timeout(silence) {
+            Ok(line) => {
+                let line = line.context("cannot read what the tests print")?;
+                let line = String::from_utf8_lossy(&line);
+                writeln!(log, "{line}")?;
+                reader.line(&line);
+            }
+            Err(RecvTimeoutError::Disconnected) => break,
+            // What a test has started may hold the pipe open.
+            Err(RecvTimeoutError::Timeout) if child.try_wait()?.is_some() => break,
+            Err(RecvTimeoutError::Timeout) => {
+                writeln!(log, "error: no test has printed anything for {silence:?}; killing them")?;
+                reader.killed();
+                kill_descendants(child.id())?;
+            }
         }
     }
     let status = child.wait().context("cannot wait for cargo")?;
@@ -194,6 +224,28 @@ fn test(command: &mut Command, log: &mut dyn Write) -> Result<(Result<Outcome>, 
         Err(anyhow!("cargo ended with {status}"))
     };
     Ok((outcome, reader.finish()))
+}
+
+/// Kills what a process has started, and what that has, first those at the top: they do not see how
+/// the others end.
+fn kill_descendants(process: u32) -> Result<()> {
+    for descendant in descendants(process)? {
+        // One that has ended meanwhile is none any more.
+        let mut kill = Command::new("kill");
+        let _ = kill.arg("-KILL").arg(descendant.to_string()).stderr(Stdio::null()).status();
+    }
+    Ok(())
+}
+
+fn descendants(process: u32) -> Result<Vec<u32>> {
+    let listed = Command::new("pgrep").arg("-P").arg(process.to_string()).output();
+    let listed = listed.context("cannot start pgrep")?.stdout;
+    let mut all = Vec::new();
+    for child in String::from_utf8_lossy(&listed).lines().filter_map(|child| child.parse().ok()) {
+        all.push(child);
+        all.extend(descendants(child)?);
+    }
+    Ok(all)
 }
 
 /// The number of last lines that are shown once more of a script that failed: enough to see in
@@ -376,9 +428,24 @@ mod tests {
         let crate_root = tiny_crate("#[test]\nfn a() {}\n#[test]\nfn b() { assert_eq!(1, 2); }\n");
         let mut command = tiny_cargo(crate_root.path(), TEST);
         let (outcome, counts) =
-            test(command.stderr(Stdio::null()), &mut io::sink()).expect("cargo");
+            test(command.stderr(Stdio::null()), SILENCE, &mut io::sink()).expect("cargo");
         assert!(outcome.is_err());
         assert_eq!(counts.to_string(), "1 passed, 1 failed, 0 skipped");
+    }
+
+    #[test]
+    fn a_test_that_hangs_is_killed_with_what_it_has_started_and_the_step_fails() {
+        let hangs = "#[test]\nfn a() {\n    let sleep = std::process::Command::new(\"sleep\")\
+                     .arg(\"1000\").status();\n    sleep.unwrap();\n}\n";
+        let crate_root = tiny_crate(hangs);
+        let mut build = tiny_cargo(crate_root.path(), TEST_BUILD);
+        assert!(build.stderr(Stdio::null()).status().expect("cargo").success());
+        let mut command = tiny_cargo(crate_root.path(), TEST);
+        let silence = Duration::from_secs(5);
+        let (outcome, counts) =
+            test(command.stderr(Stdio::null()), silence, &mut io::sink()).expect("cargo");
+        assert!(outcome.is_err());
+        assert_eq!(counts.failed, 1);
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! In the test harness, a test cannot report at run time that it cannot run. Such a test prints
 //! `SKIPPED: reason` and passes. It counts here as skipped, not as passed.
 
+use std::collections::BTreeSet;
+
 /// The tests of all binaries in a log.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
@@ -31,6 +33,8 @@ impl std::fmt::Display for Counts {
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
     counts: Counts,
+    /// Tests that have run for more than a minute and have not ended.
+    slow: BTreeSet<String>,
     in_successes: bool,
     in_failures: bool,
     /// The test whose output is read, if it did not fail.
@@ -43,6 +47,13 @@ pub(crate) struct Reader {
 impl Reader {
     /// Reads the next line of the log.
     pub(crate) fn line(&mut self, line: &str) {
+        if let Some(test) = line.strip_prefix("test ") {
+            if let Some(test) = test.strip_suffix(" has been running for over 60 seconds") {
+                self.slow.insert(test.to_owned());
+            } else if let Some((test, _)) = test.split_once(" ... ") {
+                self.slow.remove(test);
+            }
+        }
         let section = line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" ----"));
         if line == "successes:" || line == "failures:" {
             self.in_successes = line == "successes:";
@@ -77,6 +88,13 @@ impl Reader {
             failure.push_str("\n    ");
             failure.push_str(line);
         }
+    }
+
+    /// The test binary was killed, as its tests had not ended for too long: they count as failed.
+    pub(crate) fn killed(&mut self) {
+        let slow = std::mem::take(&mut self.slow);
+        self.counts.failed += slow.len().max(1);
+        self.counts.failures.extend(slow.into_iter().map(|test| format!("{test}: did not end")));
     }
 
     /// The counts of the whole log.
@@ -133,6 +151,18 @@ test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; fini
     #[test]
     fn counts_a_skipped_test_once_and_not_as_passed() {
         check(ONE_BINARY, "2 passed, 0 failed, 2 skipped", &["a: no AVX-512 here"]);
+    }
+
+    #[test]
+    fn tests_that_do_not_end_have_failed() {
+        let long = |test: &str| format!("test {test} has been running for over 60 seconds");
+        let mut reader = Reader::default();
+        for line in ["running 4 tests", "test a ... ok", &long("b"), &long("c"), "test c ... ok"] {
+            reader.line(line);
+        }
+        reader.killed();
+        let counts = reader.finish();
+        assert_eq!((counts.failed, counts.failures), (1, vec!["b: did not end".to_owned()]));
     }
 
     #[test]

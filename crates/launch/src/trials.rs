@@ -187,7 +187,7 @@ mod tests {
                 let span = self.seconds() - from;
                 self.work += span * speed(in_force, from);
                 self.of_none += span * speed(Switched::Nothing, from);
-                self.trials.step(self.now, &[self.work], true);
+                self.trials.step(self.now, &[1e9 * self.work], true);
                 if self.seconds() > until - 1.0 {
                     last[in_force as usize].0 = in_force;
                     last[in_force as usize].1 += span;

@@ -110,7 +110,7 @@ impl Settings {
 /// ones count for more after some seconds.
 const LITTLE: f64 = 30.0;
 
-/// Work done, for each program in a unit of its own, as a rate (a second).
+/// Work done, for each program in a unit of its own, as a rate (a second). Units are counted whole.
 type Rates = Vec<f64>;
 
 /// What trials have shown of a mechanism.
@@ -159,6 +159,8 @@ struct Tried {
     /// How long it took, and what it lost against none by these rates (ns).
     span: f64,
     lost: f64,
+    /// The part of a window that was measured.
+    measured: f64,
 }
 
 impl Tried {
@@ -193,6 +195,8 @@ pub struct Auto {
     tried: Option<Tried>,
     /// The mean square of the noise of a sample, and its weight.
     noise: (f64, f64),
+    /// The part of that which comes from counting whole units.
+    counting: f64,
     /// Whether the last window differed more than usual from the one before.
     is_odd: bool,
     /// What trials have lost whose samples are forgotten (ns).
@@ -206,7 +210,8 @@ pub struct Auto {
 impl Auto {
     /// Starts under none, the first of this many mechanisms.
     ///
-    /// * `work`: of each program up to now, in a unit of its own.
+    /// * `work`: of each program up to now, counted in a unit of its own (requests, calls,
+    ///   instructions).
     #[must_use]
     pub fn new(settings: Settings, mechanisms: usize, now: Time, work: &[f64]) -> Self {
         Self {
@@ -217,6 +222,7 @@ impl Auto {
             last: None,
             tried: None,
             noise: (0.0, 0.0),
+            counting: 0.0,
             is_odd: false,
             lost: 0.0,
             accounted: now,
@@ -280,10 +286,15 @@ impl Auto {
 
     /// The mean rates since the measured window began, or if it has not, since the stretch did.
     fn rates(&self, now: Time, work: &[f64]) -> Option<Rates> {
-        let begin = (self.stretch.begun, &self.stretch.at_begin);
-        let window = self.stretch.at_window.as_ref().map(|(since, work)| (*since, work));
-        let (since, from) = window.filter(|(since, _)| *since < now).unwrap_or(begin);
+        let (since, from) = self.measured_since(now);
         rates(since, from, now, work)
+    }
+
+    /// When the measured window began, or if it has not, the stretch, and the work by then.
+    fn measured_since(&self, now: Time) -> (Time, &[f64]) {
+        let Stretch { begun, at_begin, at_window, .. } = &self.stretch;
+        let window = at_window.as_ref().filter(|(since, _)| *since < now);
+        window.map_or((*begun, at_begin), |(since, work)| (*since, work))
     }
 
     /// What the present trial of a mechanism has lost against none, as far as is known (ns).
@@ -321,11 +332,17 @@ impl Auto {
         }
         let known = &self.known[mechanism];
         let noise = known.variance.max(self.noise());
+        let weight = self.weight(weight, noise);
         let is_new = known.is_contradicted(sample, noise / weight.min(1.0), &self.settings);
         let known = if is_new { Known::default() } else { *known };
         let sum = known.weight.mul_add(known.mean, weight * sample);
         let weights = known.weight + weight + noise / self.settings.usual_effect.powi(2);
         (sum / weights, noise / weights)
+    }
+
+    /// The weight of a part of a window, in which few units may be due, or none.
+    fn weight(&self, part: f64, noise: f64) -> f64 {
+        part * (part * noise / self.counting.max(f64::MIN_POSITIVE)).min(1.0)
     }
 
     /// Forgets a mechanism's samples, but not what they cost.
@@ -348,12 +365,14 @@ impl Auto {
         let span = (now - self.stretch.begun).as_f64();
         let lost = self.lost_ns(mechanism, now, work);
         let rates = self.rates(now, work);
+        let measured = (now - self.measured_since(now).0).as_f64() / self.settings.window.as_f64();
         self.tried = self.last.take().zip(rates).map(|(before, rates)| Tried {
             mechanism,
             before,
             rates,
             span,
             lost,
+            measured: measured.min(1.0),
         });
         if mechanism == 0 {
             self.checked = now;
@@ -375,6 +394,8 @@ impl Auto {
         let tried = self.tried.take();
         let before = tried.as_ref().map(|tried| tried.before.clone()).or(self.last.take());
         self.last = self.rates(now, work);
+        self.counting =
+            self.last.as_ref().map_or(0.0, |rates| counting(rates, self.settings.window));
         if let (Some(before), Some(rates)) = (before, self.last.clone()) {
             let change = self.compare(&before, &rates);
             if let Some(tried) = &tried {
@@ -412,7 +433,7 @@ impl Auto {
 
     /// A trial and the windows around it are a sample. Returns whether it counts.
     fn learn(&mut self, tried: &Tried, after: &Rates) -> bool {
-        let Tried { mechanism, before, rates, .. } = tried;
+        let Tried { mechanism, before, rates, measured, .. } = tried;
         let (Some(first), Some(second)) = (gain(rates, before), gain(rates, after)) else {
             return false;
         };
@@ -424,8 +445,9 @@ impl Auto {
             (*mechanism, self.known[self.chosen].mean + sample)
         };
         let noise = self.noise();
+        let weight = self.weight(*measured, noise.max(self.known[of].variance));
         let known = &mut self.known[of];
-        let is_odd = known.is_contradicted(sample, noise, &self.settings);
+        let is_odd = known.is_contradicted(sample, noise / weight.min(1.0), &self.settings);
         if is_odd && !known.is_odd {
             known.is_odd = true;
             return false;
@@ -439,7 +461,7 @@ impl Auto {
             self.forget(of);
         }
         let former = self.known[of].mean;
-        self.known[of].learn(sample);
+        self.known[of].learn(sample, weight);
         if of == self.chosen {
             let by = self.known[of].mean - former;
             let others = self.known.iter_mut().enumerate().filter(|(other, _)| *other != of);
@@ -475,7 +497,7 @@ impl Auto {
 
     /// The mean square of a sample's noise.
     fn noise(&self) -> f64 {
-        self.noise.0.max(self.settings.least_noise.powi(2))
+        self.noise.0.max(self.settings.least_noise.powi(2)).max(self.counting)
     }
 
     fn uncertainty(&self, mechanism: usize) -> f64 {
@@ -531,6 +553,17 @@ fn rates(since: Time, from: &[f64], now: Time, work: &[f64]) -> Option<Rates> {
     let span = (now - since).as_f64();
     (span > 0.0)
         .then(|| work.iter().zip(from).map(|(now, from)| (now - from) / span * 1e9).collect())
+}
+
+/// The variance of a gain between windows because units are counted whole: a count is off by up to
+/// one, of which the variance is a quarter at most. In a part of a window it is greater, by the
+/// square.
+fn counting(rates: &Rates, window: Nanos) -> f64 {
+    let due = rates.iter().map(|rate| rate * window.as_f64() / 1e9);
+    // No program's gain is beyond 2 to either side.
+    let each = due.filter(|due| *due > 0.0).map(|due| (0.25 / (due * due)).min(4.0));
+    let (sum, count) = each.fold((0.0, 0.0), |(sum, count), one| (sum + one, count + 1.0));
+    if count > 0.0 { sum / (count * count) } else { 0.0 }
 }
 
 /// How much more work is done than elsewhere: the mean over programs of the difference over the

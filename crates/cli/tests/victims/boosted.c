@@ -163,22 +163,24 @@ KEPT void *take_in_turn(void *unused) {
 }
 
 // Holds the lock for 20 ms each time, while another thread waits, until the file has this word in
-// the middle of that, for a minute.
+// the middle of that, for ten seconds.
 KEPT void hold_until(const char *path, const char *word) {
     pthread_t thread = start(take_in_turn);
-    for (int turn = 0; turn < 3000 && !is_over; ++turn) {
+    int is_seen = 0;
+    for (int turn = 0; turn < 500 && !is_seen; ++turn) {
         pthread_mutex_lock(&outer);
         nanosleep(&(struct timespec){0, 20000000}, NULL);
         char text[64] = "";
         FILE *file = fopen(path, "r");
-        is_over = file && fscanf(file, "%63s", text) == 1 && !strcmp(text, word);
+        is_seen = file && fscanf(file, "%63s", text) == 1 && !strcmp(text, word);
         if (file)
             fclose(file);
         pthread_mutex_unlock(&outer);
         nanosleep(&(struct timespec){0, 200000}, NULL);
     }
+    is_over = 1;
     pthread_join(thread, NULL);
-    printf("%s\n", is_over ? word : "never");
+    printf("%s\n", is_seen ? word : "never");
 }
 
 // A child holds the lock until the file has the second word, and then does not release it. Waits

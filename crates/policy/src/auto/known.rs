@@ -19,13 +19,14 @@ pub(super) struct Known {
 }
 
 impl Known {
-    pub(super) fn learn(&mut self, sample: f64) {
+    /// Learns a sample. One of a whole window has the weight 1.
+    pub(super) fn learn(&mut self, sample: f64, weight: f64) {
         let away = sample - self.mean;
-        let part = 1.0 / (self.weight + 1.0);
+        let part = weight / (self.weight + weight).max(f64::MIN_POSITIVE);
         self.mean += part * away;
         self.variance = (1.0 - part) * (self.variance + part * away * away);
-        self.weight += 1.0;
-        self.linked += 1.0;
+        self.weight += weight;
+        self.linked += weight;
     }
 
     /// The gain of what it was measured against is greater by this.

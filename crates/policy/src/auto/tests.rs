@@ -24,6 +24,9 @@ struct Run {
     work: Vec<(f64, f64, f64)>,
 }
 
+/// Units of work in a second, at a speed of 1.
+const UNITS: f64 = 1e9;
+
 impl Load<'_> {
     fn uniform(&mut self) -> f64 {
         self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -46,7 +49,7 @@ impl Load<'_> {
             expected += speed * span;
             of_none += (self.speed)(0, now) * span;
             now += span;
-            auto.step(at(now), &[work]);
+            auto.step(at(now), &[UNITS * work]);
             run.chosen.push((now, auto.chosen()));
             run.work.push((now, expected, of_none));
         }
@@ -218,6 +221,27 @@ fn a_drift_of_the_load_is_no_gain() {
     let speed = |of: usize, now: f64| (1.0 + now / 20.0) * [1.0, 0.98][of];
     let run = load(&speed, 0.0, 1).run(2, 60.0);
     assert!(run.chosen.iter().all(|(_, chosen)| *chosen == 0));
+}
+
+/// In most looks of a few milliseconds, such a program has done nothing.
+#[test]
+fn few_units_of_work_are_no_loss_before_a_window_is_over() {
+    for every in [0.011, 0.02, 0.037, 0.05] {
+        let at = |seconds: f64| Time::START + Nanos::rounded(seconds * 1e9);
+        let mut auto = Auto::new(Settings::USUAL, 2, at(0.0), &[0.0]);
+        let (mut tried, mut trials, mut now) = (0.0, 0, 0.0);
+        while now < 60.0 {
+            let next = (auto.next_wakeup(at(now)) - Time::START).as_f64() / 1e9;
+            let before = auto.in_force();
+            tried += if before == 1 { next - now } else { 0.0 };
+            now = next.max(now + 1e-6);
+            auto.step(at(now), &[2.0 * (now / every).floor()]);
+            trials += usize::from(before == 1 && auto.in_force() == 0);
+        }
+        let gain = auto.gain(1).unwrap();
+        assert!(gain.mean.abs() < gain.open, "{every}: {gain:?}");
+        assert!(trials > 5 && tried > 0.05 * trials as f64, "{every}: {tried} s in {trials}");
+    }
 }
 
 #[test]
