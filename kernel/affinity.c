@@ -68,7 +68,7 @@ static void move(struct callback_head *head)
 		cpumask_copy(&stay->applied, mask);
 		affinity_takes(stay);
 	} else if (stay) {
-		/* Somebody has left it no wide processor: it may go on where it is, at its next fault. */
+		/* Another program has left it no wide processor: it may go on where it is, at its next fault. */
 		affinity_forgets(stay);
 	}
 	rcu_read_unlock();

@@ -28,7 +28,7 @@ usage: cargo xtask COMMAND
   dependencies  licenses, sources, duplicates and advisories of what Cargo.lock names;
                 DIRECTORY: that of another workspace, as crates/python
   book          docs/ as a book in out/book, by mdBook from PyPI; needs a built `dimmer`
-  header        writes the C header of libdimmer anew
+  header        writes the C header of libdimmer again
   promises      notes the keys of JSON that a release promises, in xtask/promises.txt
   torture       a hundred real programs, and hostile surroundings, with and without Dimmer; takes an hour or two,
                 and goes on where it was interrupted. NAME...: only those; --binaries DIR: of another build

@@ -255,7 +255,7 @@ impl ProcessCounters {
         }
         let has_more = self.done < self.threads.len();
         if !has_more && self.counters.is_empty() {
-            return Err(uncounted("all its threads have ended".to_owned(), "start it anew"));
+            return Err(uncounted("all its threads have ended".to_owned(), "start it again"));
         }
         Ok(has_more)
     }

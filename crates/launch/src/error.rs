@@ -247,7 +247,7 @@ pub enum LaunchError {
     #[error("no core to move calls to: {0}; --cpus names CPUs whatever core they are of")]
     NoCore(CannotDedicate),
     /// A named CPU is for something else.
-    #[error("cpu {cpu} {by}: whoever did that wants it for something else")]
+    #[error("cpu {cpu} {by}: it is reserved for something else")]
     Reserved {
         /// The CPU.
         cpu: CpuId,

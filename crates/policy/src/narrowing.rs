@@ -112,7 +112,7 @@ pub enum Reason {
     Impossible(f64, f64),
     /// The program has run with narrower code for long: this run checks whether that is still
     /// better.
-    Anew,
+    Check,
 }
 
 /// Chooses the form of a program's next run. That run does `work`; `runs` are the earlier runs, the
@@ -151,7 +151,7 @@ pub fn next(runs: &[Shown], work: u64, can_narrow: bool) -> (Form, Reason) {
         _ => forecast,
     };
     let in_a_row = alike().rev().take_while(is_narrow).count();
-    if in_a_row < NARROW_IN_A_ROW { (Form::Narrow, reason) } else { (Form::Plain, Reason::Anew) }
+    if in_a_row < NARROW_IN_A_ROW { (Form::Narrow, reason) } else { (Form::Plain, Reason::Check) }
 }
 
 /// Adds a run that has just ended. Forgets the oldest runs, whatever their work, but keeps the
@@ -364,7 +364,7 @@ mod tests {
             assert_eq!(next(&runs, 0).0, Form::Narrow);
             runs.extend([narrow(1100), other(plain(10))]);
         }
-        assert_eq!(next(&runs, 0), (Form::Plain, Reason::Anew));
+        assert_eq!(next(&runs, 0), (Form::Plain, Reason::Check));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The progress of something that one thread at a time carries on, and that starts anew in each
+//! The progress of something that one thread at a time carries on, and that starts again in each
 //! child of fork(2): no thread waits, as the others go without meanwhile.
 
 use std::sync::atomic::Ordering;

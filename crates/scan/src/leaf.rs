@@ -163,7 +163,7 @@ impl fmt::Display for NotLeaf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Calls { at } => write!(f, "it calls another function at {at:#x}"),
-            Self::Jumps { at } => write!(f, "nobody knows where it jumps at {at:#x}"),
+            Self::Jumps { at } => write!(f, "where it jumps at {at:#x} is not known"),
             Self::System { at } => write!(f, "it calls the kernel at {at:#x}"),
             Self::ThreadStorage { at } => write!(f, "it uses thread-local storage at {at:#x}"),
             Self::ThisProcessor { at } => {
@@ -176,13 +176,13 @@ impl fmt::Display for NotLeaf {
                 write!(f, "it uses its return address, or arguments on the stack, at {at:#x}")
             }
             Self::StackUnknown { at } => {
-                write!(f, "nobody knows which place of the stack it uses at {at:#x}")
+                write!(f, "which place of the stack it uses at {at:#x} is not known")
             }
             Self::StackAddress { at } => {
                 write!(f, "an address of its stack goes elsewhere at {at:#x}")
             }
             Self::StackPointer { at } => {
-                write!(f, "nobody knows where its stack pointer is at {at:#x}")
+                write!(f, "where its stack pointer is at {at:#x} is not known")
             }
             Self::TooDeep { at } => write!(f, "it uses much of the stack at {at:#x}"),
             Self::NotRestored { at, register } => {

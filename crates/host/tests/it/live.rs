@@ -13,7 +13,7 @@ use dimmer_host::{memory, realtime, steal, tile};
 use dimmer_processor::class::InstructionClass;
 
 /// Prints why a test cannot run here. Shown by `cargo test -- --nocapture`.
-#[expect(clippy::print_stdout, reason = "the reason must reach whoever runs the tests")]
+#[expect(clippy::print_stdout, reason = "the reason must reach those who run the tests")]
 fn skipped(reason: &impl std::fmt::Display) {
     println!("SKIPPED: {reason}");
 }

@@ -220,7 +220,7 @@ pub(super) fn advice(outcome: &Outcome) -> String {
             "No number of instructions that was tried causes anything.".to_owned()
         }
         Detail::Recurrence(_) if !outcome.effect => {
-            "However often it recurs, the code between is as fast as ever: leave it.".to_owned()
+            "However often it recurs, the code between runs at full speed: leave it.".to_owned()
         }
         Detail::Episode(_) if some_cost(outcome).is_some() => {
             "What it costs cannot be told from what any code costs here by chance: probe again at \

@@ -175,7 +175,7 @@ pub(super) fn words(form: Form, reason: Reason) -> Option<String> {
         (Form::Plain, Reason::Harmed) => {
             "its own code, as a run with narrower code failed".to_owned()
         }
-        (Form::Plain, Reason::Anew) => {
+        (Form::Plain, Reason::Check) => {
             "its own code for once, to see whether narrower is still better".to_owned()
         }
         _ => return None,

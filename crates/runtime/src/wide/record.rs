@@ -204,7 +204,7 @@ impl Record {
         }
     }
 
-    /// Gives the thread its affinity back, if it is away, unless somebody else has changed that
+    /// Gives the thread its affinity back, if it is away, unless another program has changed that
     /// since. `holds`: whether the program may be kept off wide CPUs still.
     pub(super) fn give_back(&self, data: &mut Data, of: &Specialising, holds: bool, now: Time) {
         self.note_time(data, of, now);

@@ -103,7 +103,7 @@ fn regime(signal: Option<Signal>, change_us: Option<Estimate>) -> &'static str {
         }
         (Some(Signal::Bursts(_)), Some(_)) => {
             "below this gap the license is kept, and bursts run at full speed; above it each is \
-             throttled anew"
+             throttled again"
         }
         (Some(Signal::Clock), Some(_)) => {
             "below this gap the lowered clock lasts until the next burst; above it the nominal \
