@@ -27,6 +27,7 @@ pub mod at_exit;
 pub mod bounded_file;
 pub mod cache;
 pub mod capability;
+pub mod core_power;
 pub mod cpufreq;
 pub mod cpuid;
 pub mod cpusets;

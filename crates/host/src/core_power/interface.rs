@@ -1,0 +1,326 @@
+//! The calls (ioctl) of `/dev/isst_interface`. Each opens the file: who holds it open keeps the
+//! kernel's modules from being unloaded.
+//!
+//! Layouts and numbers are those of `include/uapi/linux/isst_if.h`. Uses `unsafe` because no crate
+//! used here has these calls.
+
+use std::ffi::c_ulong;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd as _;
+
+use dimmer_processor::units::CpuId;
+
+use super::made_up::MadeUp;
+use super::{Class, DEVICE, DomainId, Place, State};
+use crate::root::Root;
+
+/// What can be asked and changed. Errors are those of the kernel.
+pub(super) trait Interface {
+    /// The version of the calls.
+    fn version(&self) -> io::Result<u16>;
+    /// The place of a CPU, as the processor numbers it.
+    fn physical(&self, cpu: CpuId) -> io::Result<u32>;
+    /// The power domains of a package, a bit each.
+    fn domains(&self, package: u8) -> io::Result<u16>;
+    /// Whether a domain has core power.
+    fn is_supported(&self, domain: DomainId) -> io::Result<bool>;
+    /// What a place holds.
+    fn read(&self, place: Place) -> io::Result<u64>;
+    /// Changes what a place holds.
+    fn write(&self, place: Place, word: u64) -> io::Result<()>;
+}
+
+/// The interface of the machine under `root`: the kernel's, or, on a made-up machine, a file that
+/// stands for it.
+pub(super) fn open(root: &Root, for_writing: bool) -> io::Result<Box<dyn Interface>> {
+    if !root.is_live() {
+        return Ok(Box::new(MadeUp::open(root, for_writing)?));
+    }
+    let file = OpenOptions::new().read(true).write(for_writing).open(root.path(DEVICE))?;
+    Ok(Box::new(Kernel(file)))
+}
+
+/// The kernel's file.
+struct Kernel(File);
+
+/// `struct isst_if_platform_info`.
+#[repr(C)]
+#[derive(Default)]
+struct Platform {
+    version: u16,
+    driver_version: u16,
+    most_commands: u16,
+    has_mailbox: u8,
+    has_mmio: u8,
+}
+
+/// `struct isst_if_cpu_maps` with one `struct isst_if_cpu_map`.
+#[repr(C)]
+struct CpuMap {
+    count: u32,
+    logical: u32,
+    physical: u32,
+}
+
+/// `struct isst_tpmi_instance_count`.
+#[repr(C)]
+struct Instances {
+    package: u8,
+    count: u8,
+    valid: u16,
+}
+
+/// `struct isst_core_power`.
+#[repr(C)]
+#[derive(Default)]
+struct CorePower {
+    is_write: u8,
+    package: u8,
+    domain: u8,
+    is_on: u8,
+    is_supported: u8,
+    is_ordered: u8,
+}
+
+/// `struct isst_clos_param`.
+#[repr(C)]
+#[derive(Default)]
+struct ClassParameters {
+    is_write: u8,
+    package: u8,
+    domain: u8,
+    class: u8,
+    min_mhz: u16,
+    max_mhz: u16,
+    weight: u8,
+}
+
+/// `struct isst_if_clos_assoc_cmds` with one `struct isst_if_clos_assoc`.
+#[repr(C)]
+struct Association {
+    count: u16,
+    is_write: u16,
+    /// Whether the number of the CPU is the processor's; the kernel has no other.
+    is_physical: u16,
+    package: u8,
+    domain: u8,
+    core: u16,
+    class: u16,
+}
+
+/// The numbers of the calls. The header has them made with the size of a pointer.
+const PLATFORM: c_ulong = code(READ, 0);
+const CPU_MAP: c_ulong = code(READ | WRITE, 1);
+const INSTANCES: c_ulong = code(READ, 5);
+const CORE_POWER: c_ulong = code(READ | WRITE, 6);
+const CLASS: c_ulong = code(READ | WRITE, 7);
+const ASSOCIATION: c_ulong = code(READ | WRITE, 8);
+
+const WRITE: c_ulong = 1;
+const READ: c_ulong = 2;
+
+const fn code(direction: c_ulong, number: c_ulong) -> c_ulong {
+    direction << 30 | (size_of::<*const ()>() as c_ulong) << 16 | 0xFE << 8 | number
+}
+
+/// The clocks of classes are in MHz here, and in units of this in the registers
+/// (`SST_MUL_FACTOR_FREQ`).
+const RATIO_MHZ: u16 = 100;
+
+impl Kernel {
+    fn core_power(&self, domain: DomainId, set: Option<State>) -> io::Result<CorePower> {
+        let mut argument = CorePower {
+            is_write: set.is_some().into(),
+            package: domain.package,
+            domain: domain.domain,
+            ..CorePower::default()
+        };
+        if let Some(State { is_on, is_ordered }) = set {
+            (argument.is_on, argument.is_ordered) = (is_on.into(), is_ordered.into());
+        }
+        // SAFETY: the call reads and writes a `struct isst_core_power`, which this is.
+        unsafe { self.call(CORE_POWER, &mut argument) }?;
+        Ok(argument)
+    }
+
+    fn class(&self, id: DomainId, class: u8, set: Option<Class>) -> io::Result<Class> {
+        let mut argument = ClassParameters {
+            is_write: set.is_some().into(),
+            package: id.package,
+            domain: id.domain,
+            class,
+            ..ClassParameters::default()
+        };
+        if let Some(Class { weight, min, max }) = set {
+            argument.weight = weight;
+            argument.min_mhz = u16::from(min) * RATIO_MHZ;
+            argument.max_mhz = u16::from(max) * RATIO_MHZ;
+        }
+        // SAFETY: the call reads and writes a `struct isst_clos_param`, which this is.
+        unsafe { self.call(CLASS, &mut argument) }?;
+        let ratio = |mhz: u16| u8::try_from(mhz / RATIO_MHZ).unwrap_or(Class::ANY);
+        let [min, max] = [argument.min_mhz, argument.max_mhz].map(ratio);
+        Ok(Class { weight: argument.weight, min, max })
+    }
+
+    fn association(&self, id: DomainId, core: u8, set: Option<u16>) -> io::Result<u16> {
+        let mut argument = Association {
+            count: 1,
+            is_write: set.is_some().into(),
+            is_physical: 1,
+            package: id.package,
+            domain: id.domain,
+            core: core.into(),
+            class: set.unwrap_or(0),
+        };
+        // SAFETY: the call reads and writes a `struct isst_if_clos_assoc_cmds` with as many
+        // entries as it counts, one, which this is.
+        unsafe { self.call(ASSOCIATION, &mut argument) }?;
+        Ok(argument.class)
+    }
+
+    /// Makes a call.
+    ///
+    /// # Safety
+    /// The call of this number reads and writes `T` and nothing else.
+    unsafe fn call<T>(&self, code: c_ulong, argument: &mut T) -> io::Result<()> {
+        // SAFETY: the caller's promise. In a file of another kind the number means nothing, and
+        // the call fails.
+        let result = unsafe {
+            libc::syscall(libc::SYS_ioctl, self.0.as_raw_fd(), code, std::ptr::from_mut(argument))
+        };
+        // Calls of several commands return how many they have carried out.
+        if result >= 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+}
+
+impl Interface for Kernel {
+    fn version(&self) -> io::Result<u16> {
+        let mut platform = Platform::default();
+        // SAFETY: the call writes a `struct isst_if_platform_info`, which this is.
+        unsafe { self.call(PLATFORM, &mut platform) }?;
+        Ok(platform.version)
+    }
+
+    fn physical(&self, cpu: CpuId) -> io::Result<u32> {
+        let mut map = CpuMap { count: 1, logical: cpu.index(), physical: 0 };
+        // SAFETY: the call reads and writes a `struct isst_if_cpu_maps` with as many entries as it
+        // counts, one, which this is.
+        unsafe { self.call(CPU_MAP, &mut map) }?;
+        Ok(map.physical)
+    }
+
+    fn domains(&self, package: u8) -> io::Result<u16> {
+        let mut instances = Instances { package, count: 0, valid: 0 };
+        // SAFETY: the call reads and writes a `struct isst_tpmi_instance_count`, which this is.
+        unsafe { self.call(INSTANCES, &mut instances) }?;
+        Ok(instances.valid)
+    }
+
+    fn is_supported(&self, domain: DomainId) -> io::Result<bool> {
+        Ok(self.core_power(domain, None)?.is_supported != 0)
+    }
+
+    fn read(&self, place: Place) -> io::Result<u64> {
+        Ok(match place {
+            Place::State(domain) => {
+                let found = self.core_power(domain, None)?;
+                State { is_on: found.is_on != 0, is_ordered: found.is_ordered != 0 }.word()
+            }
+            Place::Class(domain, class) => self.class(domain, class, None)?.word(),
+            Place::Core(domain, core) => self.association(domain, core, None)?.into(),
+        })
+    }
+
+    fn write(&self, place: Place, word: u64) -> io::Result<()> {
+        match place {
+            Place::State(domain) => self.core_power(domain, Some(State::of_word(word))).map(|_| ()),
+            Place::Class(domain, class) => {
+                self.class(domain, class, Some(Class::of_word(word))).map(|_| ())
+            }
+            Place::Core(domain, core) => {
+                let class = u16::try_from(word).map_err(|_| io::ErrorKind::InvalidInput)?;
+                self.association(domain, core, Some(class)).map(|_| ())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn sizes_are_those_of_the_header() {
+        let sizes = [
+            size_of::<Platform>(),
+            size_of::<CpuMap>(),
+            size_of::<Instances>(),
+            size_of::<CorePower>(),
+            size_of::<ClassParameters>(),
+            size_of::<Association>(),
+        ];
+        assert_eq!(sizes, [8, 12, 4, 6, 10, 12]);
+    }
+
+    /// Headers before Linux 6.4 have no calls for TPMI.
+    #[test]
+    #[expect(clippy::print_stdout, reason = "a test that cannot run here says so")]
+    fn numbers_and_layouts_are_those_of_the_installed_header() {
+        let directory = tempfile::tempdir().unwrap();
+        let (source, program) = (directory.path().join("codes.c"), directory.path().join("codes"));
+        let text = "
+            #include <linux/isst_if.h>
+            #include <stddef.h>
+            #include <stdio.h>
+            int main(void) {
+                printf(\"%lu %lu %zu %zu\", (unsigned long)ISST_IF_GET_PLATFORM_INFO,
+                       (unsigned long)ISST_IF_GET_PHY_ID, sizeof(struct isst_if_platform_info),
+                       sizeof(struct isst_if_cpu_maps));
+            #ifdef ISST_IF_CLOS_ASSOC
+                printf(\" %lu %lu %lu %lu %zu %zu %zu %zu %zu %zu\",
+                       (unsigned long)ISST_IF_COUNT_TPMI_INSTANCES,
+                       (unsigned long)ISST_IF_CORE_POWER_STATE, (unsigned long)ISST_IF_CLOS_PARAM,
+                       (unsigned long)ISST_IF_CLOS_ASSOC, sizeof(struct isst_tpmi_instance_count),
+                       sizeof(struct isst_core_power), sizeof(struct isst_clos_param),
+                       sizeof(struct isst_if_clos_assoc_cmds),
+                       offsetof(struct isst_clos_param, prop_prio),
+                       offsetof(struct isst_if_clos_assoc_cmds, assoc_info[0].clos));
+            #endif
+            }";
+        std::fs::write(&source, text).unwrap();
+        let built = Command::new("cc").arg(&source).arg("-o").arg(&program).output().unwrap();
+        if !built.status.success() {
+            println!("SKIPPED: no linux/isst_if.h of Linux 5.3 or later");
+            return;
+        }
+        let found = Command::new(program).output().unwrap().stdout;
+        let found = String::from_utf8(found).unwrap();
+        let common = format!("{PLATFORM} {CPU_MAP} 8 12");
+        let tpmi = format!(
+            "{INSTANCES} {CORE_POWER} {CLASS} {ASSOCIATION} 4 6 10 12 {} {}",
+            std::mem::offset_of!(ClassParameters, weight),
+            std::mem::offset_of!(Association, class),
+        );
+        if found == common {
+            println!("SKIPPED: linux/isst_if.h is older than the calls for TPMI");
+        } else {
+            assert_eq!(found, format!("{common} {tpmi}"));
+        }
+    }
+
+    /// A file that is none of the kernel's knows no call.
+    #[test]
+    fn a_file_of_another_kind_is_an_error() {
+        let kernel = Kernel(tempfile::tempfile().unwrap());
+        let domain = DomainId { package: 0, domain: 0 };
+        assert_eq!(kernel.version().unwrap_err().raw_os_error(), Some(libc::ENOTTY));
+        for place in [Place::State(domain), Place::Class(domain, 3), Place::Core(domain, 7)] {
+            assert_eq!(kernel.read(place).unwrap_err().raw_os_error(), Some(libc::ENOTTY));
+            assert_eq!(kernel.write(place, 1).unwrap_err().raw_os_error(), Some(libc::ENOTTY));
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! The interface of a made-up machine: a text file in the place of the kernel's.
+//!
+//! A line for each answer, `NAME: VALUE`, where the name is that of a [`Place`], or one of these:
+//!
+//! ```text
+//! version: 2
+//! cpu 5: 0x808                              the place of a CPU, as the processor numbers it
+//! package 0 domains: 0x3                    a bit for each power domain
+//! package 0 domain 1 supported: 1
+//! package 0 domain 1 state: 0x0
+//! writes: error 1                           what the kernel answers to all changes
+//! ```
+//!
+//! A value `error N` makes the call fail with that error of the kernel (`errno.h`), as does a name
+//! that is missing, with EINVAL.
+
+use std::io;
+
+use dimmer_processor::units::CpuId;
+
+use super::interface::Interface;
+use super::{DEVICE, DomainId, Place};
+use crate::root::{Root, RootError};
+
+/// The file.
+pub(super) struct MadeUp {
+    root: Root,
+    text: String,
+}
+
+impl MadeUp {
+    pub(super) fn open(root: &Root, for_writing: bool) -> io::Result<Self> {
+        let text = root.text(DEVICE).map_err(|error| match error {
+            RootError::Read { source, .. } => source,
+            other => io::Error::other(other),
+        })?;
+        let is_allowed = root.is_readable(DEVICE) && (!for_writing || root.is_writable(DEVICE));
+        if !is_allowed {
+            return Err(io::Error::from_raw_os_error(libc::EACCES));
+        }
+        Ok(Self { root: root.clone(), text })
+    }
+
+    fn value(&self, name: &str) -> Option<&str> {
+        self.text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+    }
+
+    fn number(&self, name: &str) -> io::Result<u64> {
+        let value = self.value(name).ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
+        error_of(value)?;
+        let number = match value.strip_prefix("0x") {
+            Some(digits) => u64::from_str_radix(digits, 16),
+            None => value.parse(),
+        };
+        number.map_err(|_| io::Error::other(format!("`{name}` is `{value}`, which is no number")))
+    }
+
+    fn small<T: TryFrom<u64>>(&self, name: &str) -> io::Result<T> {
+        let number = self.number(name)?;
+        T::try_from(number).map_err(|_| io::Error::other(format!("`{name}` is too large")))
+    }
+}
+
+/// The error that a value stands for.
+fn error_of(value: &str) -> io::Result<()> {
+    let code = value.strip_prefix("error ").and_then(|code| code.parse().ok());
+    code.map_or(Ok(()), |code| Err(io::Error::from_raw_os_error(code)))
+}
+
+impl Interface for MadeUp {
+    fn version(&self) -> io::Result<u16> {
+        self.small("version")
+    }
+
+    fn physical(&self, cpu: CpuId) -> io::Result<u32> {
+        self.small(&format!("cpu {cpu}"))
+    }
+
+    fn domains(&self, package: u8) -> io::Result<u16> {
+        self.small(&format!("package {package} domains"))
+    }
+
+    fn is_supported(&self, domain: DomainId) -> io::Result<bool> {
+        Ok(self.number(&format!("{domain} supported"))? == 1)
+    }
+
+    fn read(&self, place: Place) -> io::Result<u64> {
+        self.number(&place.to_string())
+    }
+
+    fn write(&self, place: Place, word: u64) -> io::Result<()> {
+        error_of(self.value("writes").unwrap_or_default())?;
+        self.read(place)?;
+        let start = format!("{place}: ");
+        let line = |line: &str| match line.starts_with(&start) {
+            true => format!("{start}{word:#x}"),
+            false => line.to_owned(),
+        };
+        let lines: Vec<String> = self.text.lines().map(line).collect();
+        self.root.write(DEVICE, &lines.join("\n")).map_err(io::Error::other)
+    }
+}
