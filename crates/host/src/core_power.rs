@@ -123,7 +123,7 @@ impl State {
 pub struct Class {
     /// 0 to 15, where classes are not ordered; 0 gets the most.
     pub weight: u8,
-    /// The clock that power is given for before it is given for more anywhere (100 MHz).
+    /// The clock that each core gets before the rest of the power is distributed (100 MHz).
     pub min: u8,
     /// The fastest clock (100 MHz); [`Class::ANY`]: no limit.
     pub max: u8,
@@ -217,15 +217,16 @@ pub fn check(root: &Root, domains: &[Domain]) -> Result<(), Unavailable> {
         return Err(Unavailable::new(WHAT, why, "run as root"));
     }
     let Some(on) = domains.iter().find(|domain| domain.state.is_on) else { return Ok(()) };
-    let of = |one: Pending| {
+    let by_dimmer = |one: Pending| {
         let path = one.paths.iter().find(|path| path.starts_with(DEVICE))?;
-        Some(format!("process {} has changed {path} and not yet restored it", one.process))
+        let why = format!("process {} has changed {path} and not yet restored it", one.process);
+        Some(Unavailable::new(WHAT, why, "wait for its end, or as root: dimmer restore"))
     };
-    let why = journal::pending(root).into_iter().find_map(of);
-    let why = why.unwrap_or_else(|| {
-        format!("{} has it on already, by the firmware or another program", on.id)
-    });
-    Err(Unavailable::new(WHAT, why, "switch it off: intel-speed-select core-power disable"))
+    let by_others = || {
+        let why = format!("{} has it on already, by the firmware or another program", on.id);
+        Unavailable::new(WHAT, why, "as root: intel-speed-select core-power disable")
+    };
+    Err(journal::pending(root).into_iter().find_map(by_dimmer).unwrap_or_else(by_others))
 }
 
 /// Reads all power domains of the machine under `root`. Changes nothing.
@@ -297,16 +298,9 @@ fn domain(
     id: DomainId,
     cores: BTreeMap<u8, Vec<CpuId>>,
 ) -> Result<Domain, Unavailable> {
-    let missing = |why: String| Unavailable::new(WHAT, why, "use a processor with it");
-    // The kernel does not check this for all calls.
-    let known = interface.domains(id.package);
-    let known =
-        known.map_err(|error| refused(&format!("domains of package {}", id.package), &error))?;
-    if id.domain >= 16 || known >> id.domain & 1 == 0 {
-        return Err(missing(format!("the kernel does not know {id}")));
-    }
     if !interface.is_supported(id).map_err(|error| refused(&id.to_string(), &error))? {
-        return Err(missing(format!("the processor has no core power in {id}")));
+        let why = format!("the processor has no core power in {id}");
+        return Err(Unavailable::new(WHAT, why, "use a processor with it"));
     }
     let word =
         |place: Place| interface.read(place).map_err(|error| refused(&place.to_string(), &error));

@@ -1,5 +1,5 @@
-//! The calls (ioctl) of `/dev/isst_interface`. Each opens the file: who holds it open keeps the
-//! kernel's modules from being unloaded.
+//! The calls (ioctl) of `/dev/isst_interface`. The file is opened for a few calls at a time: while
+//! it is open, the kernel's modules cannot be unloaded.
 //!
 //! Layouts and numbers are those of `include/uapi/linux/isst_if.h`. Uses `unsafe` because no crate
 //! used here has these calls.
@@ -21,8 +21,6 @@ pub(super) trait Interface {
     fn version(&self) -> io::Result<u16>;
     /// The place of a CPU, as the processor numbers it.
     fn physical(&self, cpu: CpuId) -> io::Result<u32>;
-    /// The power domains of a package, a bit each.
-    fn domains(&self, package: u8) -> io::Result<u16>;
     /// Whether a domain has core power.
     fn is_supported(&self, domain: DomainId) -> io::Result<bool>;
     /// What a place holds.
@@ -61,14 +59,6 @@ struct CpuMap {
     count: u32,
     logical: u32,
     physical: u32,
-}
-
-/// `struct isst_tpmi_instance_count`.
-#[repr(C)]
-struct Instances {
-    package: u8,
-    count: u8,
-    valid: u16,
 }
 
 /// `struct isst_core_power`.
@@ -112,7 +102,6 @@ struct Association {
 /// The numbers of the calls. The header has them made with the size of a pointer.
 const PLATFORM: c_ulong = code(READ, 0);
 const CPU_MAP: c_ulong = code(READ | WRITE, 1);
-const INSTANCES: c_ulong = code(READ, 5);
 const CORE_POWER: c_ulong = code(READ | WRITE, 6);
 const CLASS: c_ulong = code(READ | WRITE, 7);
 const ASSOCIATION: c_ulong = code(READ | WRITE, 8);
@@ -165,6 +154,9 @@ impl Kernel {
     }
 
     fn association(&self, id: DomainId, core: u8, set: Option<u16>) -> io::Result<u16> {
+        // Kernels do not check in the call below whether there is such a domain; in this one they
+        // do.
+        self.core_power(id, None)?;
         let mut argument = Association {
             count: 1,
             is_write: set.is_some().into(),
@@ -211,13 +203,6 @@ impl Interface for Kernel {
         Ok(map.physical)
     }
 
-    fn domains(&self, package: u8) -> io::Result<u16> {
-        let mut instances = Instances { package, count: 0, valid: 0 };
-        // SAFETY: the call reads and writes a `struct isst_tpmi_instance_count`, which this is.
-        unsafe { self.call(INSTANCES, &mut instances) }?;
-        Ok(instances.valid)
-    }
-
     fn is_supported(&self, domain: DomainId) -> io::Result<bool> {
         Ok(self.core_power(domain, None)?.is_supported != 0)
     }
@@ -258,12 +243,11 @@ mod tests {
         let sizes = [
             size_of::<Platform>(),
             size_of::<CpuMap>(),
-            size_of::<Instances>(),
             size_of::<CorePower>(),
             size_of::<ClassParameters>(),
             size_of::<Association>(),
         ];
-        assert_eq!(sizes, [8, 12, 4, 6, 10, 12]);
+        assert_eq!(sizes, [8, 12, 6, 10, 12]);
     }
 
     /// Headers before Linux 6.4 have no calls for TPMI.
@@ -281,10 +265,9 @@ mod tests {
                        (unsigned long)ISST_IF_GET_PHY_ID, sizeof(struct isst_if_platform_info),
                        sizeof(struct isst_if_cpu_maps));
             #ifdef ISST_IF_CLOS_ASSOC
-                printf(\" %lu %lu %lu %lu %zu %zu %zu %zu %zu %zu\",
-                       (unsigned long)ISST_IF_COUNT_TPMI_INSTANCES,
+                printf(\" %lu %lu %lu %zu %zu %zu %zu %zu\",
                        (unsigned long)ISST_IF_CORE_POWER_STATE, (unsigned long)ISST_IF_CLOS_PARAM,
-                       (unsigned long)ISST_IF_CLOS_ASSOC, sizeof(struct isst_tpmi_instance_count),
+                       (unsigned long)ISST_IF_CLOS_ASSOC,
                        sizeof(struct isst_core_power), sizeof(struct isst_clos_param),
                        sizeof(struct isst_if_clos_assoc_cmds),
                        offsetof(struct isst_clos_param, prop_prio),
@@ -301,7 +284,7 @@ mod tests {
         let found = String::from_utf8(found).unwrap();
         let common = format!("{PLATFORM} {CPU_MAP} 8 12");
         let tpmi = format!(
-            "{INSTANCES} {CORE_POWER} {CLASS} {ASSOCIATION} 4 6 10 12 {} {}",
+            "{CORE_POWER} {CLASS} {ASSOCIATION} 6 10 12 {} {}",
             std::mem::offset_of!(ClassParameters, weight),
             std::mem::offset_of!(Association, class),
         );

@@ -5,7 +5,6 @@
 //! ```text
 //! version: 2
 //! cpu 5: 0x808                              the place of a CPU, as the processor numbers it
-//! package 0 domains: 0x3                    a bit for each power domain
 //! package 0 domain 1 supported: 1
 //! package 0 domain 1 state: 0x0
 //! writes: error 1                           what the kernel answers to all changes
@@ -74,10 +73,6 @@ impl Interface for MadeUp {
 
     fn physical(&self, cpu: CpuId) -> io::Result<u32> {
         self.small(&format!("cpu {cpu}"))
-    }
-
-    fn domains(&self, package: u8) -> io::Result<u16> {
-        self.small(&format!("package {package} domains"))
     }
 
     fn is_supported(&self, domain: DomainId) -> io::Result<bool> {

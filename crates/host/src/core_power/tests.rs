@@ -17,7 +17,6 @@ cpu 4: 0x1
 cpu 1: 0x8
 cpu 2: 0x800
 cpu 3: 0x838
-package 0 domains: 0x3
 package 0 domain 0 supported: 1
 package 0 domain 0 state: 0x0
 package 0 domain 0 class 0: 0xff0000
@@ -112,9 +111,9 @@ fn names_what_is_missing() {
     "]],
     );
     check_missing(
-        &with("package 0 domains: error 25"),
+        &with("package 0 domain 0 supported: error 25"),
         &expect![[r"
-        /dev/isst_interface does not answer for domains of package 0: Inappropriate ioctl for device (os error 25)
+        /dev/isst_interface does not answer for package 0 domain 0: Inappropriate ioctl for device (os error 25)
         -> use a kernel with isst_tpmi, Linux 6.4 or later
     "]],
     );
@@ -147,10 +146,10 @@ fn names_what_is_missing() {
     "]],
     );
     check_missing(
-        &with("package 0 domains: 0x1"),
+        &with("cpu 3: 0x1000"),
         &expect![[r"
-        the kernel does not know package 0 domain 1
-        -> use a processor with it
+        /dev/isst_interface does not answer for package 0 domain 2: Invalid argument (os error 22)
+        -> use a processor with it, and as root: modprobe isst_tpmi
     "]],
     );
     check_missing(

@@ -417,7 +417,7 @@ fn speed_select(device: &str) -> State {
 #[test]
 fn names_the_classes_of_speed_select_and_why_requests_do_not_use_it() {
     let device = |state| {
-        let mut text = "version: 2\npackage 0 domains: 1\npackage 1 domains: 1\n".to_owned();
+        let mut text = "version: 2\n".to_owned();
         for cpu in 0..4 {
             text += &format!("cpu {cpu}: {:#x}\n", cpu << 3);
         }

@@ -59,7 +59,7 @@ impl Machine {
         fs::remove_file(machine.root.path(&limit)).expect("a file");
         let allowed = affinity::allowed().expect("CPUs");
         let cpus: Vec<u32> = allowed.iter().take(256).map(|cpu| cpu.index()).collect();
-        let mut device = "version: 2\npackage 0 domains: 0x1\n".to_owned();
+        let mut device = "version: 2\n".to_owned();
         device += "package 0 domain 0 supported: 1\npackage 0 domain 0 state: 0x0\n";
         for class in 0..4 {
             device += &format!("package 0 domain 0 class {class}: 0xff0000\n");

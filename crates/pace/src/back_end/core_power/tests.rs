@@ -19,7 +19,6 @@ cpu 4: 0x1
 cpu 1: 0x8
 cpu 2: 0x800
 cpu 3: 0x838
-package 0 domains: 0x3
 package 0 domain 0 supported: 1
 package 0 domain 0 state: 0x0
 package 0 domain 0 class 0: 0xff0000
