@@ -2,13 +2,14 @@
 //! limits of the clock, and a class for each core. When power is short, it goes to the cores of
 //! the class that comes first.
 //!
-//! Through `/dev/isst_interface`, by the calls of processors with TPMI alone; those of processors
-//! before it, a mailbox, are not used. Changes go through the journal
+//! Through `/dev/isst_interface`, by the calls for processors with TPMI, or by a mailbox and
+//! registers before it. Changes go through the journal
 //! ([`crate::journal::Journal::change_core_power`]).
 //!
 //! Sources: Linux `Documentation/admin-guide/pm/intel-speed-select.rst`,
 //! `include/uapi/linux/isst_if.h`, `drivers/platform/x86/intel/speed_select_if`.
 
+mod access;
 mod interface;
 mod made_up;
 
@@ -18,7 +19,7 @@ use std::io;
 
 use dimmer_processor::units::{CpuId, KiloHertz};
 
-use self::interface::Interface;
+use self::access::Access;
 use crate::journal::{self, Pending};
 use crate::root::{Root, RootError};
 use crate::topology;
@@ -29,9 +30,6 @@ pub const DEVICE: &str = "/dev/isst_interface";
 
 /// The noun in refusals.
 const WHAT: &str = "Intel Speed Select core power";
-
-/// The first version of the calls that has those for TPMI (`ISST_TPMI_API_VERSION`).
-const TPMI: u16 = 2;
 
 /// The number of classes in a power domain.
 pub const CLASSES: u8 = 4;
@@ -54,6 +52,9 @@ impl fmt::Display for DomainId {
 /// One of the values that can be changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
+    /// Whether a domain has the feature on without which classes cannot be: 0 or 1. Before TPMI
+    /// alone.
+    Feature(DomainId),
     /// Whether a domain has core power on, and how its classes are ordered: [`State::word`].
     State(DomainId),
     /// What a class means: [`Class::word`].
@@ -65,6 +66,7 @@ pub enum Place {
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Feature(domain) => write!(f, "{domain} feature"),
             Self::State(domain) => write!(f, "{domain} state"),
             Self::Class(domain, class) => write!(f, "{domain} class {class}"),
             Self::Core(domain, core) => write!(f, "{domain} core {core}"),
@@ -81,6 +83,7 @@ impl Place {
         };
         let domain = DomainId { package: package.parse().ok()?, domain: domain.parse().ok()? };
         let place = match (*kind, rest) {
+            ("feature", []) => Self::Feature(domain),
             ("state", []) => Self::State(domain),
             ("class", [class]) => Self::Class(domain, class.parse().ok()?),
             ("core", [core]) => Self::Core(domain, core.parse().ok()?),
@@ -88,6 +91,17 @@ impl Place {
         };
         // One name for each place.
         (place.to_string() == name).then_some(place)
+    }
+
+    /// The domain that it belongs to.
+    #[must_use]
+    pub const fn domain(self) -> DomainId {
+        match self {
+            Self::Feature(domain)
+            | Self::State(domain)
+            | Self::Class(domain, _)
+            | Self::Core(domain, _) => domain,
+        }
     }
 
     /// The place as journals name it ([`crate::journal::Pending::paths`]).
@@ -182,8 +196,10 @@ pub struct Domain {
     pub id: DomainId,
     /// Whether it has core power on.
     pub state: State,
-    /// Its classes, by number.
-    pub classes: [Class; CLASSES as usize],
+    /// Whether it has the feature on; `None` with TPMI, which has no such switch.
+    pub feature: Option<bool>,
+    /// What each class means, as [`Class::word`] has it. Before TPMI there are further bits.
+    pub classes: [u64; CLASSES as usize],
     /// Its cores that are online, ascending.
     pub cores: Vec<Core>,
 }
@@ -192,13 +208,14 @@ impl Domain {
     /// In words: whether it is on, and if so, what its classes mean and how many cores each has.
     #[must_use]
     pub fn describe(&self) -> String {
-        let Self { id, state, classes, cores } = self;
+        let Self { id, state, classes, cores, .. } = self;
         if !state.is_on {
             return format!("{id}: off, {} cores", cores.len());
         }
         let order = if state.is_ordered { "ordered" } else { "by weight" };
         let of = |number: u8| cores.iter().filter(|core| core.class == number).count();
-        let class = |(number, class): (u8, &Class)| {
+        let class = |(number, word): (u8, &u64)| {
+            let class = Class::of_word(*word);
             format!("class {number} ({class}): {} of {} cores", of(number), cores.len())
         };
         let classes: Vec<String> = (0..).zip(classes).map(class).collect();
@@ -238,89 +255,67 @@ pub fn check(root: &Root, domains: &[Domain]) -> Result<(), Unavailable> {
 /// # Cost
 /// Two calls for each CPU that is online, and some for each domain.
 pub fn read(root: &Root) -> Result<Vec<Domain>, Unavailable> {
-    let interface = open(root)?;
+    let access = open(root)?;
     let online = topology::online(root)
         .map_err(|error| Unavailable::new(WHAT, error.to_string(), "mount /proc and /sys"))?;
     let mut domains: BTreeMap<DomainId, BTreeMap<u8, Vec<CpuId>>> = BTreeMap::new();
     for cpu in online {
-        let (id, core) = place_of(root, &*interface, cpu)?;
+        let place = access.place_of(cpu);
+        let place = place.map_err(|error| refused(&format!("the place of CPU {cpu}"), &error))?;
+        let (id, core) = place.ok_or_else(|| {
+            let why = format!("the kernel does not report the power domain of CPU {cpu}");
+            Unavailable::new(WHAT, why, "use another kernel")
+        })?;
         domains.entry(id).or_default().entry(core).or_default().push(cpu);
     }
-    domains.into_iter().map(|(id, cores)| domain(&*interface, id, cores)).collect()
+    domains.into_iter().map(|(id, cores)| domain(&access, id, cores)).collect()
 }
 
-/// The interface, if it has the calls for TPMI.
-fn open(root: &Root) -> Result<Box<dyn Interface>, Unavailable> {
+fn open(root: &Root) -> Result<Access<'_>, Unavailable> {
     let missing = |why: String, remedy: &str| Unavailable::new(WHAT, why, remedy);
     if !root.exists(DEVICE) {
         let remedy = "on a processor with it, as root: modprobe isst_if_common";
         return Err(missing(format!("no {DEVICE}"), remedy));
     }
-    let interface = interface::open(root, false)
-        .map_err(|error| missing(format!("{DEVICE}: {error}"), "run as root"))?;
-    let version = interface.version().map_err(|error| refused("its version", &error))?;
-    if version < TPMI {
-        let why = format!(
-            "{DEVICE} has version {version} of the calls, a mailbox, as processors before TPMI have \
-             it; Dimmer uses version {TPMI} and later alone"
-        );
-        return Err(missing(why, "use intel-speed-select of the kernel's tools"));
-    }
-    Ok(interface)
-}
-
-/// The domain of a CPU, and the number of its core there.
-fn place_of(
-    root: &Root,
-    interface: &dyn Interface,
-    cpu: CpuId,
-) -> Result<(DomainId, u8), Unavailable> {
-    let file = format!("{}/cpu{cpu}/topology/physical_package_id", topology::CPUS);
-    let package = root.integer(&file).ok().and_then(|package| u8::try_from(package).ok());
-    let unknown = |what: &str| {
-        let why = format!("the kernel does not report the {what} of CPU {cpu}");
-        Unavailable::new(WHAT, why, "use another kernel")
-    };
-    let package = package.ok_or_else(|| unknown("package"))?;
-    let physical = interface.physical(cpu);
-    let physical = physical.map_err(|error| refused(&format!("the place of CPU {cpu}"), &error))?;
-    // MSR_PM_LOGICAL_ID, as intel-speed-select reads it with TPMI: bits 15:11 the power domain,
-    // 10:3 the core (or module) in it. All bits set: the kernel does not know.
-    if physical == u32::MAX {
-        return Err(unknown("power domain"));
-    }
-    let bits = |shift: u32, mask: u32| u8::try_from(physical >> shift & mask).unwrap_or(0);
-    Ok((DomainId { package, domain: bits(11, 0x1F) }, bits(3, 0xFF)))
+    Access::open(root, false).map_err(|error| {
+        let remedy = match error.kind() {
+            io::ErrorKind::PermissionDenied => "run as root",
+            _ => "on a processor with it, as root: modprobe isst_tpmi, or isst_if_mmio",
+        };
+        missing(format!("{DEVICE}: {error}"), remedy)
+    })
 }
 
 fn domain(
-    interface: &dyn Interface,
+    access: &Access<'_>,
     id: DomainId,
     cores: BTreeMap<u8, Vec<CpuId>>,
 ) -> Result<Domain, Unavailable> {
-    if !interface.is_supported(id).map_err(|error| refused(&id.to_string(), &error))? {
+    if !access.is_supported(id).map_err(|error| refused(&id.to_string(), &error))? {
         let why = format!("the processor has no core power in {id}");
         return Err(Unavailable::new(WHAT, why, "use a processor with it"));
     }
     let word =
-        |place: Place| interface.read(place).map_err(|error| refused(&place.to_string(), &error));
-    let mut classes = [Class::of_word(0); CLASSES as usize];
+        |place: Place| access.read(place).map_err(|error| refused(&place.to_string(), &error));
+    let feature = if access.has_feature() { Some(word(Place::Feature(id))? == 1) } else { None };
+    let mut classes = [0; CLASSES as usize];
     for (class, number) in classes.iter_mut().zip(0..) {
-        *class = Class::of_word(word(Place::Class(id, number))?);
+        *class = word(Place::Class(id, number))?;
     }
     let core = |(number, cpus)| {
         let class = u8::try_from(word(Place::Core(id, number))?).unwrap_or(u8::MAX);
         Ok(Core { number, cpus, class })
     };
     let state = State::of_word(word(Place::State(id))?);
-    Ok(Domain { id, state, classes, cores: cores.into_iter().map(core).collect::<Result<_, _>>()? })
+    let cores = cores.into_iter().map(core).collect::<Result<_, _>>()?;
+    Ok(Domain { id, state, feature, classes, cores })
 }
 
 /// Why a call was refused.
 fn refused(what: &str, error: &io::Error) -> Unavailable {
     let why = format!("{DEVICE} does not answer for {what}: {error}");
     let remedy = match error.raw_os_error() {
-        Some(libc::ENOTTY) => "use a kernel with isst_tpmi, Linux 6.4 or later",
+        Some(libc::ENOTTY) => "use a kernel with isst_tpmi or isst_if_mmio",
         // `disable_dynamic_sst_features`: the kernel has this answer for it.
         Some(libc::EFAULT) => "switch HWP on: without it the kernel refuses",
         Some(libc::EPERM | libc::EACCES) => "run as root",
@@ -334,9 +329,33 @@ fn refused(what: &str, error: &io::Error) -> Unavailable {
 /// # Errors
 /// [`RootError::Read`].
 pub fn held(root: &Root, place: Place) -> Result<u64, RootError> {
-    interface::open(root, false)
-        .and_then(|interface| interface.read(place))
+    Access::open(root, false)
+        .and_then(|access| access.read(place))
         .map_err(|source| root.read_error(DEVICE, source))
+}
+
+/// The first of these places that does not hold this word, and what it holds; `None` if all do.
+///
+/// # Errors
+/// [`RootError::Read`].
+///
+/// # Cost
+/// A call for each, and before TPMI some more to find a CPU of the domain.
+pub fn changed(
+    root: &Root,
+    left: impl IntoIterator<Item = (Place, u64)>,
+) -> Result<Option<(Place, u64)>, RootError> {
+    let find = || {
+        let access = Access::open(root, false)?;
+        for (place, word) in left {
+            let found = access.read(place)?;
+            if found != word {
+                return Ok(Some((place, found)));
+            }
+        }
+        Ok(None)
+    };
+    find().map_err(|source| root.read_error(DEVICE, source))
 }
 
 /// Changes what a place holds. [`crate::journal::Journal::change_core_power`] puts it on record
@@ -345,8 +364,8 @@ pub fn held(root: &Root, place: Place) -> Result<u64, RootError> {
 /// # Errors
 /// [`RootError::Write`].
 pub(crate) fn write(root: &Root, place: Place, word: u64) -> Result<(), RootError> {
-    interface::open(root, true)
-        .and_then(|interface| interface.write(place, word))
+    Access::open(root, true)
+        .and_then(|access| access.write(place, word))
         .map_err(|source| root.write_error(DEVICE, source))
 }
 

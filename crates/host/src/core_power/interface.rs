@@ -17,16 +17,32 @@ use crate::root::Root;
 
 /// What can be asked and changed. Errors are those of the kernel.
 pub(super) trait Interface {
-    /// The version of the calls.
-    fn version(&self) -> io::Result<u16>;
+    /// Which calls there are.
+    fn platform(&self) -> io::Result<Platform>;
     /// The place of a CPU, as the processor numbers it.
     fn physical(&self, cpu: CpuId) -> io::Result<u32>;
-    /// Whether a domain has core power.
+    /// Before TPMI: gives the processor of a CPU a command and a sub-command with a parameter and
+    /// data, and returns the answer.
+    fn mailbox(&self, cpu: CpuId, command: [u16; 2], parameter: u32, data: u32) -> io::Result<u32>;
+    /// Before TPMI: writes a register of the processor of a CPU, and returns what was written, or
+    /// with `None` reads it.
+    fn register(&self, cpu: CpuId, register: u32, write: Option<u32>) -> io::Result<u32>;
+    /// With TPMI: whether a domain has core power.
     fn is_supported(&self, domain: DomainId) -> io::Result<bool>;
-    /// What a place holds.
+    /// With TPMI: what a place holds.
     fn read(&self, place: Place) -> io::Result<u64>;
-    /// Changes what a place holds.
+    /// With TPMI: changes what a place holds.
     fn write(&self, place: Place, word: u64) -> io::Result<()>;
+}
+
+/// Which calls there are.
+pub(super) struct Platform {
+    /// The version.
+    pub(super) version: u16,
+    /// Whether there is a mailbox.
+    pub(super) has_mailbox: bool,
+    /// Whether there are registers.
+    pub(super) has_registers: bool,
 }
 
 /// The interface of the machine under `root`: the kernel's, or, on a made-up machine, a file that
@@ -45,12 +61,12 @@ struct Kernel(File);
 /// `struct isst_if_platform_info`.
 #[repr(C)]
 #[derive(Default)]
-struct Platform {
+struct PlatformInfo {
     version: u16,
     driver_version: u16,
     most_commands: u16,
     has_mailbox: u8,
-    has_mmio: u8,
+    has_registers: u8,
 }
 
 /// `struct isst_if_cpu_maps` with one `struct isst_if_cpu_map`.
@@ -59,6 +75,28 @@ struct CpuMap {
     count: u32,
     logical: u32,
     physical: u32,
+}
+
+/// `struct isst_if_io_regs` with one `struct isst_if_io_reg`.
+#[repr(C)]
+struct Register {
+    count: u32,
+    is_write: u32,
+    cpu: u32,
+    register: u32,
+    value: u32,
+}
+
+/// `struct isst_if_mbox_cmds` with one `struct isst_if_mbox_cmd`.
+#[repr(C)]
+struct Mailbox {
+    count: u32,
+    cpu: u32,
+    parameter: u32,
+    data: u32,
+    answer: u32,
+    command: [u16; 2],
+    reserved: u32,
 }
 
 /// `struct isst_core_power`.
@@ -102,6 +140,8 @@ struct Association {
 /// The numbers of the calls. The header has them made with the size of a pointer.
 const PLATFORM: c_ulong = code(READ, 0);
 const CPU_MAP: c_ulong = code(READ | WRITE, 1);
+const REGISTER: c_ulong = code(WRITE, 2);
+const MAILBOX: c_ulong = code(READ | WRITE, 3);
 const CORE_POWER: c_ulong = code(READ | WRITE, 6);
 const CLASS: c_ulong = code(READ | WRITE, 7);
 const ASSOCIATION: c_ulong = code(READ | WRITE, 8);
@@ -188,11 +228,34 @@ impl Kernel {
 }
 
 impl Interface for Kernel {
-    fn version(&self) -> io::Result<u16> {
-        let mut platform = Platform::default();
+    fn platform(&self) -> io::Result<Platform> {
+        let mut info = PlatformInfo::default();
         // SAFETY: the call writes a `struct isst_if_platform_info`, which this is.
-        unsafe { self.call(PLATFORM, &mut platform) }?;
-        Ok(platform.version)
+        unsafe { self.call(PLATFORM, &mut info) }?;
+        Ok(Platform {
+            version: info.version,
+            has_mailbox: info.has_mailbox != 0,
+            has_registers: info.has_registers != 0,
+        })
+    }
+
+    fn mailbox(&self, cpu: CpuId, command: [u16; 2], parameter: u32, data: u32) -> io::Result<u32> {
+        let cpu = cpu.index();
+        let mut argument =
+            Mailbox { count: 1, cpu, parameter, data, answer: 0, command, reserved: 0 };
+        // SAFETY: the call reads and writes a `struct isst_if_mbox_cmds` with as many entries as it
+        // counts, one, which this is.
+        unsafe { self.call(MAILBOX, &mut argument) }?;
+        Ok(argument.answer)
+    }
+
+    fn register(&self, cpu: CpuId, register: u32, write: Option<u32>) -> io::Result<u32> {
+        let (is_write, value) = (write.is_some().into(), write.unwrap_or(0));
+        let mut argument = Register { count: 1, is_write, cpu: cpu.index(), register, value };
+        // SAFETY: the call reads and writes a `struct isst_if_io_regs` with as many entries as it
+        // counts, one, which this is.
+        unsafe { self.call(REGISTER, &mut argument) }?;
+        Ok(argument.value)
     }
 
     fn physical(&self, cpu: CpuId) -> io::Result<u32> {
@@ -209,6 +272,8 @@ impl Interface for Kernel {
 
     fn read(&self, place: Place) -> io::Result<u64> {
         Ok(match place {
+            // TPMI has no such switch.
+            Place::Feature(_) => return Err(io::ErrorKind::Unsupported.into()),
             Place::State(domain) => {
                 let found = self.core_power(domain, None)?;
                 State { is_on: found.is_on != 0, is_ordered: found.is_ordered != 0 }.word()
@@ -220,6 +285,7 @@ impl Interface for Kernel {
 
     fn write(&self, place: Place, word: u64) -> io::Result<()> {
         match place {
+            Place::Feature(_) => Err(io::ErrorKind::Unsupported.into()),
             Place::State(domain) => self.core_power(domain, Some(State::of_word(word))).map(|_| ()),
             Place::Class(domain, class) => {
                 self.class(domain, class, Some(Class::of_word(word))).map(|_| ())
@@ -241,13 +307,15 @@ mod tests {
     #[test]
     fn sizes_are_those_of_the_header() {
         let sizes = [
-            size_of::<Platform>(),
+            size_of::<PlatformInfo>(),
             size_of::<CpuMap>(),
+            size_of::<Register>(),
+            size_of::<Mailbox>(),
             size_of::<CorePower>(),
             size_of::<ClassParameters>(),
             size_of::<Association>(),
         ];
-        assert_eq!(sizes, [8, 12, 6, 10, 12]);
+        assert_eq!(sizes, [8, 12, 20, 28, 6, 10, 12]);
     }
 
     /// Headers before Linux 6.4 have no calls for TPMI.
@@ -261,9 +329,13 @@ mod tests {
             #include <stddef.h>
             #include <stdio.h>
             int main(void) {
-                printf(\"%lu %lu %zu %zu\", (unsigned long)ISST_IF_GET_PLATFORM_INFO,
-                       (unsigned long)ISST_IF_GET_PHY_ID, sizeof(struct isst_if_platform_info),
-                       sizeof(struct isst_if_cpu_maps));
+                printf(\"%lu %lu %lu %lu %zu %zu %zu %zu %zu\",
+                       (unsigned long)ISST_IF_GET_PLATFORM_INFO,
+                       (unsigned long)ISST_IF_GET_PHY_ID, (unsigned long)ISST_IF_IO_CMD,
+                       (unsigned long)ISST_IF_MBOX_COMMAND, sizeof(struct isst_if_platform_info),
+                       sizeof(struct isst_if_cpu_maps), sizeof(struct isst_if_io_regs),
+                       sizeof(struct isst_if_mbox_cmds),
+                       offsetof(struct isst_if_mbox_cmds, mbox_cmd[0].command));
             #ifdef ISST_IF_CLOS_ASSOC
                 printf(\" %lu %lu %lu %zu %zu %zu %zu %zu\",
                        (unsigned long)ISST_IF_CORE_POWER_STATE, (unsigned long)ISST_IF_CLOS_PARAM,
@@ -282,7 +354,10 @@ mod tests {
         }
         let found = Command::new(program).output().unwrap().stdout;
         let found = String::from_utf8(found).unwrap();
-        let common = format!("{PLATFORM} {CPU_MAP} 8 12");
+        let common = format!(
+            "{PLATFORM} {CPU_MAP} {REGISTER} {MAILBOX} 8 12 20 28 {}",
+            std::mem::offset_of!(Mailbox, command),
+        );
         let tpmi = format!(
             "{CORE_POWER} {CLASS} {ASSOCIATION} 6 10 12 {} {}",
             std::mem::offset_of!(ClassParameters, weight),
@@ -300,7 +375,7 @@ mod tests {
     fn a_file_of_another_kind_is_an_error() {
         let kernel = Kernel(tempfile::tempfile().unwrap());
         let domain = DomainId { package: 0, domain: 0 };
-        assert_eq!(kernel.version().unwrap_err().raw_os_error(), Some(libc::ENOTTY));
+        assert_eq!(kernel.platform().err().unwrap().raw_os_error(), Some(libc::ENOTTY));
         for place in [Place::State(domain), Place::Class(domain, 3), Place::Core(domain, 7)] {
             assert_eq!(kernel.read(place).unwrap_err().raw_os_error(), Some(libc::ENOTTY));
             assert_eq!(kernel.write(place, 1).unwrap_err().raw_os_error(), Some(libc::ENOTTY));

@@ -76,10 +76,10 @@ fn reads_domains_with_their_classes_and_cores() {
     let [first, second] = found.as_slice() else { panic!("{found:?}") };
     assert_eq!((first.id, second.id), (id(0), id(1)));
     assert_eq!(first.state, State { is_on: false, is_ordered: false });
-    assert_eq!(first.classes, [Class { weight: 0, min: 0, max: Class::ANY }; 4]);
+    assert_eq!((first.classes, first.feature), ([0xff_0000; 4], None));
     assert_eq!(first.cores, [core(0, &[0, 4], 0), core(1, &[1], 0)]);
     assert_eq!(second.cores, [core(0, &[2], 3), core(7, &[3], 1)]);
-    assert_eq!(second.classes[3], Class { weight: 15, min: 0, max: 8 });
+    assert_eq!(Class::of_word(second.classes[3]), Class { weight: 15, min: 0, max: 8 });
     let text: Vec<String> = found.iter().map(Domain::describe).collect();
     expect![[r#"
         package 0 domain 0: off, 2 cores
@@ -98,24 +98,24 @@ fn check_missing(device: &str, expected: &Expect) {
 fn names_what_is_missing() {
     check_missing(
         &with("version: 1"),
-        &expect![[r"
-        /dev/isst_interface has version 1 of the calls, a mailbox, as processors before TPMI have it; Dimmer uses version 2 and later alone
-        -> use intel-speed-select of the kernel's tools
-    "]],
+        &expect![[r#"
+            /dev/isst_interface: it has neither TPMI nor a mailbox with registers
+            -> on a processor with it, as root: modprobe isst_tpmi, or isst_if_mmio
+        "#]],
     );
     check_missing(
         &with("version: error 25"),
-        &expect![[r"
-        /dev/isst_interface does not answer for its version: Inappropriate ioctl for device (os error 25)
-        -> use a kernel with isst_tpmi, Linux 6.4 or later
-    "]],
+        &expect![[r#"
+            /dev/isst_interface: Inappropriate ioctl for device (os error 25)
+            -> on a processor with it, as root: modprobe isst_tpmi, or isst_if_mmio
+        "#]],
     );
     check_missing(
         &with("package 0 domain 0 supported: error 25"),
-        &expect![[r"
-        /dev/isst_interface does not answer for package 0 domain 0: Inappropriate ioctl for device (os error 25)
-        -> use a kernel with isst_tpmi, Linux 6.4 or later
-    "]],
+        &expect![[r#"
+            /dev/isst_interface does not answer for package 0 domain 0: Inappropriate ioctl for device (os error 25)
+            -> use a kernel with isst_tpmi or isst_if_mmio
+        "#]],
     );
     check_missing(
         &with("package 0 domain 1 supported: error 14"),
@@ -161,10 +161,10 @@ fn names_what_is_missing() {
     );
     check_missing(
         "nonsense\u{0}\n",
-        &expect![[r"
-        /dev/isst_interface does not answer for its version: Invalid argument (os error 22)
-        -> use a processor with it, and as root: modprobe isst_tpmi
-    "]],
+        &expect![[r#"
+            /dev/isst_interface: Invalid argument (os error 22)
+            -> on a processor with it, as root: modprobe isst_tpmi, or isst_if_mmio
+        "#]],
     );
     let (_directory, root) = machine(DEVICE_TEXT);
     fs::remove_file(root.path(DEVICE)).unwrap();
@@ -210,7 +210,12 @@ fn what_is_on_already_is_not_for_requests() {
 
 #[test]
 fn places_have_one_name_each() {
-    for place in [Place::State(id(0)), Place::Class(id(255), 3), Place::Core(id(7), 255)] {
+    for place in [
+        Place::Feature(id(3)),
+        Place::State(id(0)),
+        Place::Class(id(255), 3),
+        Place::Core(id(7), 255),
+    ] {
         assert_eq!(Place::parse(&place.to_string()), Some(place));
     }
     for name in [
@@ -330,4 +335,88 @@ fn a_place_that_another_process_has_changed_is_busy() {
     let (mut second, _) = Journal::open(&root).unwrap();
     let busy = second.change_core_power(place, 0x09_0000);
     assert!(matches!(busy, Err(JournalError::Busy { .. })), "{busy:?}");
+}
+
+/// Before TPMI: two packages, each a domain, whose first CPUs answer for them.
+fn mailbox_text() -> String {
+    let mut text = "version: 1\nmailbox: 1\nregisters: 1\n".to_owned();
+    // Two CPUs of core 0 and one of core 3; two cores of the other package.
+    for (cpu, physical) in [(0, 0), (1, 1), (2, 6), (3, 0x400), (4, 0x402)] {
+        text += &format!("cpu {cpu}: {physical:#x}\n");
+    }
+    for (cpu, cores) in [(0, [0, 3]), (3, [0, 1])] {
+        // Other bits must stay.
+        text += &format!("cpu {cpu} mailbox 0x94 0x3: 0x1\ncpu {cpu} mailbox 0xd0 0x2: 0x11\n");
+        for class in 0..4 {
+            text += &format!("cpu {cpu} register {:#x}: 0x1ff0000\n", 0x8 + 4 * class);
+        }
+        for core in cores {
+            text += &format!("cpu {cpu} register {:#x}: 0x40000001\n", 0x20 + 4 * core);
+        }
+    }
+    text
+}
+
+fn mailbox_machine() -> (TempDir, Root) {
+    let (directory, root) = machine(&mailbox_text());
+    for cpu in [3, 4] {
+        put(&root, &format!("{}/cpu{cpu}/topology/physical_package_id", topology::CPUS), "1\n");
+    }
+    (directory, root)
+}
+
+#[test]
+fn a_mailbox_and_registers_have_the_same_places_and_keep_other_bits() {
+    let (_directory, root) = mailbox_machine();
+    let found = read(&root).unwrap();
+    let ids: Vec<DomainId> = found.iter().map(|domain| domain.id).collect();
+    let second = DomainId { package: 1, domain: 0 };
+    assert_eq!(ids, [id(0), second]);
+    let cores: Vec<u8> = found[0].cores.iter().map(|core| core.number).collect();
+    assert_eq!((cores, found[0].cores[0].cpus.len()), (vec![0, 3], 2));
+    assert_eq!((found[1].feature, found[1].classes), (Some(false), [0x1ff_0000; 4]));
+    assert_eq!(check(&root, &found), Ok(()));
+    let (mut journal, _) = Journal::open(&root).unwrap();
+    let changes = [
+        (Place::Class(second, 2), 0x15_1500, "cpu 3 register 0x10: 0x151500"),
+        (Place::Core(second, 1), 3, "cpu 3 register 0x24: 0x40030001"),
+        (Place::Feature(second), 1, "cpu 3 mailbox 0x94 0x3: 0x10001"),
+        (Place::State(second), 3, "cpu 3 mailbox 0xd0 0x2: 0x17"),
+    ];
+    for (place, word, line) in changes {
+        journal.change_core_power(place, word).unwrap();
+        assert_eq!(held(&root, place).unwrap(), word, "{place}");
+        assert!(root.text(DEVICE).unwrap().lines().any(|known| known == line), "{line}");
+    }
+    let left = changes.map(|(place, word, _)| (place, word));
+    assert_eq!(changed(&root, left).unwrap(), None);
+    write(&root, Place::Core(second, 1), 1).unwrap();
+    assert_eq!(changed(&root, left).unwrap(), Some((Place::Core(second, 1), 1)));
+    write(&root, Place::Core(second, 1), 3).unwrap();
+    assert!(read(&root).unwrap()[1].state.is_on);
+    let report = journal.undo().unwrap();
+    assert_eq!((report.restored.len(), report.is_complete()), (4, true), "{report:?}");
+    assert_eq!(root.text(DEVICE).unwrap(), mailbox_text().trim_end());
+}
+
+#[test]
+fn a_mailbox_without_registers_or_core_power_is_named() {
+    for (line, part) in [
+        ("registers: 0", "neither TPMI nor a mailbox with registers"),
+        ("mailbox: 0", "neither TPMI nor a mailbox with registers"),
+        ("cpu 0 mailbox 0x94 0x3: 0x10000", "no core power in package 0 domain 0"),
+        ("cpu 0 mailbox 0x94 0x3: error 6", "for package 0 domain 0: No such device"),
+        ("cpu 3 register 0x8: error 25", "for package 1 domain 0 class 0: Inappropriate ioctl"),
+    ] {
+        let (_directory, root) = mailbox_machine();
+        let name = line.split_once(": ").unwrap().0;
+        let lines: Vec<String> = mailbox_text()
+            .lines()
+            .map(|known| if known.split_once(": ").unwrap().0 == name { line } else { known })
+            .map(str::to_owned)
+            .collect();
+        put(&root, DEVICE, &lines.join("\n"));
+        let why = read(&root).unwrap_err().why;
+        assert!(why.contains(part), "{why}");
+    }
 }

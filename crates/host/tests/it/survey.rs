@@ -441,8 +441,8 @@ fn names_the_classes_of_speed_select_and_why_requests_do_not_use_it() {
         package 1 domain 0: on, by weight, class 0 (weight 0, any clock): 0 of 2 cores, class 1 (weight 1, any clock): 2 of 2 cores, class 2 (weight 2, any clock): 0 of 2 cores, class 3 (weight 3, any clock): 0 of 2 cores
         not for requests of clocks: package 0 domain 0 has it on already, by the firmware or another program"#]].assert_eq(&detail.replace("; ", "\n"));
     let State::Unavailable(missing) = speed_select("version: 1\n") else { panic!("there") };
-    expect!["/dev/isst_interface has version 1 of the calls, a mailbox, as processors before TPMI have it; Dimmer uses version 2 and later alone"].assert_eq(&missing.why);
-    let State::Unavailable(missing) = speed_select("") else { panic!("there") };
-    expect!["/dev/isst_interface does not answer for its version: Invalid argument (os error 22)"]
+    expect!["/dev/isst_interface: it has neither TPMI nor a mailbox with registers"]
         .assert_eq(&missing.why);
+    let State::Unavailable(missing) = speed_select("") else { panic!("there") };
+    expect!["/dev/isst_interface: Invalid argument (os error 22)"].assert_eq(&missing.why);
 }

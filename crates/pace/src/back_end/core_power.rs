@@ -60,7 +60,8 @@ pub(crate) fn open(root: &Root) -> Result<Cores<Classes>, Unavailable> {
             lost: None,
             limits,
             state: found.state.word(),
-            classes: found.classes.map(Class::word),
+            feature: found.feature.map(u64::from),
+            classes: found.classes,
         });
     }
     Ok(Cores::new(root, domains, Classes { root: root.clone(), journal, cores, shared }))
@@ -162,6 +163,8 @@ struct Power {
     lost: Option<Unavailable>,
     limits: Limits,
     state: u64,
+    /// `None` with TPMI.
+    feature: Option<u64>,
     classes: [u64; CLASSES as usize],
 }
 
@@ -170,26 +173,26 @@ impl Power {
     fn left(&self) -> impl Iterator<Item = (Place, u64)> {
         let classes = (0..).zip(self.classes);
         let classes = classes.map(|(number, word)| (Place::Class(self.id, number), word));
-        std::iter::once((Place::State(self.id), self.state)).chain(classes)
+        let feature = self.feature.map(|word| (Place::Feature(self.id), word));
+        feature.into_iter().chain([(Place::State(self.id), self.state)]).chain(classes)
     }
 
     /// Checks that it is as it was left.
     fn check(&self, root: &Root) -> Result<(), Unavailable> {
         match &self.lost {
             Some(lost) => Err(lost.clone()),
-            None => self.left().try_for_each(|(place, left)| check(root, place, left)),
+            None => check(root, self.left().collect()),
         }
     }
 }
 
-/// Checks that a place holds what it was left at.
-fn check(root: &Root, place: Place, left: u64) -> Result<(), Unavailable> {
-    let found =
-        core_power::held(root, place).map_err(|error| unavailable(explain(&error), LEFT_ALONE))?;
-    if found == left {
-        return Ok(());
-    }
-    let why = format!("{} held {left:#x} and now holds {found:#x}", place.name());
+/// Checks that places hold what they were left at.
+fn check(root: &Root, left: Vec<(Place, u64)>) -> Result<(), Unavailable> {
+    let changed = core_power::changed(root, left.iter().copied());
+    let changed = changed.map_err(|error| unavailable(explain(&error), LEFT_ALONE))?;
+    let Some((place, found)) = changed else { return Ok(()) };
+    let before = left.iter().find(|(known, _)| *known == place).map_or(0, |(_, word)| *word);
+    let why = format!("{} held {before:#x} and now holds {found:#x}", place.name());
     Err(unavailable(why, LEFT_ALONE))
 }
 
@@ -205,15 +208,19 @@ impl Classes {
     /// switches it on.
     fn prepare(&mut self, power: usize) -> Result<(), Unavailable> {
         let Some(found) = self.shared.get(power) else { return Ok(()) };
-        let (id, classes) = (found.id, found.limits.classes().map(Class::word));
+        let (id, has_feature) = (found.id, found.feature.is_some());
+        let classes = found.limits.classes().map(Class::word);
         for (number, word) in (0..).zip(classes) {
             self.put(Place::Class(id, number), word)?;
         }
         let cores = self.cores.iter().filter(|own| own.power == power);
         let cores: Vec<(Place, u64)> = cores.map(|own| (own.place, own.left)).collect();
-        for (place, left) in cores {
-            check(&self.root, place, left)?;
+        check(&self.root, cores.clone())?;
+        for (place, _) in cores {
             self.put(place, ORDINARY.into())?;
+        }
+        if has_feature {
+            self.put(Place::Feature(id), 1)?;
         }
         self.put(Place::State(id), ORDERED.word())?;
         for own in self.cores.iter_mut().filter(|own| own.power == power) {
@@ -221,6 +228,7 @@ impl Classes {
         }
         if let Some(found) = self.shared.get_mut(power) {
             (found.is_ready, found.state, found.classes) = (true, ORDERED.word(), classes);
+            found.feature = has_feature.then_some(1);
         }
         Ok(())
     }
@@ -239,7 +247,7 @@ impl Setting for Classes {
         if ready.is_ok() && !power.is_ready {
             ready = self.prepare(index);
         } else if ready.is_ok() {
-            check(&self.root, place, left)?;
+            check(&self.root, vec![(place, left)])?;
         }
         if let (Err(lost), Some(power)) = (&ready, self.shared.get_mut(index)) {
             power.lost = Some(lost.clone());

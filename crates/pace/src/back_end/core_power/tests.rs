@@ -263,7 +263,7 @@ fn what_is_missing_is_named_before_anything_is_changed() {
         assert_eq!(root.text(DEVICE).ok(), before.ok());
     }
     check(|root| fs::remove_file(root.path(DEVICE)).unwrap(), "no /dev/isst_interface");
-    check(|root| change(root, "version: 2", "version: 1"), "version 1 of the calls, a mailbox");
+    check(|root| change(root, "version: 2", "version: 1"), "neither TPMI nor a mailbox");
     check(
         |root| change(root, "supported: 1", "supported: 0"),
         "no core power in package 0 domain 0",
@@ -292,4 +292,40 @@ fn what_another_process_uses_is_left_alone() {
     assert_eq!(classes(&root), [0, 1, 1, 0]);
     drop((first, second));
     assert_eq!(root.text(DEVICE).unwrap(), DEVICE_TEXT.trim_end());
+}
+
+#[test]
+fn before_tpmi_the_feature_is_switched_on_first_and_off_again() {
+    let (_directory, root) = machine(Some("2100000"));
+    let mut device = "version: 1\nmailbox: 1\nregisters: 1\n".to_owned();
+    for cpu in 0..5 {
+        device += &format!("cpu {cpu}: {:#x}\n", cpu << 1);
+        device += &format!("cpu 0 register {:#x}: 0x0\n", 0x20 + 4 * cpu);
+    }
+    for class in 0..4 {
+        device += &format!("cpu 0 register {:#x}: 0x2ff0003\n", 0x8 + 4 * class);
+    }
+    device += "cpu 0 mailbox 0x94 0x3: 0x1\ncpu 0 mailbox 0xd0 0x2: 0x0\n";
+    put(&root, DEVICE, &device);
+    let back_end = open(&root).unwrap();
+    back_end.request(on(1, 3), Some(Request::SLOW)).unwrap();
+    back_end.request(on(2, 0), Some(Request::TURBO)).unwrap();
+    let now = root.text(DEVICE).unwrap();
+    for line in [
+        "cpu 0 register 0x8: 0xff1500",
+        "cpu 0 register 0x10: 0x151500",
+        "cpu 0 register 0x14: 0x80000",
+        "cpu 0 register 0x20: 0x0",
+        "cpu 0 register 0x24: 0x10000",
+        "cpu 0 register 0x2c: 0x30000",
+        "cpu 0 mailbox 0x94 0x3: 0x10001",
+        "cpu 0 mailbox 0xd0 0x2: 0x6",
+    ] {
+        assert!(now.lines().any(|known| known == line), "{line} in {now}");
+    }
+    change(&root, "0x94 0x3: 0x10001", "0x94 0x3: 0x1");
+    let why = lost(back_end.request(on(2, 0), Some(Request::BASE)));
+    assert!(why.contains("package 0 domain 0 feature held 0x1 and now holds 0x0"), "{why}");
+    assert!(back_end.end().unwrap().is_complete());
+    assert_eq!(root.text(DEVICE).unwrap(), device.trim_end());
 }
