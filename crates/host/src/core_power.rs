@@ -94,8 +94,7 @@ impl Place {
     }
 
     /// The domain that it belongs to.
-    #[must_use]
-    pub const fn domain(self) -> DomainId {
+    pub(crate) const fn domain(self) -> DomainId {
         match self {
             Self::Feature(domain)
             | Self::State(domain)
@@ -328,7 +327,7 @@ fn refused(what: &str, error: &io::Error) -> Unavailable {
 ///
 /// # Errors
 /// [`RootError::Read`].
-pub fn held(root: &Root, place: Place) -> Result<u64, RootError> {
+pub(crate) fn held(root: &Root, place: Place) -> Result<u64, RootError> {
     Access::open(root, false)
         .and_then(|access| access.read(place))
         .map_err(|source| root.read_error(DEVICE, source))

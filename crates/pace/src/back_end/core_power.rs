@@ -1,6 +1,6 @@
-//! Requests by the classes of Intel Speed Select core power ([`dimmer_host::core_power`]): a thread
-//! has its core in a class, and when power is short, it goes to the cores of the classes that come
-//! first.
+//! Requests by the classes of Intel Speed Select core power ([`dimmer_host::core_power`]): a request
+//! puts the thread's core into a class. When power is short, it goes to the cores of the classes
+//! that come first.
 //!
 //! There are four classes in each power domain, so a request is for the slowest class that is as
 //! fast. Nothing is changed before the first request for a core of the domain. From then on until

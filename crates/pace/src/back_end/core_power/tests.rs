@@ -79,10 +79,9 @@ fn percent(percent: u8) -> Request {
 }
 
 /// The classes of the four cores: 0 and 1 of the first domain, 0 and 7 of the second.
-fn classes(root: &Root) -> Vec<u64> {
-    let core = |(domain, core)| Place::Core(DomainId { package: 0, domain }, core);
-    let places = [(0, 0), (0, 1), (1, 0), (1, 7)].map(core);
-    places.map(|place| core_power::held(root, place).unwrap()).to_vec()
+fn classes(root: &Root) -> Vec<u8> {
+    let domains = core_power::read(root).unwrap();
+    domains.iter().flat_map(|domain| &domain.cores).map(|core| core.class).collect()
 }
 
 #[track_caller]
@@ -128,7 +127,7 @@ fn the_first_request_of_a_domain_gives_classes_their_meaning() {
 #[test]
 fn a_request_is_for_the_slowest_class_that_is_as_fast() {
     #[track_caller]
-    fn check(base: Option<&str>, requests: &[(Request, Option<u64>)]) {
+    fn check(base: Option<&str>, requests: &[(Request, Option<u8>)]) {
         let (_directory, root) = machine(base);
         let back_end = open(&root).unwrap();
         for (request, class) in requests {
@@ -141,7 +140,7 @@ fn a_request_is_for_the_slowest_class_that_is_as_fast() {
             }
         }
     }
-    let [fast, base, slow] = [FAST, BASE, SLOW].map(|class| Some(u64::from(class)));
+    let [fast, base, slow] = [FAST, BASE, SLOW].map(Some);
     check(
         Some("2100000"),
         &[
