@@ -85,7 +85,9 @@ impl Place {
         let place = match (*kind, rest) {
             ("feature", []) => Self::Feature(domain),
             ("state", []) => Self::State(domain),
-            ("class", [class]) => Self::Class(domain, class.parse().ok()?),
+            ("class", [class]) => {
+                Self::Class(domain, class.parse().ok().filter(|class| *class < CLASSES)?)
+            }
             ("core", [core]) => Self::Core(domain, core.parse().ok()?),
             _ => return None,
         };

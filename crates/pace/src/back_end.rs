@@ -25,7 +25,7 @@ use crate::Request;
 
 /// The environment variable with the name of the back end that this program is to use, instead of
 /// the first that works. Programs with more rights than their parent do not heed it.
-pub(crate) const CHOICE: &str = "DIMMER_PACE";
+const CHOICE: &str = "DIMMER_PACE";
 
 /// The thread that a request is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -223,6 +223,7 @@ fn places_have_one_name_each() {
         "package 0 domain 0",
         "package 0 domain 0 class",
         "package 0 domain 0 class 01",
+        "package 0 domain 0 class 4",
         "package 256 domain 0 state",
         "package 0 domain 0 state 1",
         "package 0  domain 0 state",

@@ -1,11 +1,13 @@
-//! Requests by the classes of Intel Speed Select core power ([`dimmer_host::core_power`]): a request
-//! puts the thread's core into a class. When power is short, it goes to the cores of the classes
-//! that come first.
+//! Requests by the classes of Intel Speed Select core power ([`dimmer_host::core_power`]).
+//!
+//! A request puts the thread's core into a class. When power is short, the cores of the first
+//! classes get it first.
 //!
 //! There are four classes in each power domain, so a request is for the slowest class that is as
 //! fast. Nothing is changed before the first request for a core of the domain. From then on until
-//! the process ends, the domain's classes are those of [`Limits::classes`], and its other cores
-//! are in [`ORDINARY`]. Before every change all of these must be as this back end left them.
+//! the process ends, the domain's classes are those of [`Limits::classes`], and its cores without a
+//! request are in [`ORDINARY`]. Before every change, the domain's switch and classes and the class
+//! of the core must be as this back end left them.
 
 use dimmer_host::core_power::{self, CLASSES, Class, DEVICE, DomainId, Place, State};
 use dimmer_host::cpufreq::clocks::Clocks;
@@ -207,9 +209,9 @@ impl Classes {
     /// Gives the classes of a power domain their meaning, puts its cores into [`ORDINARY`], and
     /// switches it on.
     fn prepare(&mut self, power: usize) -> Result<(), Unavailable> {
-        let Some(found) = self.shared.get(power) else { return Ok(()) };
-        let (id, has_feature) = (found.id, found.feature.is_some());
-        let classes = found.limits.classes().map(Class::word);
+        let Some(domain) = self.shared.get(power) else { return Ok(()) };
+        let (id, has_feature) = (domain.id, domain.feature.is_some());
+        let classes = domain.limits.classes().map(Class::word);
         for (number, word) in (0..).zip(classes) {
             self.put(Place::Class(id, number), word)?;
         }
@@ -226,9 +228,9 @@ impl Classes {
         for own in self.cores.iter_mut().filter(|own| own.power == power) {
             own.left = ORDINARY.into();
         }
-        if let Some(found) = self.shared.get_mut(power) {
-            (found.is_ready, found.state, found.classes) = (true, ORDERED.word(), classes);
-            found.feature = has_feature.then_some(1);
+        if let Some(domain) = self.shared.get_mut(power) {
+            (domain.is_ready, domain.state, domain.classes) = (true, ORDERED.word(), classes);
+            domain.feature = has_feature.then_some(1);
         }
         Ok(())
     }
