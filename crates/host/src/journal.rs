@@ -10,6 +10,8 @@
 //! other2 <TAB> path <TAB> value at rest <TAB> sum <LF>            another program writes it
 //! register1 <TAB> path <TAB> number <TAB> value before <TAB> value written <TAB> sum <LF>
 //!                                                          a register (MSR) was written
+//! corepower1 <TAB> place <TAB> value before <TAB> value written <TAB> sum <LF>
+//!                                      a place of Intel Speed Select core power was changed
 //! ```
 //!
 //! One line per change, but no second one for a value that was written to the same place before;
@@ -58,6 +60,7 @@ use rustix::fs::{FlockOperation, flock};
 
 use self::record::Record;
 pub use self::restore::{Damaged, Failed, Left, LiveJournal, OfLive, Report, Restored, restore};
+use crate::core_power::{self, Place};
 use crate::msr;
 use crate::root::{Patience, Root, RootError};
 
@@ -221,6 +224,32 @@ impl Journal {
             self.record(record(found)).map_err(JournalError::Journal)?;
         }
         Ok(())
+    }
+
+    /// Changes a place of Intel Speed Select core power ([`crate::core_power`]), after recording
+    /// what it held. Does nothing if it already holds `new`.
+    ///
+    /// # Errors
+    /// [`JournalError`]; [`JournalError::NotTaken`] if the place holds something else then.
+    pub fn change_core_power(&mut self, place: Place, new: u64) -> Result<(), JournalError> {
+        let _lock = lock(&self.root).map_err(JournalError::Journal)?;
+        self.refuse_if_busy(&place.name())?;
+        let before = core_power::held(&self.root, place).map_err(JournalError::Before)?;
+        if before == new {
+            return Ok(());
+        }
+        self.record(Record::core_power(place, before, new)).map_err(JournalError::Journal)?;
+        core_power::write(&self.root, place, new).map_err(JournalError::Change)?;
+        let found = core_power::held(&self.root, place).map_err(JournalError::Change)?;
+        if found == new {
+            return Ok(());
+        }
+        if found != before {
+            // What the processor has made of it counts as ours, too.
+            self.record(Record::core_power(place, before, found)).map_err(JournalError::Journal)?;
+        }
+        let (written, found) = (format!("{new:#x}"), format!("{found:#x}"));
+        Err(JournalError::NotTaken { path: place.name(), written, found })
     }
 
     /// Makes a control group, after recording it. `members` names the file that lists the members,

@@ -16,8 +16,8 @@
 //! * what disturbed a measurement: [`steal`], [`usage`]; how much time was idle: [`idle`]; how
 //!   busy it was before: [`load`];
 //! * how to change the machine: [`turbo`], [`tune`], [`pstate`] by [`msr`], [`operating_points`],
-//!   [`cpusets`], [`specialisation`], always through the [`journal`], undone on an [`interrupt`]
-//!   and [`at_exit`] too; how signals reach the programs that are run: [`relay`].
+//!   [`core_power`], [`cpusets`], [`specialisation`], always through the [`journal`], undone on an
+//!   [`interrupt`] and [`at_exit`] too; how signals reach the programs that are run: [`relay`].
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 compile_error!("dimmer-host speaks to Linux on x86-64 only");
@@ -27,6 +27,7 @@ pub mod at_exit;
 pub mod bounded_file;
 pub mod cache;
 pub mod capability;
+pub mod core_power;
 pub mod cpufreq;
 pub mod cpuid;
 pub mod cpusets;

@@ -423,7 +423,7 @@ impl Root {
         RootError::Write { path: self.path(path), source }
     }
 
-    fn read_error(&self, path: &str, source: io::Error) -> RootError {
+    pub(crate) fn read_error(&self, path: &str, source: io::Error) -> RootError {
         RootError::Read { path: self.path(path), source }
     }
 

@@ -1,5 +1,6 @@
 //! Back ends: what a machine has by which a thread can ask for a clock.
 
+pub(crate) mod core_power;
 pub(crate) mod cores;
 pub(crate) mod cpufreq;
 pub(crate) mod driver;
@@ -21,6 +22,10 @@ use dimmer_host::unavailable::Unavailable;
 use dimmer_processor::units::{CpuId, KiloHertz};
 
 use crate::Request;
+
+/// The environment variable with the name of the back end that this program is to use, instead of
+/// the first that works. Programs with more rights than their parent do not heed it.
+const CHOICE: &str = "DIMMER_PACE";
 
 /// The thread that a request is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,16 +122,24 @@ pub(crate) enum Refused {
     Lost(Unavailable),
 }
 
-/// The machine's back end: the server, if one moderates, or else the first direct one that works.
+/// The machine's back end: the one that [`CHOICE`] names; otherwise the server, if one moderates,
+/// or else the first direct one that works.
 ///
 /// # Errors
 /// [`Unavailable`], with the reason of each.
 pub(crate) fn choose(root: &Root) -> Result<Box<dyn BackEnd>, Unavailable> {
     refuse_if_off()?;
-    match server::open(root) {
+    let server = if choice().is_none() { server::open(root) } else { None };
+    match server {
         Some(back_end) => Ok(Box::new(back_end)),
         None => direct(root),
     }
+}
+
+/// What [`CHOICE`] holds, if it is set to anything.
+fn choice() -> Option<String> {
+    let choice = dimmer_protocol::variable(CHOICE)?.to_string_lossy().into_owned();
+    Some(choice).filter(|choice| !choice.is_empty())
 }
 
 fn refuse_if_off() -> Result<(), Unavailable> {
@@ -144,8 +157,8 @@ type Open = fn(&Root) -> Result<Box<dyn BackEnd>, Unavailable>;
 /// kernel's scheduler comes first: it takes no rights, follows threads, and leaves no file changed.
 /// Clamps of the group and preferences say less than limits: they are for processes that may write
 /// those files only. Registers come last: they are for machines on which the kernel does not set
-/// the clock.
-const OWN: [(&str, Open); 7] = [
+/// the clock. Classes of core power come after all: they are for the whole machine.
+const OWN: [(&str, Open); 8] = [
     ("uclamp", |root| Ok(Box::new(uclamp::Uclamp::open(root)?))),
     ("cpufreq", |root| Ok(Box::new(cpufreq::open(root)?))),
     ("group clamps", |root| Ok(Box::new(group::open(root)?))),
@@ -153,14 +166,33 @@ const OWN: [(&str, Open); 7] = [
     ("dimmer_pstate", |root| Ok(Box::new(driver::open(root)?))),
     ("P-states", |root| Ok(Box::new(pstates::open(root)?))),
     ("performance levels", |root| Ok(Box::new(levels::open(root)?))),
+    ("core power", |root| Ok(Box::new(core_power::open(root)?))),
 ];
 
-/// The machine's own back end: the first that works.
+/// The machine's own back end: the one that [`CHOICE`] names, or else the first that works.
 ///
 /// # Errors
 /// [`Unavailable`], with the reason of each.
 pub(crate) fn direct(root: &Root) -> Result<Box<dyn BackEnd>, Unavailable> {
-    first(root, |_| None)
+    match choice() {
+        Some(name) => named(root, &name),
+        None => first(root, |_| None),
+    }
+}
+
+/// The machine's own back end of this name.
+///
+/// # Errors
+/// [`Unavailable`]: it does not work here, or there is none of this name.
+fn named(root: &Root, name: &str) -> Result<Box<dyn BackEnd>, Unavailable> {
+    refuse_if_off()?;
+    let found = OWN.iter().find(|(known, _)| *known == name);
+    let (_, open) = found.ok_or_else(|| {
+        let names = OWN.map(|(known, _)| known).join(", ");
+        let why = format!("{CHOICE} is `{name}`, and no back end has that name");
+        Unavailable::new("clocks that threads ask for", why, format!("use one of: {names}"))
+    })?;
+    open(root)
 }
 
 /// The back end by which a server makes the requests of all programs: the first whose requests are
@@ -172,7 +204,9 @@ pub(crate) fn for_server(root: &Root) -> Result<Box<dyn BackEnd>, Unavailable> {
     first(root, |name| match name {
         "uclamp" => Some("its requests follow threads, so shares and limits by CPU do not hold"),
         "group clamps" => Some("its requests are for the server's control group"),
-        "preferences" => Some("it requests no clock, so shares and limits do not hold"),
+        "preferences" | "core power" => {
+            Some("it requests no clock, so shares and limits do not hold")
+        }
         "dimmer_pstate" => Some("it does not report what a CPU requests without it"),
         _ => None,
     })
@@ -197,4 +231,22 @@ fn first(
     }
     let remedy = "see `dimmer doctor --all`";
     Err(Unavailable::new("clocks that threads ask for", whys.join("; "), remedy))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_back_end_is_chosen_by_its_name_alone() {
+        let machine = tempfile::tempdir().expect("a directory");
+        let root = Root::new(machine.path());
+        let missing = |name: &str| named(&root, name).expect_err("a machine without clocks");
+        assert_eq!(missing("core power").why, "no /dev/isst_interface");
+        assert_eq!(missing("cpufreq").why, "no policy under /sys/devices/system/cpu/cpufreq");
+        let unknown = missing("Core power");
+        assert_eq!(unknown.why, "DIMMER_PACE is `Core power`, and no back end has that name");
+        let names = OWN.map(|(name, _)| name).join(", ");
+        assert_eq!(unknown.remedy, format!("use one of: {names}"));
+    }
 }

@@ -101,7 +101,7 @@ pub fn domain(cpu: CpuId) -> Option<(Clocks, Vec<CpuId>)> {
 }
 
 /// The name of the back end by which this process asks for clocks: `dimmerd`, `uclamp`, `cpufreq`,
-/// `group clamps`, `preferences`, `dimmer_pstate`, `P-states`, `performance levels`.
+/// `group clamps`, `preferences`, `dimmer_pstate`, `P-states`, `performance levels`, `core power`.
 ///
 /// # Errors
 /// As [`prepare`].

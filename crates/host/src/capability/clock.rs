@@ -3,6 +3,7 @@
 use dimmer_processor::units::CpuId;
 
 use super::{Area, Capability, Context, Subject};
+use crate::core_power;
 use crate::cpufreq::{self, POLICIES, Policy, clocks};
 use crate::cpuid::Feature;
 use crate::msr;
@@ -107,7 +108,7 @@ const SPEED_SELECT: Subject = Subject {
     id: "speed-select",
     title: "Intel Speed Select core power",
     area: Area::Clock,
-    enables: None,
+    enables: Some("libdimmer: clocks that threads ask for, the eighth choice"),
 };
 const TURBO: Subject = Subject {
     id: "turbo",
@@ -284,24 +285,22 @@ fn group_clamps(context: &Context) -> Capability {
     }
 }
 
-/// The kernel's interface to it, by registers or mailboxes, and with TPMI.
-const ISST: &str = "/dev/isst_interface";
-
 fn speed_select(context: &Context) -> Capability {
     if !context.is_intel() {
         return SPEED_SELECT.not_applicable("no Intel processor");
     }
-    if context.root.exists(ISST) {
-        let why = format!(
-            "{ISST} is there, and Dimmer does not use it: it gives groups of cores shares of the \
-             power, which was tried on no processor that has it"
-        );
-        return SPEED_SELECT.unavailable(why, "use intel-speed-select of the kernel's tools");
+    let domains = match core_power::read(context.root) {
+        Ok(domains) => domains,
+        Err(missing) => return SPEED_SELECT.unavailable(missing.why, missing.remedy),
+    };
+    let details: Vec<String> = domains.iter().map(core_power::Domain::describe).collect();
+    let detail = details.join("; ");
+    match core_power::check(context.root, &domains) {
+        Ok(()) => SPEED_SELECT.available(detail),
+        Err(missing) => {
+            SPEED_SELECT.available(format!("{detail}; not for requests of clocks: {}", missing.why))
+        }
     }
-    SPEED_SELECT.unavailable(
-        format!("no {ISST}"),
-        "on a processor with it, as root: modprobe isst_if_common",
-    )
 }
 
 fn clock_moderation(context: &Context) -> Capability {

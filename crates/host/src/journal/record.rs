@@ -1,5 +1,6 @@
 //! One line of a journal, with a checksum at its end.
 
+use crate::core_power::{DEVICE, Place};
 use crate::msr;
 
 /// One change: its place, and how to undo it.
@@ -20,6 +21,8 @@ pub(super) enum Change {
     Controller { name: String },
     /// A register was written: its number, the value before, and the value written.
     Register { register: u32, before: u64, written: u64 },
+    /// A place of Intel Speed Select core power was changed: the value before, and that written.
+    CorePower { place: Place, before: u64, written: u64 },
     /// Another program, which this process has started, writes the file from now on; the content
     /// that the file gets back whatever it holds then.
     ByOther { rest: String },
@@ -31,6 +34,7 @@ const GROUP: &str = "group2";
 const CONTROLLER: &str = "controller2";
 const REGISTER: &str = "register1";
 const BY_OTHER: &str = "other2";
+const CORE_POWER: &str = "corepower1";
 
 impl Record {
     pub(super) fn file(path: &str, before: &str, written: &str) -> Self {
@@ -55,11 +59,16 @@ impl Record {
         Self { path: path.to_owned(), change: Change::ByOther { rest: rest.to_owned() } }
     }
 
+    pub(super) fn core_power(place: Place, before: u64, written: u64) -> Self {
+        Self { path: DEVICE.to_owned(), change: Change::CorePower { place, before, written } }
+    }
+
     /// The place that was changed: the file, for a register with its number. Two records of one
     /// place are changes of the same thing.
     pub(super) fn place(&self) -> String {
         match self.change {
             Change::Register { register, .. } => msr::place(&self.path, register),
+            Change::CorePower { place, .. } => place.name(),
             _ => self.path.clone(),
         }
     }
@@ -69,7 +78,8 @@ impl Record {
     pub(super) fn covers(&self, later: &Self) -> bool {
         let is_same = match (&self.change, &later.change) {
             (Change::File { written, .. }, Change::File { written: again, .. }) => written == again,
-            (Change::Register { written, .. }, Change::Register { written: again, .. }) => {
+            (Change::Register { written, .. }, Change::Register { written: again, .. })
+            | (Change::CorePower { written, .. }, Change::CorePower { written: again, .. }) => {
                 written == again
             }
             _ => false,
@@ -85,6 +95,15 @@ impl Record {
         }
     }
 
+    /// What a register or a place of core power held before, and what was written.
+    pub(super) fn words(&self) -> Option<(u64, u64)> {
+        match self.change {
+            Change::Register { before, written, .. }
+            | Change::CorePower { before, written, .. } => Some((before, written)),
+            _ => None,
+        }
+    }
+
     /// The line, including its end.
     pub(super) fn line(&self) -> String {
         let fields = match &self.change {
@@ -93,11 +112,15 @@ impl Record {
             Change::Controller { name } => vec![CONTROLLER, &self.path, name],
             Change::ByOther { rest } => vec![BY_OTHER, &self.path, rest],
             Change::Register { .. } => vec![REGISTER, &self.path],
+            Change::CorePower { .. } => vec![CORE_POWER],
         };
         let mut fields: Vec<String> = fields.into_iter().map(escape).collect();
         if let Change::Register { register, before, written } = self.change {
             fields
                 .extend([u64::from(register), before, written].map(|value| format!("{value:#x}")));
+        }
+        if let Change::CorePower { place, before, written } = self.change {
+            fields.extend([place.to_string(), format!("{before:#x}"), format!("{written:#x}")]);
         }
         let text = fields.join("\t");
         format!("{text}\t{:08x}\n", checksum(text.as_bytes()))
@@ -110,15 +133,18 @@ impl Record {
         }
         let fields: Vec<String> = line.split('\t').map(unescape).collect::<Option<_>>()?;
         let fields: Vec<&str> = fields.iter().map(String::as_str).collect();
+        let number = |field: &str| u64::from_str_radix(field.strip_prefix("0x")?, 16).ok();
         match *fields.as_slice() {
             [FILE, path, before, written] => Some(Self::file(path, before, written)),
             [GROUP, path, members] => Some(Self::group(path, members)),
             [CONTROLLER, path, name] => Some(Self::controller(path, name)),
             [BY_OTHER, path, rest] => Some(Self::by_other(path, rest)),
             [REGISTER, path, register, before, written] => {
-                let number = |field: &str| u64::from_str_radix(field.strip_prefix("0x")?, 16).ok();
                 let register = u32::try_from(number(register)?).ok()?;
                 Some(Self::register(path, register, number(before)?, number(written)?))
+            }
+            [CORE_POWER, place, before, written] => {
+                Some(Self::core_power(Place::parse(place)?, number(before)?, number(written)?))
             }
             _ => None,
         }
@@ -182,6 +208,7 @@ fn unescape(field: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::{Record, checksum, parse};
+    use crate::core_power::{DomainId, Place};
 
     fn awkward() -> Record {
         Record::file("/sys/a b\tc", "1\n2\\t\r", "")
@@ -193,7 +220,9 @@ mod tests {
         let controller = Record::controller("/sys/fs/cgroup/cgroup.subtree_control", "cpuset");
         let by_other = Record::by_other("/sys/kernel/dimmer_xcr0/narrow", "");
         let register = Record::register("/dev/cpu/0/msr", 0xc001_0064, u64::MAX, 0);
-        for record in [awkward(), group, controller, by_other, register] {
+        let domain = DomainId { package: 1, domain: 2 };
+        let core_power = Record::core_power(Place::Class(domain, 3), 0xff_0000, 0x8_00f0);
+        for record in [awkward(), group, controller, by_other, register, core_power] {
             assert_eq!(parse(&record.line()), (vec![record], vec![]));
         }
     }

@@ -10,6 +10,7 @@ use rustix::fs::FlockOperation;
 use self::files::{Files, Own};
 use super::record::{self, Change, Record};
 use super::{JournalError, Locked, is_kept, journals, lock, process};
+use crate::core_power;
 use crate::msr;
 use crate::root::{Root, RootError};
 
@@ -242,35 +243,52 @@ fn undo_place(root: &Root, files: &dyn Files, records: &[&Record], report: &mut 
                 report.failed.push(Failed { path, wanted, why: explain(&error) });
             }
         }
-        Change::Register { register, before, .. } => {
-            let undone = undo_register(root, first, *register, *before, records, report);
-            if let Err(error) = undone {
-                let (path, wanted) = (first.place(), format!("{before:#x}"));
-                report.failed.push(Failed { path, wanted, why: explain(&error) });
-            }
+        Change::Register { register, .. } => {
+            let undone = reach(root, path, *register).and_then(|(path, found)| {
+                let write = |before| msr::write(root, &path, *register, before);
+                undo_word(records, found, write, report)
+            });
+            undone.unwrap_or_else(|error| report.failed.push(not_given_back(first, &error)));
+        }
+        Change::CorePower { place, .. } => {
+            let undone = core_power::held(root, *place).and_then(|found| {
+                let write = |before| core_power::write(root, *place, before);
+                undo_word(records, found, write, report)
+            });
+            undone.unwrap_or_else(|error| report.failed.push(not_given_back(first, &error)));
         }
     }
 }
 
-/// Gives a register its value before, if it holds one that was written.
-fn undo_register(
-    root: &Root,
-    first: &Record,
-    register: u32,
-    before: u64,
+/// The word of this record's place was not given back.
+fn not_given_back(first: &Record, error: &RootError) -> Failed {
+    let before = first.words().map_or(0, |(before, _)| before);
+    Failed { path: first.place(), wanted: format!("{before:#x}"), why: explain(error) }
+}
+
+/// Gives a register, or a place of core power, its value before, if it holds one that was written.
+fn undo_word(
     records: &[&Record],
+    found: u64,
+    write: impl FnOnce(u64) -> Result<(), RootError>,
     report: &mut Report,
 ) -> Result<(), RootError> {
-    let (path, found) = reach(root, &first.path, register)?;
-    let is_ours = |record: &&Record| matches!(record.change, Change::Register { written, .. } if written == found);
-    let place = first.place();
-    if found != before && !records.iter().any(is_ours) {
-        let (before, found) = (format!("{before:#x}"), format!("{found:#x}"));
-        report.left.push(Left { path: place, before, found });
-    } else if found != before {
-        msr::write(root, &path, register, before)?;
+    let Some((first, (before, _))) = records.first().and_then(|one| Some((one, one.words()?)))
+    else {
+        return Ok(());
+    };
+    if found == before {
+        return Ok(());
+    }
+    let is_ours = |record: &&Record| record.words().is_some_and(|(_, written)| written == found);
+    let path = first.place();
+    if records.iter().any(is_ours) {
+        write(before)?;
         let (from, to) = (format!("{found:#x}"), format!("{before:#x}"));
-        report.restored.push(Restored { path: place, from, to });
+        report.restored.push(Restored { path, from, to });
+    } else {
+        let (before, found) = (format!("{before:#x}"), format!("{found:#x}"));
+        report.left.push(Left { path, before, found });
     }
     Ok(())
 }

@@ -400,16 +400,49 @@ fn tells_what_a_crashed_process_left_changed() {
     assert_eq!(why, "the journal of process 1 was damaged, or is none of Dimmer's");
 }
 
-#[test]
-fn names_speed_select_where_it_is_and_that_it_is_not_used() {
+/// Intel Speed Select core power on a machine whose device answers this.
+fn speed_select(device: &str) -> State {
     let machine = machine("skylake-sp-bare-metal");
     let cpuid = Cpuid::of(&machine.root).expect("a table of registers");
     let path = machine.root.path("/dev/isst_interface");
     std::fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");
-    std::fs::write(path, "").expect("a file");
+    std::fs::write(path, device).expect("a file");
     let survey = Survey::take(&machine.root, &cpuid);
     let found = survey.capability("speed-select").expect("the capability");
-    let State::Unavailable(missing) = &found.state else { panic!("{found:?}") };
-    assert!(missing.why.starts_with("/dev/isst_interface is there, and Dimmer does not use it"));
-    assert_eq!(found.enables, None);
+    let enables = "libdimmer: clocks that threads ask for, the eighth choice";
+    assert_eq!(found.enables, Some(enables));
+    found.state.clone()
+}
+
+#[test]
+fn names_the_classes_of_speed_select_and_why_requests_do_not_use_it() {
+    let device = |state| {
+        let mut text = "version: 2\n".to_owned();
+        for cpu in 0..4 {
+            text += &format!("cpu {cpu}: {:#x}\n", cpu << 3);
+        }
+        for domain in ["package 0 domain 0", "package 1 domain 0"] {
+            text += &format!("{domain} supported: 1\n{domain} state: {state}\n");
+            for class in 0..4 {
+                text += &format!("{domain} class {class}: {:#x}\n", 0xff_0000 + (class << 4));
+            }
+            for core in 0..4 {
+                text += &format!("{domain} core {core}: {}\n", core % 2);
+            }
+        }
+        speed_select(&text)
+    };
+    let State::Available { detail } = device(0) else { panic!("not there") };
+    expect!["package 0 domain 0: off, 2 cores; package 1 domain 0: off, 2 cores"]
+        .assert_eq(&detail);
+    let State::Available { detail } = device(1) else { panic!("not there") };
+    expect![[r#"
+        package 0 domain 0: on, by weight, class 0 (weight 0, any clock): 2 of 2 cores, class 1 (weight 1, any clock): 0 of 2 cores, class 2 (weight 2, any clock): 0 of 2 cores, class 3 (weight 3, any clock): 0 of 2 cores
+        package 1 domain 0: on, by weight, class 0 (weight 0, any clock): 0 of 2 cores, class 1 (weight 1, any clock): 2 of 2 cores, class 2 (weight 2, any clock): 0 of 2 cores, class 3 (weight 3, any clock): 0 of 2 cores
+        not for requests of clocks: package 0 domain 0 has it on already, by the firmware or another program"#]].assert_eq(&detail.replace("; ", "\n"));
+    let State::Unavailable(missing) = speed_select("version: 1\n") else { panic!("there") };
+    expect!["/dev/isst_interface: it has neither TPMI nor a mailbox with registers"]
+        .assert_eq(&missing.why);
+    let State::Unavailable(missing) = speed_select("") else { panic!("there") };
+    expect!["/dev/isst_interface: Invalid argument (os error 22)"].assert_eq(&missing.why);
 }

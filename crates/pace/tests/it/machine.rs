@@ -6,11 +6,15 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use dimmer_host::affinity;
 use dimmer_host::root::Root;
 use tempfile::TempDir;
 
 /// Set for a process that a test starts: the directory of its machine.
 const CHILD_ROOT: &str = "DIMMER_TEST_CHILD_ROOT";
+
+/// The device of Intel Speed Select core power.
+const CORE_POWER: &str = "/dev/isst_interface";
 
 /// The clocks in force on a machine that was not asked.
 pub(crate) const BEFORE: [u64; 2] = [1000, 3600];
@@ -45,6 +49,41 @@ impl Machine {
             }
         }
         Self { root: Root::new(directory.path()), directory }
+    }
+
+    /// A machine whose files of cpufreq set no limits, and that has Intel Speed Select core power
+    /// for the CPUs that this process may run on, 256 cores at most, all in one power domain.
+    pub(crate) fn with_core_power() -> Self {
+        let machine = Self::new(1);
+        let limit = format!("{}/scaling_max_freq", policy_folder(0));
+        fs::remove_file(machine.root.path(&limit)).expect("a file");
+        let allowed = affinity::allowed().expect("CPUs");
+        let cpus: Vec<u32> = allowed.iter().take(256).map(|cpu| cpu.index()).collect();
+        let mut device = "version: 2\n".to_owned();
+        device += "package 0 domain 0 supported: 1\npackage 0 domain 0 state: 0x0\n";
+        for class in 0..4 {
+            device += &format!("package 0 domain 0 class {class}: 0xff0000\n");
+        }
+        let list: Vec<String> = cpus.iter().map(ToString::to_string).collect();
+        for (core, cpu) in cpus.iter().enumerate() {
+            device +=
+                &format!("cpu {cpu}: {:#x}\npackage 0 domain 0 core {core}: 0x0\n", core << 3);
+            let folder = format!("sys/devices/system/cpu/cpu{cpu}/topology");
+            let folder = machine.directory.path().join(folder);
+            fs::create_dir_all(&folder).expect("a folder");
+            fs::write(folder.join("physical_package_id"), "0\n").expect("a file");
+        }
+        let online = machine.root.path("/sys/devices/system/cpu/online");
+        fs::write(online, list.join(",") + "\n").expect("a file");
+        let path = machine.root.path(CORE_POWER);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        fs::write(path, device).expect("a file");
+        machine
+    }
+
+    /// What the device of core power answers.
+    pub(crate) fn core_power(&self) -> String {
+        self.root.text(CORE_POWER).expect("a file")
     }
 
     /// Both limits of a policy (MHz).

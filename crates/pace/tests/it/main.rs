@@ -3,6 +3,7 @@
 #![expect(clippy::print_stdout, reason = "tests that cannot run here say so")]
 #![forbid(unsafe_code)]
 
+mod choice;
 mod fast_core;
 mod follow;
 mod killed;

@@ -1,0 +1,167 @@
+//! One access to power domains, whichever calls the processor has: those for TPMI, or a mailbox and
+//! registers (MMIO) before it.
+//!
+//! The meaning of the latter: Linux `tools/power/x86/intel-speed-select/isst-core-mbox.c` and
+//! `isst-core.c`.
+
+use std::cell::Cell;
+use std::io;
+
+use dimmer_processor::units::CpuId;
+
+use super::interface::{self, Interface};
+use super::{DomainId, Place, State};
+use crate::root::Root;
+use crate::topology;
+
+/// The first version of the calls that has those for TPMI (`ISST_TPMI_API_VERSION`).
+const TPMI: u16 = 2;
+
+/// `READ_PM_CONFIG`: bit 0: the processor has core power; bit 16: the feature is on.
+const READ_FEATURES: u16 = 0x94;
+/// `WRITE_PM_CONFIG`, of which bit 16 counts.
+const WRITE_FEATURES: u16 = 0x95;
+/// `PM_FEATURE`.
+const FEATURE: u16 = 3;
+const FEATURE_ON: u32 = 1 << 16;
+/// `CONFIG_CLOS` and `CLOS_PM_QOS_CONFIG`: bit 1: classes are on; bit 2: they are ordered.
+const CLASSES: u16 = 0xD0;
+const STATE: u16 = 2;
+/// `MBOX_CMD_WRITE_BIT`.
+const WRITE: u32 = 1 << 8;
+
+/// `PM_CLOS_OFFSET`: a register for each class, with the bits of [`super::Class::word`], and others
+/// in bits 3:0 and 31:24.
+const CLASS_REGISTERS: u32 = 0x08;
+/// `PQR_ASSOC_OFFSET`: a register for each core, with its class in bits 17:16.
+const CORE_REGISTERS: u32 = 0x20;
+const CORE_SHIFT: u32 = 16;
+const CORE_MASK: u32 = 3 << CORE_SHIFT;
+
+/// The calls of a machine.
+pub(super) struct Access<'a> {
+    root: &'a Root,
+    calls: Box<dyn Interface>,
+    is_tpmi: bool,
+    /// The CPU that was found last, and its domain.
+    cpu: Cell<Option<(DomainId, CpuId)>>,
+}
+
+impl<'a> Access<'a> {
+    /// Opens the interface. Before TPMI both the mailbox and the registers must be there.
+    pub(super) fn open(root: &'a Root, for_writing: bool) -> io::Result<Self> {
+        let calls = interface::open(root, for_writing)?;
+        let platform = calls.platform()?;
+        let is_tpmi = platform.version >= TPMI;
+        if !(is_tpmi || platform.has_mailbox && platform.has_registers) {
+            let why = "it has neither TPMI nor a mailbox with registers";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+        }
+        Ok(Self { root, calls, is_tpmi, cpu: Cell::new(None) })
+    }
+
+    /// The domain of a CPU, and the number of its core there; `None`: the kernel does not report
+    /// them.
+    pub(super) fn place_of(&self, cpu: CpuId) -> io::Result<Option<(DomainId, u8)>> {
+        let number = |file: &str| {
+            let path = format!("{}/cpu{cpu}/topology/{file}", topology::CPUS);
+            self.root.integer(&path).ok().and_then(|number| u8::try_from(number).ok())
+        };
+        let physical = self.calls.physical(cpu)?;
+        let (Some(package), true) = (number("physical_package_id"), physical != u32::MAX) else {
+            return Ok(None);
+        };
+        let bits = |shift: u32, mask: u32| u8::try_from(physical >> shift & mask).unwrap_or(0);
+        // With TPMI this is MSR_PM_LOGICAL_ID: bits 15:11 the power domain, 10:3 the core (or
+        // module) in it. Before, MSR_THREAD_ID_INFO: bits 8:1 the core; each die is a domain.
+        let (domain, core) = if self.is_tpmi {
+            (bits(11, 0x1F), bits(3, 0xFF))
+        } else {
+            (number("die_id").unwrap_or(0), bits(1, 0xFF))
+        };
+        Ok(Some((DomainId { package, domain }, core)))
+    }
+
+    /// A CPU of a domain: before TPMI, calls are for the domain of a CPU.
+    fn cpu_of(&self, domain: DomainId) -> io::Result<CpuId> {
+        if let Some((_, cpu)) = self.cpu.get().filter(|(known, _)| *known == domain) {
+            return Ok(cpu);
+        }
+        for cpu in topology::online(self.root).map_err(io::Error::other)? {
+            if self.place_of(cpu)?.is_some_and(|(found, _)| found == domain) {
+                self.cpu.set(Some((domain, cpu)));
+                return Ok(cpu);
+            }
+        }
+        Err(io::Error::from_raw_os_error(libc::EINVAL))
+    }
+
+    /// Whether a domain has core power.
+    pub(super) fn is_supported(&self, domain: DomainId) -> io::Result<bool> {
+        if self.is_tpmi {
+            return self.calls.is_supported(domain);
+        }
+        Ok(self.calls.mailbox(self.cpu_of(domain)?, [READ_FEATURES, FEATURE], 0, 0)? & 1 == 1)
+    }
+
+    /// Whether domains have [`Place::Feature`].
+    pub(super) const fn has_feature(&self) -> bool {
+        !self.is_tpmi
+    }
+
+    pub(super) fn read(&self, place: Place) -> io::Result<u64> {
+        if self.is_tpmi {
+            return self.calls.read(place);
+        }
+        let cpu = self.cpu_of(place.domain())?;
+        Ok(match place {
+            Place::Feature(_) => {
+                let features = self.calls.mailbox(cpu, [READ_FEATURES, FEATURE], 0, 0)?;
+                u64::from(features & FEATURE_ON != 0)
+            }
+            Place::State(_) => {
+                let word = self.calls.mailbox(cpu, [CLASSES, STATE], 0, 0)?;
+                State { is_on: word & 2 != 0, is_ordered: word & 4 != 0 }.word()
+            }
+            Place::Class(_, class) => self.calls.register(cpu, class_register(class), None)?.into(),
+            Place::Core(_, core) => {
+                let word = self.calls.register(cpu, core_register(core), None)?;
+                ((word & CORE_MASK) >> CORE_SHIFT).into()
+            }
+        })
+    }
+
+    pub(super) fn write(&self, place: Place, word: u64) -> io::Result<()> {
+        if self.is_tpmi {
+            return self.calls.write(place, word);
+        }
+        let cpu = self.cpu_of(place.domain())?;
+        let word = u32::try_from(word).map_err(|_| io::ErrorKind::InvalidInput)?;
+        match place {
+            Place::Feature(_) => {
+                let features = if word == 0 { 0 } else { FEATURE_ON };
+                self.calls.mailbox(cpu, [WRITE_FEATURES, FEATURE], 0, features)
+            }
+            Place::State(_) => {
+                let before = self.calls.mailbox(cpu, [CLASSES, STATE], 0, 0)?;
+                self.calls.mailbox(cpu, [CLASSES, STATE], WRITE, before & !6 | word << 1)
+            }
+            Place::Class(_, class) => self.calls.register(cpu, class_register(class), Some(word)),
+            Place::Core(_, core) => {
+                let register = core_register(core);
+                let before = self.calls.register(cpu, register, None)?;
+                let after = before & !CORE_MASK | word << CORE_SHIFT & CORE_MASK;
+                self.calls.register(cpu, register, Some(after))
+            }
+        }
+        .map(|_| ())
+    }
+}
+
+fn class_register(class: u8) -> u32 {
+    CLASS_REGISTERS + 4 * u32::from(class)
+}
+
+fn core_register(core: u8) -> u32 {
+    CORE_REGISTERS + 4 * u32::from(core)
+}
