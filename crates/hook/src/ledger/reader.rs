@@ -28,6 +28,7 @@ use super::{
 };
 use crate::marks::is_mark_file;
 use crate::overhead::Overhead;
+use crate::removal::TAKE_OUT;
 
 /// The most names in a run's directory that are looked at: a program may make any number.
 const MOST_NAMES: usize = 1 << 16;
@@ -184,8 +185,19 @@ impl Ledger {
     /// Decides whether calls of the function with this number are moved from now on, in a process
     /// whose hooks can do that.
     pub fn decide(&self, site: usize, is_moved: bool) {
+        self.write_decision(site, is_moved.into());
+    }
+
+    /// Has the function's hook taken out at its next call, in a process whose hooks can move calls:
+    /// its calls are neither counted nor moved after that. Where the system does not allow that,
+    /// the hook stays, and the calls stay at home.
+    pub fn take_out(&self, site: usize) {
+        self.write_decision(site, TAKE_OUT);
+    }
+
+    fn write_decision(&self, site: usize, decision: u32) {
         if site < SITES {
-            self.write(DECISIONS_AT + site * DECISION_BYTES, &u32::from(is_moved).to_le_bytes());
+            self.write(DECISIONS_AT + site * DECISION_BYTES, &decision.to_le_bytes());
         }
     }
 
