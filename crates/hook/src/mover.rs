@@ -66,7 +66,7 @@ pub(crate) fn set(mover: Mover) {
 }
 
 /// Called before a call that may migrate: takes out the function's hook, if that was ordered, or
-/// migrates the thread. Returns the id of the kernel thread that runs it now; 0 if it stays at home.
+/// migrates the thread. Returns the id of the kernel thread that runs it now; 0 if it stays.
 pub(crate) extern "C" fn begin_call(site: u32) -> u32 {
     if removal::is_ordered(site) {
         return 0;

@@ -17,15 +17,9 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use rustix::mm::{MapFlags, MprotectFlags, MremapFlags, ProtFlags};
 
 use crate::arch;
-use crate::ledger::SITES;
+use crate::ledger::{SITES, STAY, TAKE_OUT};
 use crate::process::PROCESS;
 use crate::slots;
-
-/// The decision for a function whose hook is to be taken out.
-pub(crate) const TAKE_OUT: u32 = 2;
-
-/// The decision for a function whose calls stay.
-const STAY: u32 = 0;
 
 const PAGE: usize = 4096;
 

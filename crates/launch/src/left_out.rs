@@ -1,9 +1,10 @@
 //! Functions that are not hooked because earlier runs of the program have found that their hooks
 //! bring nothing ([`dimmer_policy::hooked`]).
 //!
-//! What was found holds as long as the choice of functions does ([`Key`]: the program and its files,
-//! the model, the machine), and for [`RELIED_ON`] runs. Kept are the durations of calls, so a
-//! machine that moves calls in less time decides again. `docs/files.md` lists the file.
+//! What was found holds as long as the choice of functions does ([`Key`]: the program and its
+//! files, the model, the kind of machine), and for [`RELIED_ON`] runs. The durations of calls are
+//! kept, so if moves take less time than before, the functions are judged by that.
+//! `docs/files.md` lists the file.
 
 use std::path::PathBuf;
 

@@ -263,16 +263,16 @@ fn verdict(account: &Account, function: &Function) -> String {
 /// Why a function is not hooked.
 fn why_unhooked(unhooked: Unhooked) -> String {
     let since = if unhooked.by_earlier_run {
-        "not hooked, as an earlier run has found"
+        "not hooked, by an earlier run"
     } else {
-        "hooked no more, and counted until then, as it was found"
+        "no longer hooked (calls up to then)"
     };
     let pays = time(unhooked.round_trip_ns);
     match unhooked.why {
         Useless::TooShort => {
-            format!("{since} that nearly all calls are too short: a move pays from {pays}")
+            format!("{since}: nearly all calls are too short, a move pays from {pays}")
         }
-        Useless::Untimed => format!("{since} that their calls cannot be timed"),
+        Useless::Untimed => format!("{since}: calls cannot be timed"),
     }
 }
 
@@ -368,7 +368,7 @@ mod tests {
         let all = [Useless::TooShort, Useless::Untimed];
         let all = all.into_iter().flat_map(|why| [unhooked(why, false), unhooked(why, true)]);
         let account = of(all.collect());
-        expect_test::expect![[]].assert_eq(&told(&account).replace('\u{a0}', " "));
+        expect_test::expect![[r#""#]].assert_eq(&told(&account).replace('\u{a0}', " "));
         let json = serde_json::to_value(Document::new(&account)).unwrap();
         let expected = serde_json::json!({
             "why": "too short", "by_earlier_run": true, "nearly_all_ns": 20.0, "round_trip_ns": 1500.0

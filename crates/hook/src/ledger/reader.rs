@@ -18,8 +18,8 @@ use super::layout::{
     FILES_LEFT_OUT, HEAD, HEAD_BYTES, HOLDS_UNTIL, INSIDE, LEFT_OUT, LONGEST_TEXT, MAGIC, MAGIC_AT,
     MOVED, MOVES, OBJECT_BASE, OBJECT_BYTES, OBJECT_COUNT, OBJECT_PATH, OBJECT_PROBLEM, OBJECTS,
     OBJECTS_AT, PERIOD, PID, RECORD_BYTES, RECORD_END, RECORDS, RING, ROOM, SITE_BYTES, SITE_COUNT,
-    SITES, SITES_AT, SLOT_COUNT, SLOTS, STAYS, TAIL, TEXT_BYTES, TEXT_LENGTH, TEXTS_AT, TID,
-    TO_WIDE, USED_CORES, VERSION, VERSION_AT, WIDE_NS, WIDE_SET,
+    SITES, SITES_AT, SLOT_COUNT, SLOTS, STAYS, TAIL, TAKE_OUT, TEXT_BYTES, TEXT_LENGTH, TEXTS_AT,
+    TID, TO_WIDE, USED_CORES, VERSION, VERSION_AT, WIDE_NS, WIDE_SET,
 };
 use super::phase_counts::PhaseCounts;
 use super::{
@@ -28,7 +28,6 @@ use super::{
 };
 use crate::marks::is_mark_file;
 use crate::overhead::Overhead;
-use crate::removal::TAKE_OUT;
 
 /// The most names in a run's directory that are looked at: a program may make any number.
 const MOST_NAMES: usize = 1 << 16;

@@ -1,5 +1,5 @@
-//! Hooks that bring nothing: functions that lose theirs in this run, and those that earlier runs have
-//! found, which have none from the start. [`dimmer_policy::hooked`] decides.
+//! Hooks that bring nothing: functions that lose theirs in this run, and those that earlier runs
+//! have found, which have none from the start. [`dimmer_policy::hooked`] decides.
 
 use std::time::{Duration, Instant};
 
@@ -99,8 +99,8 @@ impl Unhooking {
 
     /// The part of the time on CPUs that narrower code would give back by the model, from and to.
     ///
-    /// If hooks were taken out, the program is taken to have gone on as it did before; if there were
-    /// none at the start, to have run as in the run that has found that.
+    /// If hooks were taken out, the program is assumed to have gone on as it did before that; if
+    /// functions had none at the start, to have run as in the run that found these.
     pub(super) fn forecast(
         &self,
         functions: &[Moved],
