@@ -368,7 +368,17 @@ mod tests {
         let all = [Useless::TooShort, Useless::Untimed];
         let all = all.into_iter().flat_map(|why| [unhooked(why, false), unhooked(why, true)]);
         let account = of(all.collect());
-        expect_test::expect![[r#""#]].assert_eq(&told(&account).replace('\u{a0}', " "));
+        expect_test::expect![[r#"
+            Delegate, migrate: 0 of 0 calls were moved.
+              no longer hooked (calls up to then): calls cannot be timed:
+                f                                                 7 calls         - each,         - moved
+              no longer hooked (calls up to then): nearly all calls are too short, a move pays from 1 500 ns:
+                f                                                 7 calls     10 ns each,         - moved
+              not hooked, by an earlier run: calls cannot be timed:
+                f                                                 - calls         - each,         - moved
+              not hooked, by an earlier run: nearly all calls are too short, a move pays from 1 500 ns:
+                f                                                 - calls     20 ns each,         - moved
+        "#]].assert_eq(&told(&account).replace('\u{a0}', " "));
         let json = serde_json::to_value(Document::new(&account)).unwrap();
         let expected = serde_json::json!({
             "why": "too short", "by_earlier_run": true, "nearly_all_ns": 20.0, "round_trip_ns": 1500.0
