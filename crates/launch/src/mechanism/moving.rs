@@ -232,8 +232,9 @@ impl Moving {
         self.auto.as_ref().is_some_and(Auto::is_narrow)
     }
 
-    /// Decides which calls should be moved, by what was seen of them and by the server.
-    fn judge(&mut self, notes: &mut Notes<'_>) {
+    /// Decides which calls should be moved, by what was seen of them and by the server. Then has the
+    /// hooks taken out that bring nothing. `elapsed`: since the last time.
+    fn judge(&mut self, elapsed: Duration, notes: &mut Notes<'_>) {
         let tallies = self.observer.so_far();
         let how = self.how;
         let misfit = self.auto.as_mut().and_then(Auto::tend);
@@ -279,6 +280,8 @@ impl Moving {
         if let Some(auto) = &mut self.auto {
             auto.publish();
         }
+        let Self { functions, observer, takes, .. } = self;
+        self.unhooking.step(functions, observer, &tallies, *takes, elapsed);
     }
 
     /// Moves the calls that should be moved now, and no others.
@@ -329,8 +332,7 @@ impl Mechanism for Moving {
         if is_due {
             let elapsed = self.decided.elapsed();
             self.decided = Instant::now();
-            self.judge(notes);
-            self.unhooking.step(&mut self.functions, &mut self.observer, self.takes, elapsed);
+            self.judge(elapsed, notes);
         }
         let can_gain = self.functions.iter().any(|moved| moved.is_wanted);
         let calls = || {

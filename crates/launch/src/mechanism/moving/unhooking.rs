@@ -1,10 +1,11 @@
 //! Hooks that bring nothing: functions that lose theirs in this run, and those that earlier runs
 //! have found, which have none from the start. [`dimmer_policy::hooked`] decides.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use dimmer_host::usage::Usage;
-use dimmer_observe::{Observer, Tally};
+use dimmer_observe::{FunctionPlace, Observer, Tally};
 use dimmer_policy::hooked::{self, Hooked, NEARLY_ALL, Useless};
 use dimmer_processor::units::nearest;
 
@@ -49,18 +50,19 @@ impl Unhooking {
         Self { may_unhook, left_out, begun: Instant::now(), whole: None }
     }
 
-    /// Has the hooks taken out that bring nothing. `elapsed`: since the last step.
+    /// Has the hooks taken out that bring nothing, by all calls so far. `elapsed`: since the last
+    /// step.
     pub(super) fn step(
         &mut self,
         functions: &mut [Moved],
         observer: &mut Observer,
+        tallies: &BTreeMap<FunctionPlace, Tally>,
         takes: Takes,
         elapsed: Duration,
     ) {
         if !self.may_unhook {
             return;
         }
-        let tallies = observer.so_far();
         let of = |moved: &Moved| moved.tally(|place| tallies.get(place));
         let all: Vec<Tally> = functions.iter().map(of).collect();
         let (mut hooked, mut seen) = (Vec::new(), Vec::new());
