@@ -232,8 +232,8 @@ impl Moving {
         self.auto.as_ref().is_some_and(Auto::is_narrow)
     }
 
-    /// Decides which calls should be moved, by what was seen of them and by the server. Then has the
-    /// hooks taken out that bring nothing. `elapsed`: since the last time.
+    /// Decides which calls should be moved, by what was seen of them and by the server. Then has
+    /// the hooks taken out that bring nothing. `elapsed`: since the last time.
     fn judge(&mut self, elapsed: Duration, notes: &mut Notes<'_>) {
         let tallies = self.observer.so_far();
         let how = self.how;
