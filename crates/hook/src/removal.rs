@@ -9,8 +9,9 @@
 //! Other threads run the code meanwhile, so no instruction is written over. The pages of the
 //! entries are copied, the copies get the entries' own instructions and the right to be executed,
 //! and `mremap` puts them in place of the pages. A thread executes the old page or the new one,
-//! which both work; the kernel interrupts all processors of the process in between. No page is
-//! writable and executable, none is absent, and a refusal of the system leaves the hooks in place.
+//! which both work: before the kernel maps the new one, no processor has the old one any more, and
+//! a thread that needs the page then waits in its page fault. No page is writable and executable,
+//! and a refusal of the system leaves the hooks in place.
 
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
@@ -126,7 +127,7 @@ pub(crate) fn is_ordered(site: u32) -> bool {
     if !slots::is_restricted() {
         take_out(entries);
     }
-    // The system refused, or another hand has changed the entry: it stays hooked for good.
+    // The system refused, or the program has changed the entry: it stays hooked for good.
     for entry in entries.iter().filter(|entry| entry.leaves()) {
         entry.state.store(HOOKED, Ordering::Relaxed);
         decision(entry.site).iter().for_each(|now| now.store(STAY, Ordering::Relaxed));
