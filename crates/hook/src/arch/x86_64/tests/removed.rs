@@ -82,11 +82,9 @@ fn hooks_are_taken_out_under_calls_of_other_threads_and_of_signal_handlers() {
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = handle as extern "C" fn(libc::c_int) as usize;
     action.sa_flags = libc::SA_RESTART;
+    let before = std::ptr::null_mut();
     // SAFETY: the handler calls a function without effects, and adds to a number.
-    assert_eq!(
-        unsafe { libc::sigaction(libc::SIGUSR2, &raw const action, std::ptr::null_mut()) },
-        0
-    );
+    assert_eq!(unsafe { libc::sigaction(libc::SIGUSR2, &raw const action, before) }, 0);
     extern "C" fn seven() -> u64 {
         7
     }
@@ -96,13 +94,14 @@ fn hooks_are_taken_out_under_calls_of_other_threads_and_of_signal_handlers() {
     let call = |rounds: &AtomicU64| {
         while is_over.load(Ordering::Relaxed) == 0 {
             let turn = rounds.fetch_add(1, Ordering::Relaxed);
-            // SAFETY: the functions need nothing.
-            unsafe {
-                assert_eq!(shared::sum(turn, 10, 0, 0, 0, 0, 1000), turn + 1020);
-                assert_eq!(shared::jump(turn, 1, 0, 0, 0, 0, 5), turn + 8);
-                assert_eq!(shared::call(seven), 7);
-                assert_eq!(shared::leaf(turn, 0, 0, 0, 0, 20).1, turn + 40);
-            }
+            // SAFETY: the function needs nothing.
+            assert_eq!(unsafe { shared::sum(turn, 10, 0, 0, 0, 0, 1000) }, turn + 1020);
+            // SAFETY: the function needs nothing.
+            assert_eq!(unsafe { shared::jump(turn, 1, 0, 0, 0, 0, 5) }, turn + 8);
+            // SAFETY: the function needs nothing.
+            assert_eq!(unsafe { shared::call(seven) }, 7);
+            // SAFETY: the function needs nothing.
+            assert_eq!(unsafe { shared::leaf(turn, 0, 0, 0, 0, 20) }.1, turn + 40);
             leaves_all_registers(shared::same);
         }
     };
