@@ -24,6 +24,7 @@ use crate::marks;
 use crate::mover::{self, Mover};
 use crate::objects::Loaded;
 use crate::plan::{Plan, PlannedEntry};
+use crate::removal::{self, Patched};
 use crate::sections::{self, Watcher};
 use crate::site::{Passed, Site};
 use crate::{process, slots};
@@ -57,7 +58,8 @@ const ADDRESS_BYTES: usize = 40;
 const PAGE: u64 = 4096;
 
 /// Hooks of this process. There is one such value at most, and it lives until the process ends:
-/// functions cannot be unhooked, since a thread may be inside one.
+/// a thread may be inside the code of a hook also after that was taken out
+/// ([`crate::Ledger::take_out`]).
 #[derive(Debug)]
 pub struct Hooks {
     /// Never unmapped, because hooked code writes to it.
@@ -183,6 +185,7 @@ impl Hooks {
         delegate::prepare(form);
         mover::set(mover);
         self.ledger.map_decisions().map_err(|_| CannotMove::NoDecisions)?;
+        self.ledger.decision_at(0).into_iter().for_each(removal::begin);
         self.moves = Some(moves(form));
         Ok(())
     }
@@ -338,6 +341,7 @@ impl Hooks {
         let sites =
             slots::with_all(|slots| self.ledger.add_sites(object, &addresses, are_moved, slots))?;
         let mut patches = Vec::with_capacity(entries.len());
+        let mut patched = Vec::new();
         let records: &'static mut [Site] =
             entries.iter().map(|_| Site::default()).collect::<Vec<_>>().leak();
         let thread = thread_block::thread_offset();
@@ -377,6 +381,11 @@ impl Hooks {
             is_written &= stub.rare.len() <= RARE_BYTES;
             used += stub.code.len().next_multiple_of(LINE);
             rare_used += RARE_BYTES;
+            if self.moves.is_some() {
+                let own = head[stub.patch_at..][..stub.patch.len()].to_vec();
+                let at = address(function + stub.patch_at as u64);
+                patched.push(Patched::new(site, at, stub.patch.clone(), own));
+            }
             patches.push((function, stub));
         }
         if self.pass_marks {
@@ -391,6 +400,7 @@ impl Hooks {
         // SAFETY: the patches lead to stubs that are in place, and no thread runs the code
         // meanwhile.
         unsafe { write(&patches) }.map_err(memory("change the code"))?;
+        removal::add(patched);
         Ok(entries.len() - patches.len())
     }
 

@@ -40,6 +40,7 @@ mod specialise;
 mod stat;
 mod study;
 mod trace;
+mod unhooked;
 mod victims;
 mod wide_cores;
 
