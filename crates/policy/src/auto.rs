@@ -26,8 +26,10 @@ use dimmer_processor::units::{Nanos, Time};
 use crate::ways::WORTHWHILE;
 
 use known::Known;
+use work::{Rates, gain, lost, rates};
 
 mod known;
+mod work;
 
 /// Constants of the trials.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -110,9 +112,6 @@ impl Settings {
 /// ones count for more after some seconds.
 const LITTLE: f64 = 30.0;
 
-/// Work done, for each program in a unit of its own, as a rate (a second).
-type Rates = Vec<f64>;
-
 /// What trials have shown of a mechanism.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gain {
@@ -163,8 +162,8 @@ struct Tried {
 
 impl Tried {
     /// What it lost against these rates (ns).
-    fn lost_against(&self, rates: &Rates) -> f64 {
-        gain(&self.rates, rates).map_or(0.0, lost) * self.span
+    fn lost_against(&self, rates: &Rates, users: &[u32]) -> f64 {
+        gain(&self.rates, rates, users).map_or(0.0, lost) * self.span
     }
 }
 
@@ -201,6 +200,8 @@ pub struct Auto {
     accounted: Time,
     /// When none was last in force or tried.
     checked: Time,
+    /// The user of each program; empty: all programs are one user's.
+    users: Vec<u32>,
 }
 
 impl Auto {
@@ -221,7 +222,38 @@ impl Auto {
             lost: 0.0,
             accounted: now,
             checked: now,
+            users: Vec::new(),
         }
+    }
+
+    /// Begins the present window again, because other programs' work is measured from now on.
+    ///
+    /// A trial that is under way ends without a sample, but its time is paid for. A mechanism that
+    /// has not been compared with none for [`Settings::period`], because programs come and go all
+    /// the time, is no longer in force.
+    ///
+    /// * `work`: of each program up to now, as [`Self::step`] gets it from now on.
+    /// * `users`: the user of each program. Users count the same, however many programs they have.
+    pub fn restart(&mut self, now: Time, work: &[f64], users: Vec<u32>) {
+        if let Some(mechanism) = self.stretch.tries {
+            self.lost += self.loss(mechanism, 0.0, 0.0) * (now - self.stretch.begun).as_f64();
+        }
+        if let Some(tried) = self.tried.take().filter(|tried| tried.mechanism != 0) {
+            self.lost += tried.lost;
+        }
+        (self.last, self.is_odd, self.users) = (None, false, users);
+        if self.chosen == 0 {
+            self.checked = now;
+        } else if now - self.checked >= self.settings.period {
+            self.begin_again();
+        }
+        self.begins(None, now, work);
+    }
+
+    /// Since when the present trial, or window of the mechanism in force, lasts.
+    #[must_use]
+    pub fn since(&self) -> Time {
+        self.stretch.begun
     }
 
     /// The mechanism to run under now.
@@ -289,7 +321,10 @@ impl Auto {
     /// What the present trial of a mechanism has lost against none, as far as is known (ns).
     fn lost_ns(&self, mechanism: usize, now: Time, work: &[f64]) -> f64 {
         let so_far = rates(self.stretch.begun, &self.stretch.at_begin, now, work);
-        let gain = so_far.as_ref().zip(self.last.as_ref()).and_then(|(own, last)| gain(own, last));
+        let gain = so_far
+            .as_ref()
+            .zip(self.last.as_ref())
+            .and_then(|(own, last)| gain(own, last, &self.users));
         let over_none = gain.unwrap_or(0.0) + self.known[self.chosen].mean;
         let span = (now - self.stretch.begun).as_f64();
         self.loss(mechanism, over_none, span / self.settings.window.as_f64()) * span
@@ -383,7 +418,7 @@ impl Auto {
                     self.known[tried.mechanism].tried += tried.span;
                 } else if tried.mechanism != 0 {
                     // The load may have changed before the trial, or after it.
-                    self.lost += tried.lost.max(tried.lost_against(&rates));
+                    self.lost += tried.lost.max(tried.lost_against(&rates, &self.users));
                 }
             }
             match change {
@@ -402,7 +437,9 @@ impl Auto {
         if self.chosen == 0 {
             self.checked = now;
         }
-        let tries = if self.last.is_some() && !self.is_odd { self.next_trial(now) } else { None };
+        // While nothing is done, a trial shows nothing.
+        let does_work = self.last.iter().flatten().any(|rate| *rate > 0.0);
+        let tries = if does_work && !self.is_odd { self.next_trial(now) } else { None };
         self.begins(tries, now, work);
     }
 
@@ -413,9 +450,8 @@ impl Auto {
     /// A trial and the windows around it are a sample. Returns whether it counts.
     fn learn(&mut self, tried: &Tried, after: &Rates) -> bool {
         let Tried { mechanism, before, rates, .. } = tried;
-        let (Some(first), Some(second)) = (gain(rates, before), gain(rates, after)) else {
-            return false;
-        };
+        let over = |other| gain(rates, other, &self.users);
+        let (Some(first), Some(second)) = (over(before), over(after)) else { return false };
         let sample = f64::midpoint(first, second);
         // A sample of none is one of what is in force, the other way round.
         let (of, sample) = if *mechanism == 0 {
@@ -451,7 +487,7 @@ impl Auto {
     /// How two windows under one mechanism differ.
     fn compare(&mut self, before: &Rates, rates: &Rates) -> Change {
         // What does nothing has no noise to learn from.
-        let Some(change) = gain(rates, before) else { return Change::Noise };
+        let Some(change) = gain(rates, before, &self.users) else { return Change::Noise };
         let limit = self.settings.least_jump.max(self.settings.jump * self.noise().sqrt());
         let is_jump = self.noise.1 > 0.0 && change.abs() > limit;
         if is_jump {
@@ -465,8 +501,9 @@ impl Auto {
         Change::Noise
     }
 
-    /// What is known may no longer be so: none is in force, and all are tried again.
-    fn begin_again(&mut self) {
+    /// What is known may no longer be so: none is in force after the present trial, and all are
+    /// tried again. What trials have lost is not forgotten.
+    pub fn begin_again(&mut self) {
         (1..self.known.len()).for_each(|mechanism| self.forget(mechanism));
         self.chosen = 0;
         // Another load has other noise.
@@ -525,30 +562,6 @@ impl Auto {
         // The first of the greatest.
         open.reduce(|best, other| if other.1 > best.1 { other } else { best }).map(|(of, _)| of)
     }
-}
-
-fn rates(since: Time, from: &[f64], now: Time, work: &[f64]) -> Option<Rates> {
-    let span = (now - since).as_f64();
-    (span > 0.0)
-        .then(|| work.iter().zip(from).map(|(now, from)| (now - from) / span * 1e9).collect())
-}
-
-/// How much more work is done than elsewhere: the mean over programs of the difference over the
-/// mean of both, -2 to 2. That is ln(own / other) where they differ little, and bounded where a
-/// program happens to have done nothing. `None` if no program has done anything.
-fn gain(own: &[f64], other: &[f64]) -> Option<f64> {
-    let means =
-        own.iter().zip(other).map(|(own, other)| (own - other, f64::midpoint(*own, *other)));
-    let done = means.filter(|(_, mean)| *mean > 0.0 && mean.is_finite());
-    let (sum, count) =
-        done.fold((0.0, 0.0), |(sum, count), (more, mean)| (sum + more / mean, count + 1.0));
-    (count > 0.0).then(|| (sum / count).clamp(-2.0, 2.0))
-}
-
-/// The part of the other's work that is lost by a gain, if it is a loss.
-fn lost(gain: f64) -> f64 {
-    let gain = gain.clamp(-2.0, 2.0);
-    (1.0 - (2.0 + gain) / (2.0 - gain)).clamp(0.0, 1.0)
 }
 
 #[cfg(test)]

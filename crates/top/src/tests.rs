@@ -73,6 +73,7 @@ fn state(looks: u64) -> State {
             hand_over_ns: Some(512.0),
             call_ns: Some(vec![900.0, 2400.0]),
             thresholds: Some(vec![0.02, 0.02, 0.02, 0.02]),
+            mechanisms: Vec::new(),
         },
         cores: Cores { may: vec![3, 2], dedicated: 1, no_core: None },
         clocks: Vec::new(),
