@@ -11,12 +11,12 @@
 //!
 //! Trials cost what the mechanism loses. That is paid from an account: all trials together lose at
 //! most [`Settings::most_loss`] of [`Settings::period`] and of all time since, against none. A
-//! trial ends early when it has used up its share. Where work varies by chance, what a trial
-//! did says little: a mechanism's loss is estimated from its samples and from what mechanisms
-//! usually bring ([`Settings::usual_effect`]), with caution. Samples lose weight with time, and two
-//! in a row that contradict the earlier ones take their place. A jump of the load's speed that
-//! lasts for two windows makes all samples old, as does a contradiction of those of what is in
-//! force.
+//! trial ends early when it has used up its share. Each of several users has such an account, too.
+//! Where work varies by chance, what a trial did says little: a mechanism's loss is estimated from
+//! its samples and from what mechanisms usually bring ([`Settings::usual_effect`]), with caution.
+//! Samples lose weight with time, and two in a row that contradict the earlier ones take their
+//! place. A jump of the load's speed that lasts for two windows makes all samples old, as does a
+//! contradiction of those of what is in force.
 //!
 //! This module decides; the caller measures work and changes mechanisms. It has no clock of its
 //! own.
@@ -25,9 +25,11 @@ use dimmer_processor::units::{Nanos, Time};
 
 use crate::ways::WORTHWHILE;
 
+use accounts::Accounts;
 use known::Known;
 use work::{Rates, gain, lost, rates};
 
+mod accounts;
 mod known;
 mod work;
 
@@ -200,8 +202,7 @@ pub struct Auto {
     accounted: Time,
     /// When none was last in force or tried.
     checked: Time,
-    /// The user of each program; empty: all programs are one user's.
-    users: Vec<u32>,
+    accounts: Accounts,
 }
 
 impl Auto {
@@ -222,7 +223,7 @@ impl Auto {
             lost: 0.0,
             accounted: now,
             checked: now,
-            users: Vec::new(),
+            accounts: Accounts::default(),
         }
     }
 
@@ -236,12 +237,15 @@ impl Auto {
     /// * `users`: the user of each program. Users count the same, however many programs they have.
     pub fn restart(&mut self, now: Time, work: &[f64], users: Vec<u32>) {
         if let Some(mechanism) = self.stretch.tries {
-            self.lost += self.loss(mechanism, 0.0, 0.0) * (now - self.stretch.begun).as_f64();
+            let lost = self.loss(mechanism, 0.0, 0.0) * (now - self.stretch.begun).as_f64();
+            self.lost += lost;
+            self.accounts.add_unmeasured(lost);
         }
         if let Some(tried) = self.tried.take().filter(|tried| tried.mechanism != 0) {
             self.lost += tried.lost;
+            self.accounts.add_unmeasured(tried.lost);
         }
-        (self.last, self.is_odd, self.users) = (None, false, users);
+        (self.last, self.is_odd, self.accounts.users) = (None, false, users);
         if self.chosen == 0 {
             self.checked = now;
         } else if now - self.checked >= self.settings.period {
@@ -324,7 +328,7 @@ impl Auto {
         let gain = so_far
             .as_ref()
             .zip(self.last.as_ref())
-            .and_then(|(own, last)| gain(own, last, &self.users));
+            .and_then(|(own, last)| gain(own, last, &self.accounts.users));
         let over_none = gain.unwrap_or(0.0) + self.known[self.chosen].mean;
         let span = (now - self.stretch.begun).as_f64();
         self.loss(mechanism, over_none, span / self.settings.window.as_f64()) * span
@@ -333,7 +337,7 @@ impl Auto {
     /// What trials may still lose (ns).
     fn account(&self) -> f64 {
         let lost: f64 = (0..self.known.len()).map(|mechanism| self.lost_by(mechanism)).sum();
-        self.settings.most_loss * self.settings.period.as_f64() - lost - self.lost
+        self.most() - lost - self.lost
     }
 
     /// What a mechanism's trials have lost against none, as far as is known (ns).
@@ -372,11 +376,25 @@ impl Auto {
     fn is_too_dear(&self, mechanism: usize, now: Time, work: &[f64]) -> bool {
         // As each unknown mechanism may come to that, none may use up all there is.
         self.lost_ns(mechanism, now, work) > self.account().min(self.share())
+            || (mechanism != 0 && self.costs_a_user(now, work))
+    }
+
+    /// Whether the present trial would cost a user more than trials may.
+    fn costs_a_user(&self, now: Time, work: &[f64]) -> bool {
+        let so_far = rates(self.stretch.begun, &self.stretch.at_begin, now, work);
+        let span = (now - self.stretch.begun).as_f64();
+        let most = so_far.zip(self.last.as_ref());
+        most.is_some_and(|(own, last)| self.accounts.most_with(&own, last, span) > self.most())
+    }
+
+    /// What trials may lose in all (ns).
+    fn most(&self) -> f64 {
+        self.settings.most_loss * self.settings.period.as_f64()
     }
 
     /// What one trial may lose (ns).
     fn share(&self) -> f64 {
-        self.settings.most_loss * self.settings.period.as_f64() / 4.0
+        self.most() / 4.0
     }
 
     fn ends_trial(&mut self, mechanism: usize, now: Time, work: &[f64]) {
@@ -399,6 +417,7 @@ impl Auto {
     fn ends_window(&mut self, now: Time, work: &[f64]) {
         let forgets = (-((now - self.accounted).as_f64() / self.settings.period.as_f64())).exp();
         self.lost *= forgets;
+        self.accounts.keep(forgets);
         self.accounted = now;
         for known in &mut self.known {
             known.tried *= forgets;
@@ -413,12 +432,18 @@ impl Auto {
         if let (Some(before), Some(rates)) = (before, self.last.clone()) {
             let change = self.compare(&before, &rates);
             if let Some(tried) = &tried {
+                if tried.mechanism != 0 {
+                    // Of both windows around it, so that drifts cancel.
+                    for other in [&before, &rates] {
+                        self.accounts.add(&tried.rates, other, tried.span / 2.0);
+                    }
+                }
                 let is_sample = change == Change::Noise && self.learn(tried, &rates);
                 if is_sample {
                     self.known[tried.mechanism].tried += tried.span;
                 } else if tried.mechanism != 0 {
                     // The load may have changed before the trial, or after it.
-                    self.lost += tried.lost.max(tried.lost_against(&rates, &self.users));
+                    self.lost += tried.lost.max(tried.lost_against(&rates, &self.accounts.users));
                 }
             }
             match change {
@@ -450,7 +475,7 @@ impl Auto {
     /// A trial and the windows around it are a sample. Returns whether it counts.
     fn learn(&mut self, tried: &Tried, after: &Rates) -> bool {
         let Tried { mechanism, before, rates, .. } = tried;
-        let over = |other| gain(rates, other, &self.users);
+        let over = |other| gain(rates, other, &self.accounts.users);
         let (Some(first), Some(second)) = (over(before), over(after)) else { return false };
         let sample = f64::midpoint(first, second);
         // A sample of none is one of what is in force, the other way round.
@@ -487,7 +512,7 @@ impl Auto {
     /// How two windows under one mechanism differ.
     fn compare(&mut self, before: &Rates, rates: &Rates) -> Change {
         // What does nothing has no noise to learn from.
-        let Some(change) = gain(rates, before, &self.users) else { return Change::Noise };
+        let Some(change) = gain(rates, before, &self.accounts.users) else { return Change::Noise };
         let limit = self.settings.least_jump.max(self.settings.jump * self.noise().sqrt());
         let is_jump = self.noise.1 > 0.0 && change.abs() > limit;
         if is_jump {
@@ -556,6 +581,7 @@ impl Auto {
             // A trial that costs more ends early.
             let is_paid = account >= self.share();
             let is_open = open > self.settings.least_gain && most > self.settings.least_gain;
+            let is_paid = is_paid && self.accounts.most() < self.most();
             (is_open && is_paid).then_some((mechanism, most))
         };
         let open = (1..self.known.len()).filter(|other| *other != self.chosen).filter_map(worth);

@@ -152,6 +152,26 @@ fn users_count_the_same_however_many_programs_they_have() {
 }
 
 #[test]
+fn no_user_pays_for_the_gain_of_others_by_trials() {
+    let mut world = World::new();
+    (0..4).for_each(|client| world.joins(client, u32::try_from(client).unwrap()));
+    world.server.idle(Some(8.0));
+    // By the joint work it hardly matters, so it would be tried a dozen times.
+    let gains = [-0.76, 0.4, 0.5, 0.6];
+    let programs: Vec<_> =
+        (0..4).zip(gains).map(|(client, gain)| (client, steady(&|_| 2e4, gain))).collect();
+    let mut lost = Vec::new();
+    for _ in 0..300 * 20 {
+        world.look(&programs);
+        let is_trial = world.cores() > 0 && world.chosen() != DELEGATE;
+        lost.push(if is_trial { 0.76 * 0.05 } else { 0.0 });
+    }
+    // 0.4 % of a hundred seconds, once more as it is paid back meanwhile, and two looks.
+    let worst = lost.windows(100 * 20).map(|part| part.iter().sum::<f64>()).fold(0.0, f64::max);
+    assert!(worst > 0.0 && worst < 2.0 * 0.4 + 0.76 * 0.1, "{worst}");
+}
+
+#[test]
 fn a_program_that_comes_ends_the_trial_and_voids_its_window() {
     let mut world = World::new();
     world.joins(0, 1);
