@@ -172,17 +172,27 @@ fn no_user_pays_for_the_gain_of_others_by_trials() {
 }
 
 #[test]
-fn a_program_that_comes_ends_the_trial_and_voids_its_window() {
-    let mut world = World::new();
-    world.joins(0, 1);
-    while world.cores() == 0 {
+fn a_process_that_comes_ends_the_trial_and_voids_its_window() {
+    // Of another program, and of the same.
+    for program in [1, 0] {
+        let mut world = World::new();
+        world.joins(0, 1);
+        while world.cores() == 0 {
+            world.look(&[(0, steady(&|_| 2e4, 0.3))]);
+        }
+        world.server.join_of(UserId(1), ClientId(1), ProgramId(program));
+        world.look(&[(0, steady(&|_| 2e4, 0.3)), (1, steady(&|_| 2e4, 0.3))]);
+        assert_eq!((world.cores(), world.is_moved(0)), (0, false));
+        let delegate = world.server.mechanisms()[DELEGATE];
+        assert_eq!((delegate.gain, delegate.is_chosen), (None, false));
+        // One that goes, too.
+        while world.cores() == 0 {
+            world.look(&[(0, steady(&|_| 2e4, 0.3)), (1, steady(&|_| 2e4, 0.3))]);
+        }
+        world.server.leave(ClientId(1));
         world.look(&[(0, steady(&|_| 2e4, 0.3))]);
+        assert_eq!((world.cores(), world.is_moved(0)), (0, false));
     }
-    world.joins(1, 1);
-    world.look(&[(0, steady(&|_| 2e4, 0.3)), (1, steady(&|_| 2e4, 0.3))]);
-    assert_eq!((world.cores(), world.is_moved(0)), (0, false));
-    let none = world.server.mechanisms()[DELEGATE];
-    assert_eq!((none.gain, none.is_chosen), (None, false));
 }
 
 /// As of a build, whose processes are over before two windows could be compared.
