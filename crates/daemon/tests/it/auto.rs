@@ -59,3 +59,26 @@ fn a_server_that_only_observes_tries_nothing_until_it_acts() {
     server.wait(|state| moved(state) > 0);
     client.kill().and_then(|()| client.wait()).unwrap();
 }
+
+#[test]
+fn a_recording_of_trials_is_replayed_with_the_same_decisions() {
+    let server = Server::start(AUTO);
+    if !server.can_move() {
+        return;
+    }
+    let watch = Watch::new(Some(&server.socket())).unwrap();
+    watch.record().unwrap();
+    let mut text = watch.lines(PATIENCE).unwrap().unwrap();
+    let mut client = server.client(120_000);
+    let begin = Instant::now();
+    while moved(&server.state()) == 0 {
+        assert!(begin.elapsed() < PATIENCE, "{}", server.log());
+        text.extend(watch.lines(Duration::from_millis(100)).unwrap());
+    }
+    client.kill().and_then(|()| client.wait()).unwrap();
+    server.wait(|state| state.clients.is_empty());
+    text.extend(watch.lines(Duration::from_millis(100)).unwrap());
+    let (_, replayed) = record::replay(text.as_bytes(), None).unwrap();
+    assert!(replayed.is_same_policy && replayed.changes[0] > 0, "{replayed:?}");
+    assert_eq!((replayed.different, replayed.changes[0]), (0, replayed.changes[1]), "{text}");
+}

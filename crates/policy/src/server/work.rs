@@ -60,8 +60,9 @@ impl Work {
         self.rate = Some(rate);
     }
 
-    /// Adds what was reported since the last step, `span` ago.
-    pub(super) fn step(&mut self, now: Time, span: Nanos) {
+    /// Adds what was reported since the last step, `span` ago. Returns the work in all, and its
+    /// unit.
+    pub(super) fn step(&mut self, now: Time, span: Nanos) -> (WorkUnit, f64) {
         if let Some(rate) = self.rate.take() {
             self.reported += rate * span.as_f64() / 1e9;
             self.unit = WorkUnit::Reported;
@@ -69,14 +70,11 @@ impl Work {
         } else if self.calls > self.last.0 && now - self.last.1 >= SILENT {
             self.unit = WorkUnit::Calls;
         }
-    }
-
-    /// The work in all, and its unit.
-    pub(super) const fn done(&self) -> (WorkUnit, f64) {
-        match self.unit {
-            WorkUnit::Calls => (WorkUnit::Calls, self.calls),
-            WorkUnit::Reported => (WorkUnit::Reported, self.reported),
-        }
+        let done = match self.unit {
+            WorkUnit::Calls => self.calls,
+            WorkUnit::Reported => self.reported,
+        };
+        (self.unit, done)
     }
 }
 
@@ -94,8 +92,7 @@ mod tests {
             now += SECOND;
             rate.into_iter().for_each(|rate| work.reports(rate));
             work.calls(calls);
-            work.step(now, SECOND);
-            work.done()
+            work.step(now, SECOND)
         };
         assert_eq!(second(&mut work, None, 7), (WorkUnit::Calls, 7.0));
         assert_eq!(second(&mut work, Some(3.0), 7), (WorkUnit::Reported, 3.0));
