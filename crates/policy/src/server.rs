@@ -384,8 +384,9 @@ impl Server {
     /// time before the start of the window starts the window again.
     ///
     /// # Cost
-    /// Linear in the clients that ask for cores, and in all clients if the loop takes their work. At
-    /// the end of a window, linear in all clients, and in all sites if the loop has changed something.
+    /// Linear in the clients that ask for cores, and in all clients if the loop takes their work.
+    /// At the end of a window, linear in all clients, and in all sites if the loop has changed
+    /// something.
     pub fn step(&mut self, now: Time) -> Step {
         let mut again = Vec::new();
         for (client, asking) in &mut self.asking {
