@@ -94,9 +94,8 @@ impl Constants for Settings {
 pub struct Mechanisms {
     settings: auto::Settings,
     auto: Auto,
-    /// Number of members of each group that nothing hinders from being moved, and of all groups.
-    candidates: Vec<usize>,
-    all_candidates: usize,
+    /// Number of members of all groups that nothing hinders from being moved.
+    candidates: usize,
     /// The clients whose work is measured.
     measured: Vec<(ClientId, WorkUnit)>,
     programs: BTreeSet<(UserId, ProgramId)>,
@@ -114,8 +113,7 @@ impl Mechanisms {
         Self {
             settings,
             auto: Auto::new(settings, MECHANISMS.len(), now, &[]),
-            candidates: Vec::new(),
-            all_candidates: 0,
+            candidates: 0,
             measured: Vec::new(),
             programs: BTreeSet::new(),
             is_void: false,
@@ -169,15 +167,10 @@ impl Loop for Mechanisms {
         self.has_ended
     }
 
-    fn candidate(&mut self, group: usize, is_one: bool) {
-        if group >= self.candidates.len() {
-            self.candidates.resize(group + 1, 0);
-        }
-        let was = self.candidates[group];
-        let now = if is_one { was.saturating_add(1) } else { was.saturating_sub(1) };
-        self.candidates[group] = now;
-        self.all_candidates = self.all_candidates.saturating_sub(was).saturating_add(now);
-        self.is_void |= was != now;
+    fn candidate(&mut self, _group: usize, is_one: bool) {
+        let was = self.candidates;
+        self.candidates = if is_one { was.saturating_add(1) } else { was.saturating_sub(1) };
+        self.is_void = true;
     }
 
     fn step(&mut self, now: Time, clients: &mut dyn Iterator<Item = Progress>) {
@@ -189,24 +182,25 @@ impl Loop for Mechanisms {
             work.push(done);
             users.push(user.0);
         }
-        let (was, since) = (self.decision(), self.auto.since());
-        let is_idle = self.all_candidates == 0;
-        let is_other_load = is_idle || programs != self.programs;
+        let was = self.decision();
+        let is_other_load = self.candidates == 0 || programs != self.programs;
         if is_other_load {
             self.auto.begin_again();
         }
         if is_other_load || measured != self.measured || self.is_void {
             self.auto.restart(now, &work, users);
         } else {
+            let since = self.auto.since();
             self.auto.step(now, &work);
+            self.has_ended |= self.auto.since() != since;
         }
         (self.measured, self.programs, self.is_void) = (measured, programs, false);
         self.has_changed |= self.decision() != was;
-        self.has_ended |= (self.auto.since() != since && !is_idle) || self.has_changed;
+        self.has_ended |= self.has_changed;
     }
 
     fn next_wakeup(&self, now: Time) -> Option<Time> {
-        (self.all_candidates > 0).then(|| self.auto.next_wakeup(now))
+        (self.candidates > 0).then(|| self.auto.next_wakeup(now))
     }
 
     fn mechanisms(&self) -> Vec<Mechanism> {
