@@ -11,107 +11,31 @@
 //!
 //! Trials cost what the mechanism loses. That is paid from an account: all trials together lose at
 //! most [`Settings::most_loss`] of [`Settings::period`] and of all time since, against none. A
-//! trial ends early when it has used up its share. Where work varies by chance, what a trial
-//! did says little: a mechanism's loss is estimated from its samples and from what mechanisms
-//! usually bring ([`Settings::usual_effect`]), with caution. Samples lose weight with time, and two
-//! in a row that contradict the earlier ones take their place. A jump of the load's speed that
-//! lasts for two windows makes all samples old, as does a contradiction of those of what is in
-//! force.
+//! trial ends early when it has used up its share. Each of several users has such an account, too.
+//! Where work varies by chance, what a trial did says little: a mechanism's loss is estimated from
+//! its samples and from what mechanisms usually bring ([`Settings::usual_effect`]), with caution.
+//! Samples lose weight with time, and two in a row that contradict the earlier ones take their
+//! place. A jump of the load's speed that lasts for two windows makes all samples old, as does a
+//! contradiction of those of what is in force.
 //!
 //! This module decides; the caller measures work and changes mechanisms. It has no clock of its
 //! own.
 
-use dimmer_processor::units::{Nanos, Time};
+use dimmer_processor::units::Time;
 
-use crate::ways::WORTHWHILE;
-
+use accounts::Accounts;
 use known::Known;
+pub use settings::Settings;
+use work::{Rates, counting, gain, lost, rates};
 
+mod accounts;
 mod known;
-
-/// Constants of the trials.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Settings {
-    /// How long work is measured.
-    pub window: Nanos,
-    /// How long a change of mechanisms takes to settle. Work is not measured meanwhile.
-    pub settle: Nanos,
-    /// How often a trial's loss is looked at.
-    pub tick: Nanos,
-    /// The part of the time that trials may lose against none.
-    pub most_loss: f64,
-    /// The time over which that is saved up.
-    pub period: Nanos,
-    /// A mechanism that cannot be better by this is not tried on, in parts of the work.
-    pub least_gain: f64,
-    /// Noise of a sample is assumed to be no less than this, in parts of the work.
-    pub least_noise: f64,
-    /// The standard deviation of mechanisms' gains, before anything is known of them.
-    pub usual_effect: f64,
-    /// By how many standard deviations mechanisms are assumed to do worse than they seem to.
-    pub caution: f64,
-    /// How many standard errors are beyond chance.
-    pub certain: f64,
-    /// A change of this many times the noise, and of [`Self::least_jump`], is one of the load.
-    pub jump: f64,
-    /// The smallest change that counts as one of the load, in parts of the work.
-    pub least_jump: f64,
-    /// The part of a sample's weight that is left after a window.
-    pub discount: f64,
-    /// Under another mechanism than none, none is tried this often.
-    pub recheck: Nanos,
-}
-
-impl Settings {
-    /// For usual programs.
-    pub const USUAL: Self = Self {
-        // Guesses: long beside a scheduler's turns and a governor's hold, short enough for tens of
-        // trials in the time that users wait for.
-        window: Nanos::from_ms(100),
-        settle: Nanos::from_ms(10),
-        tick: Nanos::from_ms(5),
-        // What is worthwhile, less what a wrong choice may cost until it is found out.
-        most_loss: 0.4 * WORTHWHILE,
-        period: Nanos::from_ms(10_000),
-        least_gain: WORTHWHILE / 4.0,
-        least_noise: WORTHWHILE / 4.0,
-        // A guess: mechanisms that gain a tenth are good ones, and bad ones can halve the work.
-        usual_effect: 0.1,
-        // With less, trials cost more than they may where work varies much (this module's tests).
-        caution: 1.0,
-        // Chance exceeds that once in some thousand looks, and there are hundreds a minute.
-        certain: 3.5,
-        // As in `server::loops::trials`.
-        jump: 5.0,
-        least_jump: 0.05,
-        // Half the weight after some minutes; a guess, as programs' habits change.
-        discount: 0.9995,
-        recheck: Nanos::from_ms(5_000),
-    };
-
-    /// The same in less time.
-    ///
-    /// * `times`: how often all times here go into what they were; 1 or more.
-    #[must_use]
-    pub fn faster(self, times: u64) -> Self {
-        let part = |time: Nanos| time / times.max(1);
-        Self {
-            window: part(self.window),
-            settle: part(self.settle),
-            tick: part(self.tick),
-            period: part(self.period),
-            recheck: part(self.recheck),
-            ..self
-        }
-    }
-}
+mod settings;
+mod work;
 
 /// The most weight of what is known of noise, in samples, once the load has changed. A guess: new
 /// ones count for more after some seconds.
 const LITTLE: f64 = 30.0;
-
-/// Work done, for each program in a unit of its own, as a rate (a second). Units are counted whole.
-type Rates = Vec<f64>;
 
 /// What trials have shown of a mechanism.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -165,8 +89,8 @@ struct Tried {
 
 impl Tried {
     /// What it lost against these rates (ns).
-    fn lost_against(&self, rates: &Rates) -> f64 {
-        gain(&self.rates, rates).map_or(0.0, lost) * self.span
+    fn lost_against(&self, rates: &Rates, users: &[u32]) -> f64 {
+        gain(&self.rates, rates, users).map_or(0.0, lost) * self.span
     }
 }
 
@@ -205,6 +129,7 @@ pub struct Auto {
     accounted: Time,
     /// When none was last in force or tried.
     checked: Time,
+    accounts: Accounts,
 }
 
 impl Auto {
@@ -227,7 +152,41 @@ impl Auto {
             lost: 0.0,
             accounted: now,
             checked: now,
+            accounts: Accounts::default(),
         }
+    }
+
+    /// Begins the present window again, because other programs' work is measured from now on.
+    ///
+    /// A trial that is under way ends without a sample, but its time is paid for. A mechanism that
+    /// has not been compared with none for [`Settings::period`], because programs come and go all
+    /// the time, is no longer in force.
+    ///
+    /// * `work`: of each program up to now, as [`Self::step`] gets it from now on.
+    /// * `users`: the user of each program. Users count the same, however many programs they have.
+    pub fn restart(&mut self, now: Time, work: &[f64], users: Vec<u32>) {
+        if let Some(mechanism) = self.stretch.tries {
+            let lost = self.loss(mechanism, 0.0, 0.0) * (now - self.stretch.begun).as_f64();
+            self.lost += lost;
+            self.accounts.add_unmeasured(lost);
+        }
+        if let Some(tried) = self.tried.take().filter(|tried| tried.mechanism != 0) {
+            self.lost += tried.lost;
+            self.accounts.add_unmeasured(tried.lost);
+        }
+        (self.last, self.is_odd, self.accounts.users) = (None, false, users);
+        if self.chosen == 0 {
+            self.checked = now;
+        } else if now - self.checked >= self.settings.period {
+            self.begin_again();
+        }
+        self.begins(None, now, work);
+    }
+
+    /// Since when the present trial, or window of the mechanism in force, lasts.
+    #[must_use]
+    pub fn since(&self) -> Time {
+        self.stretch.begun
     }
 
     /// The mechanism to run under now.
@@ -300,7 +259,10 @@ impl Auto {
     /// What the present trial of a mechanism has lost against none, as far as is known (ns).
     fn lost_ns(&self, mechanism: usize, now: Time, work: &[f64]) -> f64 {
         let so_far = rates(self.stretch.begun, &self.stretch.at_begin, now, work);
-        let gain = so_far.as_ref().zip(self.last.as_ref()).and_then(|(own, last)| gain(own, last));
+        let gain = so_far
+            .as_ref()
+            .zip(self.last.as_ref())
+            .and_then(|(own, last)| gain(own, last, &self.accounts.users));
         let over_none = gain.unwrap_or(0.0) + self.known[self.chosen].mean;
         let span = (now - self.stretch.begun).as_f64();
         self.loss(mechanism, over_none, span / self.settings.window.as_f64()) * span
@@ -309,7 +271,7 @@ impl Auto {
     /// What trials may still lose (ns).
     fn account(&self) -> f64 {
         let lost: f64 = (0..self.known.len()).map(|mechanism| self.lost_by(mechanism)).sum();
-        self.settings.most_loss * self.settings.period.as_f64() - lost - self.lost
+        self.most() - lost - self.lost
     }
 
     /// What a mechanism's trials have lost against none, as far as is known (ns).
@@ -354,11 +316,25 @@ impl Auto {
     fn is_too_dear(&self, mechanism: usize, now: Time, work: &[f64]) -> bool {
         // As each unknown mechanism may come to that, none may use up all there is.
         self.lost_ns(mechanism, now, work) > self.account().min(self.share())
+            || (mechanism != 0 && self.costs_a_user(now, work))
+    }
+
+    /// Whether the present trial would cost a user more than trials may.
+    fn costs_a_user(&self, now: Time, work: &[f64]) -> bool {
+        let so_far = rates(self.stretch.begun, &self.stretch.at_begin, now, work);
+        let span = (now - self.stretch.begun).as_f64();
+        let most = so_far.zip(self.last.as_ref());
+        most.is_some_and(|(own, last)| self.accounts.most_with(&own, last, span) > self.most())
+    }
+
+    /// What trials may lose in all (ns).
+    fn most(&self) -> f64 {
+        self.settings.most_loss * self.settings.period.as_f64()
     }
 
     /// What one trial may lose (ns).
     fn share(&self) -> f64 {
-        self.settings.most_loss * self.settings.period.as_f64() / 4.0
+        self.most() / 4.0
     }
 
     fn ends_trial(&mut self, mechanism: usize, now: Time, work: &[f64]) {
@@ -383,6 +359,7 @@ impl Auto {
     fn ends_window(&mut self, now: Time, work: &[f64]) {
         let forgets = (-((now - self.accounted).as_f64() / self.settings.period.as_f64())).exp();
         self.lost *= forgets;
+        self.accounts.keep(forgets);
         self.accounted = now;
         for known in &mut self.known {
             known.tried *= forgets;
@@ -394,17 +371,25 @@ impl Auto {
         let tried = self.tried.take();
         let before = tried.as_ref().map(|tried| tried.before.clone()).or(self.last.take());
         self.last = self.rates(now, work);
-        self.counting =
-            self.last.as_ref().map_or(0.0, |rates| counting(rates, self.settings.window));
+        self.counting = self
+            .last
+            .as_ref()
+            .map_or(0.0, |rates| counting(rates, &self.accounts.users, self.settings.window));
         if let (Some(before), Some(rates)) = (before, self.last.clone()) {
             let change = self.compare(&before, &rates);
             if let Some(tried) = &tried {
+                if tried.mechanism != 0 {
+                    // Of both windows around it, so that drifts cancel.
+                    for other in [&before, &rates] {
+                        self.accounts.add(&tried.rates, other, tried.span / 2.0);
+                    }
+                }
                 let is_sample = change == Change::Noise && self.learn(tried, &rates);
                 if is_sample {
                     self.known[tried.mechanism].tried += tried.span;
                 } else if tried.mechanism != 0 {
                     // The load may have changed before the trial, or after it.
-                    self.lost += tried.lost.max(tried.lost_against(&rates));
+                    self.lost += tried.lost.max(tried.lost_against(&rates, &self.accounts.users));
                 }
             }
             match change {
@@ -423,7 +408,9 @@ impl Auto {
         if self.chosen == 0 {
             self.checked = now;
         }
-        let tries = if self.last.is_some() && !self.is_odd { self.next_trial(now) } else { None };
+        // While nothing is done, a trial shows nothing.
+        let does_work = self.last.iter().flatten().any(|rate| *rate > 0.0);
+        let tries = if does_work && !self.is_odd { self.next_trial(now) } else { None };
         self.begins(tries, now, work);
     }
 
@@ -434,9 +421,8 @@ impl Auto {
     /// A trial and the windows around it are a sample. Returns whether it counts.
     fn learn(&mut self, tried: &Tried, after: &Rates) -> bool {
         let Tried { mechanism, before, rates, measured, .. } = tried;
-        let (Some(first), Some(second)) = (gain(rates, before), gain(rates, after)) else {
-            return false;
-        };
+        let over = |other| gain(rates, other, &self.accounts.users);
+        let (Some(first), Some(second)) = (over(before), over(after)) else { return false };
         let sample = f64::midpoint(first, second);
         // A sample of none is one of what is in force, the other way round.
         let (of, sample) = if *mechanism == 0 {
@@ -473,7 +459,7 @@ impl Auto {
     /// How two windows under one mechanism differ.
     fn compare(&mut self, before: &Rates, rates: &Rates) -> Change {
         // What does nothing has no noise to learn from.
-        let Some(change) = gain(rates, before) else { return Change::Noise };
+        let Some(change) = gain(rates, before, &self.accounts.users) else { return Change::Noise };
         let limit = self.settings.least_jump.max(self.settings.jump * self.noise().sqrt());
         let is_jump = self.noise.1 > 0.0 && change.abs() > limit;
         if is_jump {
@@ -487,8 +473,9 @@ impl Auto {
         Change::Noise
     }
 
-    /// What is known may no longer be so: none is in force, and all are tried again.
-    fn begin_again(&mut self) {
+    /// What is known may no longer be so: none is in force after the present trial, and all are
+    /// tried again. What trials have lost is not forgotten.
+    pub fn begin_again(&mut self) {
         (1..self.known.len()).for_each(|mechanism| self.forget(mechanism));
         self.chosen = 0;
         // Another load has other noise.
@@ -541,47 +528,13 @@ impl Auto {
             // A trial that costs more ends early.
             let is_paid = account >= self.share();
             let is_open = open > self.settings.least_gain && most > self.settings.least_gain;
+            let is_paid = is_paid && self.accounts.most() < self.most();
             (is_open && is_paid).then_some((mechanism, most))
         };
         let open = (1..self.known.len()).filter(|other| *other != self.chosen).filter_map(worth);
         // The first of the greatest.
         open.reduce(|best, other| if other.1 > best.1 { other } else { best }).map(|(of, _)| of)
     }
-}
-
-fn rates(since: Time, from: &[f64], now: Time, work: &[f64]) -> Option<Rates> {
-    let span = (now - since).as_f64();
-    (span > 0.0)
-        .then(|| work.iter().zip(from).map(|(now, from)| (now - from) / span * 1e9).collect())
-}
-
-/// The variance of a gain between windows because units are counted whole: a count is off by up to
-/// one, of which the variance is a quarter at most. In a part of a window it is greater, by the
-/// square.
-fn counting(rates: &Rates, window: Nanos) -> f64 {
-    let due = rates.iter().map(|rate| rate * window.as_f64() / 1e9);
-    // No program's gain is beyond 2 to either side.
-    let each = due.filter(|due| *due > 0.0).map(|due| (0.25 / (due * due)).min(4.0));
-    let (sum, count) = each.fold((0.0, 0.0), |(sum, count), one| (sum + one, count + 1.0));
-    if count > 0.0 { sum / (count * count) } else { 0.0 }
-}
-
-/// How much more work is done than elsewhere: the mean over programs of the difference over the
-/// mean of both, -2 to 2. That is ln(own / other) where they differ little, and bounded where a
-/// program happens to have done nothing. `None` if no program has done anything.
-fn gain(own: &[f64], other: &[f64]) -> Option<f64> {
-    let means =
-        own.iter().zip(other).map(|(own, other)| (own - other, f64::midpoint(*own, *other)));
-    let done = means.filter(|(_, mean)| *mean > 0.0 && mean.is_finite());
-    let (sum, count) =
-        done.fold((0.0, 0.0), |(sum, count), (more, mean)| (sum + more / mean, count + 1.0));
-    (count > 0.0).then(|| (sum / count).clamp(-2.0, 2.0))
-}
-
-/// The part of the other's work that is lost by a gain, if it is a loss.
-fn lost(gain: f64) -> f64 {
-    let gain = gain.clamp(-2.0, 2.0);
-    (1.0 - (2.0 + gain) / (2.0 - gain)).clamp(0.0, 1.0)
 }
 
 #[cfg(test)]

@@ -9,6 +9,8 @@
 //! | [`loops`] | what decides: the trait and the table of all loops | |
 //! | [`loops::thresholds`] | the paper's feedback loop | §4.2.3 |
 //! | [`loops::trials`] | a loop that asks one question at a time | |
+//! | [`loops::auto`] | a loop that compares mechanisms for all clients at once | |
+//! | [`work`] | the work of each client in all | |
 //! | `asking` | clients that ask for cores | |
 //! | [`cores`] | how many cores are dedicated | §4.2.1, §4.3.3 |
 //! | [`canary`] | which programs the server acts on | |
@@ -29,6 +31,7 @@ pub mod performance;
 pub mod settings;
 mod shares;
 pub mod timing;
+pub mod work;
 
 use std::collections::BTreeMap;
 
@@ -38,10 +41,11 @@ use asking::Asking;
 use cores::Cores;
 use decision::{Action, Change, Decide, Decided, Reason, Stayed};
 use evidence::{Evidence, LEVELS};
-use loops::{Loop, WindowEnd};
+use loops::{Loop, Mechanism, WindowEnd};
 use performance::Performance;
 use settings::{Settings, Unit};
 use shares::{Seen, Shares};
+use work::{Progress, Work};
 
 /// A process with marked regions. The caller chooses the number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -96,6 +100,7 @@ struct Client {
     program: ProgramId,
     user: UserId,
     performance: Performance,
+    work: Work,
     /// Whether it is only observed.
     is_held: bool,
     units: BTreeMap<Option<SiteId>, Decided>,
@@ -155,6 +160,8 @@ pub struct Server {
     /// When the window started. `settles` is the time until which it does not count yet.
     begun: Time,
     settles: Option<Time>,
+    /// When the last step was.
+    stepped: Time,
 }
 
 impl Server {
@@ -176,6 +183,7 @@ impl Server {
             idle: None,
             begun: now,
             settles: None,
+            stepped: now,
         }
     }
 
@@ -190,8 +198,8 @@ impl Server {
     pub fn join_of(&mut self, user: UserId, client: ClientId, program: ProgramId) {
         self.leave(client);
         let performance = Performance::new(self.decides.skips_first_window());
-        let units = BTreeMap::new();
-        let new = Client { program, user, performance, is_held: false, units };
+        let (work, units) = (Work::default(), BTreeMap::new());
+        let new = Client { program, user, performance, work, is_held: false, units };
         self.clients.insert(client, new);
     }
 
@@ -270,6 +278,7 @@ impl Server {
             return false;
         }
         known.performance.tally.calls(window.calls, window.span_ns, window.in_region_ns);
+        known.work.calls(window.calls);
         let asking = self.asking.get_mut(&client);
         let asked = asking.map(|asking| {
             if window.calls > 0 {
@@ -346,6 +355,7 @@ impl Server {
         match self.clients.get_mut(&client) {
             Some(known) if value.is_finite() && value > 0.0 => {
                 known.performance.tally.told(value);
+                known.work.reports(value);
                 true
             }
             _ => false,
@@ -365,7 +375,8 @@ impl Server {
         let window = self.settles.unwrap_or(self.begun + self.decides.window_length());
         let window = (!self.clients.is_empty()).then_some(window);
         let asking = self.asking.values().filter_map(Asking::next_wakeup);
-        [window, self.cores.next_wakeup()].into_iter().flatten().chain(asking).min()
+        let decides = self.decides.next_wakeup(self.stepped).filter(|_| !self.clients.is_empty());
+        [window, decides, self.cores.next_wakeup()].into_iter().flatten().chain(asking).min()
     }
 
     /// Returns what has changed. Call it after something was observed, and at
@@ -373,8 +384,9 @@ impl Server {
     /// time before the start of the window starts the window again.
     ///
     /// # Cost
-    /// Linear in the clients that ask for cores. At the end of a window, linear in all clients, and
-    /// in all sites if the loop has changed something.
+    /// Linear in the clients that ask for cores, and in all clients if the loop takes their work.
+    /// At the end of a window, linear in all clients, and in all sites if the loop has changed
+    /// something.
     pub fn step(&mut self, now: Time) -> Step {
         let mut again = Vec::new();
         for (client, asking) in &mut self.asking {
@@ -382,6 +394,13 @@ impl Server {
                 again.push(*client);
             }
         }
+        let span = now - std::mem::replace(&mut self.stepped, now);
+        // Costs nothing under a loop that takes none of it.
+        let mut progress = self.clients.iter_mut().map(|(id, known)| {
+            let (unit, done) = known.work.step(now, span);
+            Progress { client: *id, program: known.program, user: known.user, unit, done }
+        });
+        self.decides.step(now, &mut progress);
         if self.window(now) {
             again = self.clients.keys().copied().collect();
         }
@@ -405,6 +424,12 @@ impl Server {
     #[must_use]
     pub const fn moved(&self) -> usize {
         self.moved
+    }
+
+    /// The mechanisms that the loop compares, none first; empty if it compares none.
+    #[must_use]
+    pub fn mechanisms(&self) -> Vec<Mechanism> {
+        self.decides.mechanisms()
     }
 
     /// The thresholds of L1, L2, ..., if the loop has any.

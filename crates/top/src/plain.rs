@@ -33,6 +33,7 @@ pub fn render(
 ) -> String {
     let told = [
         ("policy", Some(words::policy(&state.policy))),
+        ("mechanism", words::mechanisms(&state.policy)),
         ("better is", Some(words::better(&state.policy))),
         ("cores", Some(words::cores(&state.cores))),
         ("clocks", words::clocks(&state.cores, clocks)),

@@ -144,6 +144,9 @@ fn head(view: &View) -> Vec<Line<'static>> {
         lines.push(Line::from(vec![name, spaced(&told).into()]));
     };
     line("policy", words::policy(&state.policy));
+    if let Some(told) = words::mechanisms(&state.policy) {
+        line("mechanism", told);
+    }
     line("better is", words::better(&state.policy));
     let cores = words::cores(&state.cores);
     let clocks = words::clocks(&state.cores, &view.clocks);

@@ -4,7 +4,7 @@ use dimmer_processor::units::{CpuId, KiloHertz};
 use dimmer_report::Screen;
 use dimmer_report::number::SPACE;
 use dimmer_watch::state::{
-    Client, ClockClient, ClockRequests, Cores, Policy, Site, Specialise, State,
+    Client, ClockClient, ClockRequests, Cores, Mechanism, Policy, Site, Specialise, State,
 };
 use expect_test::{Expect, expect};
 use ratatui::Terminal;
@@ -73,6 +73,7 @@ fn state(looks: u64) -> State {
             hand_over_ns: Some(512.0),
             call_ns: Some(vec![900.0, 2400.0]),
             thresholds: Some(vec![0.02, 0.02, 0.02, 0.02]),
+            mechanisms: Vec::new(),
         },
         cores: Cores { may: vec![3, 2], dedicated: 1, no_core: None },
         clocks: Vec::new(),
@@ -255,6 +256,25 @@ fn the_table_has_the_same() {
         501        6                                                                          at L1
         idle 77    none yet
     "#]].assert_eq(&text);
+}
+
+#[test]
+fn mechanisms_that_are_compared_are_shown_with_their_gains() {
+    let of = |mechanism: &'static str, is_in_force, gain_ratio: Option<f64>| Mechanism {
+        mechanism: mechanism.into(),
+        is_in_force,
+        is_chosen: mechanism == "none",
+        gain_ratio,
+        open_ratio: gain_ratio.map(|_| 0.004),
+    };
+    let told = |is_trial: bool| {
+        let mechanisms = vec![of("none", !is_trial, None), of("delegate", is_trial, Some(-0.0321))];
+        words::mechanisms(&Policy { mechanisms, ..Policy::default() })
+    };
+    let gains = "; delegate gains -3.2 %, within 0.4";
+    assert_eq!(told(false), Some(format!("none is in force: did the most work so far{gains}")));
+    assert_eq!(told(true), Some(format!("delegate is in force: for a trial{gains}")));
+    assert_eq!(words::mechanisms(&Policy::default()), None);
 }
 
 #[test]

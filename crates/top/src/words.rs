@@ -2,7 +2,7 @@
 
 use dimmer_host::root::format_cpu_list;
 use dimmer_processor::units::{CpuId, KiloHertz};
-use dimmer_watch::state::{ClockClient, ClockRequests, Cores, Policy, State};
+use dimmer_watch::state::{ClockClient, ClockRequests, Cores, Mechanism, Policy, State};
 
 use super::rows::{Region, Row, clean, is_same_server};
 use dimmer_report::number::{SPACE, counted, grouped, percent, time};
@@ -26,8 +26,25 @@ pub(super) fn policy(policy: &Policy) -> String {
         "thresholds" => format!(
             "thresholds: moves each {unit} above them, and lets them follow what does better"
         ),
+        "auto" => {
+            "auto: tries mechanisms for all programs at once, and keeps what does better".into()
+        }
         other => clean(other),
     }
+}
+
+/// Which mechanism is in force and why; `None` if the loop compares none.
+pub(super) fn mechanisms(policy: &Policy) -> Option<String> {
+    let in_force = policy.mechanisms.iter().find(|of| of.is_in_force)?;
+    let why = if in_force.is_chosen { "did the most work so far" } else { "for a trial" };
+    let shown = |of: &Mechanism| {
+        let gain = of.gain_ratio?;
+        let open = of.open_ratio.map(|open| format!(", within {:.1}", 100.0 * open));
+        let (name, open) = (clean(&of.mechanism), open.unwrap_or_default());
+        Some(format!("; {name} gains {:+.1} %{open}", 100.0 * gain))
+    };
+    let gains: String = policy.mechanisms.iter().filter_map(shown).collect();
+    Some(format!("{} is in force: {why}{gains}", clean(&in_force.mechanism)))
 }
 
 /// The metric that decides what is better.

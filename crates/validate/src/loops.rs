@@ -4,7 +4,7 @@
 //! all calls, and, where there are two programs, moving the calls of one. The loops do not have
 //! this information.
 
-use dimmer_policy::server::loops::{Definition, LOOPS, thresholds};
+use dimmer_policy::server::loops::{Definition, USUAL, thresholds};
 use dimmer_processor::units::Nanos;
 use dimmer_sim::{Moment, Moving};
 
@@ -113,7 +113,8 @@ pub fn compare(follower: &dyn Follower) -> Result<Vec<Compared>, ValidateError> 
             let run = run(&load, way(definition))?;
             Ok((definition.name, told(&run)))
         };
-        let loops = LOOPS.into_iter().map(under).collect::<Result<_, ValidateError>>()?;
+        let loops = [&thresholds::DEFINITION, USUAL].map(under);
+        let loops = loops.into_iter().collect::<Result<_, ValidateError>>()?;
         compared.push(Compared { load: name, best: named, loops });
     }
     Ok(compared)

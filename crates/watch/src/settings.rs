@@ -233,6 +233,10 @@ impl Settings {
                 return Err(format!("`{key}` is {value}, accepted are {least} to {most}"));
             }
         }
+        if self.policy.decides.name() == loops::auto::DEFINITION.name && cores.unused_ms > 0.0 {
+            let what = format!("`cores.unused_ms` is {}", cores.unused_ms);
+            return Err(format!("{what}, accepted with `policy.loop = \"auto\"` is 0"));
+        }
         self.listed_cores()?;
         self.mode()?;
         self.listen()?;
@@ -484,6 +488,11 @@ mod tests {
         refused("[trials]\ndiscount = nan\n", "`trials.discount` is NaN");
         refused("[cores]\nlist = \"many\"\n", "as in \"2-3,8\"");
         refused("[cores]\nspare = 0.95\n", "`cores.spare` is 0.95, accepted are 0 to 0.9");
+        refused(
+            "[policy]\nloop = \"auto\"\n[cores]\nunused_ms = 10\n",
+            "`cores.unused_ms` is 10, accepted with `policy.loop = \"auto\"` is 0",
+        );
+        refused("[auto]\nwindow_ms = 0\n", "`auto.window_ms` is 0, accepted are 1 to");
         refused("[metrics]\nlisten = \"here\"\n", "127.0.0.1:9466");
         refused("[clocks]\nmoderate = 1\n", "line 2: invalid type");
         refused("[clocks]\nmost = 1\n", "line 2: unknown field `most`, expected one of `moderate`");

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use dimmer_policy::server::decision::{Action, Reason};
+use dimmer_policy::server::loops;
 use serde::{Deserialize, Serialize};
 
 /// The document's schema.
@@ -109,7 +110,7 @@ pub struct Specialise {
 /// The policy in force.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Policy {
-    /// `trials` or `thresholds`.
+    /// `trials`, `thresholds` or `auto`.
     #[serde(rename = "loop")]
     pub decides: String,
     /// `site` or `client`.
@@ -128,6 +129,37 @@ pub struct Policy {
     pub call_ns: Option<Vec<f64>>,
     /// The thresholds of L1, L2, ..., if the loop has thresholds.
     pub thresholds: Option<Vec<f64>>,
+    /// The mechanisms that the loop compares, none first; empty if it compares none.
+    #[serde(default)]
+    pub mechanisms: Vec<Mechanism>,
+}
+
+/// A mechanism that the loop compares with others, for all clients at once.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Mechanism {
+    /// `none` or `delegate`.
+    pub mechanism: Cow<'static, str>,
+    /// Whether it is in force now, for a trial or not.
+    pub is_in_force: bool,
+    /// Whether it is the one found best so far.
+    pub is_chosen: bool,
+    /// How much more work is done under it than under none, by trials: 0.01 is 1 % more; `None` for
+    /// none, and without a trial.
+    pub gain_ratio: Option<f64>,
+    /// By how much that may be wrong, to either side.
+    pub open_ratio: Option<f64>,
+}
+
+impl From<loops::Mechanism> for Mechanism {
+    fn from(of: loops::Mechanism) -> Self {
+        Self {
+            mechanism: of.name.into(),
+            is_in_force: of.is_in_force,
+            is_chosen: of.is_chosen,
+            gain_ratio: of.gain.map(|gain| gain.mean),
+            open_ratio: of.gain.map(|gain| gain.open).filter(|open| open.is_finite()),
+        }
+    }
 }
 
 /// The cores that may be dedicated.

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use dimmer_watch::state::{Client, Program, Site, Specialise, State};
+use dimmer_watch::state::{Client, Mechanism, Program, Site, Specialise, State};
 
 use super::measured::{Connected, Measured};
 
@@ -67,6 +67,8 @@ enum Of {
     Version,
     /// Each license level above L0.
     Levels(fn(&State) -> &[f64]),
+    /// Each mechanism that has a value, if the loop compares mechanisms.
+    Mechanisms(fn(&Mechanism) -> Option<Value>),
     /// Core specialisation in the kernel, if its module is loaded.
     Kernel(fn(&Specialise) -> Value),
     /// Each program and unit.
@@ -108,7 +110,7 @@ impl Family {
     }
 }
 
-static FAMILIES: [Family; 41] = [
+static FAMILIES: [Family; 43] = [
     Family::gauge("build_info", "The version of the running daemon", Of::Version),
     Family::gauge(
         "uptime_seconds",
@@ -149,6 +151,16 @@ static FAMILIES: [Family; 41] = [
         "move_threshold_ratio",
         "Density of wide code from which calls are moved, if the loop has thresholds",
         Of::Levels(|state| state.policy.thresholds.as_deref().unwrap_or_default()),
+    ),
+    Family::gauge(
+        "mechanism_in_force",
+        "Whether a mechanism is in force (1) or not (0), if the loop compares mechanisms",
+        Of::Mechanisms(|of| Some(Value::Count(u64::from(of.is_in_force)))),
+    ),
+    Family::gauge(
+        "mechanism_gain_ratio",
+        "How much more work is done under a mechanism than under none, by trials",
+        Of::Mechanisms(|of| of.gain_ratio.map(Value::Measure)),
     ),
     Family::gauge(
         "program_clients",
@@ -391,6 +403,13 @@ impl Family {
                 for (level, value) in (1..).zip(values(state)) {
                     let labels = format!("{{level=\"L{level}\"}}");
                     self.sample(text, &labels, Value::Measure(*value));
+                }
+            }
+            Of::Mechanisms(value) => {
+                for of in &state.policy.mechanisms {
+                    let Some(value) = value(of) else { continue };
+                    let labels = format!("{{mechanism=\"{}\"}}", escaped(&of.mechanism));
+                    self.sample(text, &labels, value);
                 }
             }
             Of::Kernel(value) => {

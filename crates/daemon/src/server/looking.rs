@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use dimmer_policy::server::decision::Action;
+use dimmer_policy::server::loops::Mechanism;
 use dimmer_policy::server::{SiteId, Step, Window};
 use dimmer_processor::units::Time;
 use dimmer_protocol::SITES;
@@ -81,7 +82,9 @@ impl Server {
         let taken = &spare[..self.found.threads(self.dedicated).min(spare.len())];
         step.idle = self.idle.measure(&self.options.root, now, &self.found.all, taken);
         self.policy.idle(step.idle);
+        let before = self.policy.mechanisms();
         let decided = self.policy.step(Time::from_ns(step.now_ns));
+        log_mechanisms(&before, &self.policy.mechanisms());
         self.lease.keep();
         self.lease.page.note_decided(dimmer_protocol::ticks());
         self.apply(&decided);
@@ -150,5 +153,17 @@ impl Server {
         info!(cores, "dedicated cores");
         self.lease.page.dedicate(self.found.threads(cores));
         self.dedicated = cores;
+    }
+}
+
+/// Logs which mechanism has come into force, if the loop compares any, and why.
+fn log_mechanisms(before: &[Mechanism], after: &[Mechanism]) {
+    for (was, is) in before.iter().zip(after) {
+        let gain_pct = is.gain.map(|gain| 100.0 * gain.mean);
+        if is.is_chosen && !was.is_chosen {
+            info!(mechanism = is.name, gain_pct, "does the most work, and is in force");
+        } else if is.is_in_force && !was.is_in_force {
+            debug!(mechanism = is.name, is_trial = !is.is_chosen, gain_pct, "mechanism");
+        }
     }
 }

@@ -187,6 +187,7 @@ impl Server {
                     .as_ref()
                     .map(|prices| prices.calls.iter().map(CallCost::most_ns).collect()),
                 thresholds: self.policy.thresholds().map(|thresholds| thresholds.to_vec()),
+                mechanisms: self.policy.mechanisms().into_iter().map(Into::into).collect(),
             },
             cores: state::Cores {
                 may: self.found.spare.cpus.iter().map(|cpu| cpu.index()).collect(),

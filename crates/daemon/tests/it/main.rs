@@ -3,6 +3,7 @@
 
 #![expect(clippy::print_stdout, reason = "a test that cannot run says so")]
 
+mod auto;
 mod metrics;
 mod moderation;
 

@@ -5,6 +5,7 @@
 //! messages read it. A new loop is a file beside [`trials`] and a line in [`LOOPS`]; the tests of
 //! this module then check it against the contract of [`Loop`].
 
+pub mod auto;
 pub mod thresholds;
 pub mod trials;
 
@@ -18,9 +19,12 @@ use super::decision::{Action, Reason};
 use super::evidence::{Density, LEVELS, NEGLIGIBLE};
 use super::performance::Trend;
 use super::settings::{Prices, Settings};
+use super::work::Progress;
+use crate::auto::Gain;
 
 /// All loops.
-pub static LOOPS: [&Definition; 2] = [&thresholds::DEFINITION, &trials::DEFINITION];
+pub static LOOPS: [&Definition; 3] =
+    [&thresholds::DEFINITION, &trials::DEFINITION, &auto::DEFINITION];
 
 /// The loop that decides where nothing else is configured.
 pub static USUAL: &Definition = &trials::DEFINITION;
@@ -78,6 +82,19 @@ pub struct WindowEnd {
     pub trend: Trend,
     /// Number of units that are moved at present.
     pub moved: usize,
+}
+
+/// A mechanism that a loop compares with others, for all clients at once.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Mechanism {
+    /// `none` or `delegate`.
+    pub name: &'static str,
+    /// Whether it is in force now, for a trial or not.
+    pub is_in_force: bool,
+    /// Whether it is the one found best so far.
+    pub is_chosen: bool,
+    /// What trials have shown; `None` for none, and without a trial.
+    pub gain: Option<Gain>,
 }
 
 /// The state of a loop.
@@ -169,6 +186,23 @@ pub trait Loop: fmt::Debug + Send + Sync {
     /// Drops what is known about a group without members. Its number may be used again.
     fn forget(&mut self, group: usize) {
         let _ = group;
+    }
+
+    /// Takes the work of all clients up to now, at each step of the server, before the window may
+    /// end. Clients come in the order of their numbers.
+    fn step(&mut self, now: Time, clients: &mut dyn Iterator<Item = Progress>) {
+        let _ = (now, clients);
+    }
+
+    /// When to call [`Self::step`] next, beside the end of the window.
+    fn next_wakeup(&self, now: Time) -> Option<Time> {
+        let _ = now;
+        None
+    }
+
+    /// The mechanisms that the loop compares, none first; empty if it compares none.
+    fn mechanisms(&self) -> Vec<Mechanism> {
+        Vec::new()
     }
 
     /// The thresholds of L1, L2, ..., if the loop has any.

@@ -413,6 +413,7 @@ fn no_number_of_the_documents_is_left_out() {
         "steps",
         "true",
         "none",
+        "auto",
         "thresholds",
         "trials",
         "always",

@@ -54,6 +54,32 @@ fn counters_of_the_kernel_are_there_with_its_module() {
 }
 
 #[test]
+fn mechanisms_have_metrics_if_the_loop_compares_any() {
+    let of = |mechanism: &'static str, gain_ratio| Mechanism {
+        mechanism: mechanism.into(),
+        is_in_force: mechanism == "none",
+        gain_ratio,
+        ..Mechanism::default()
+    };
+    let mut state = State::default();
+    state.policy.mechanisms = vec![of("none", None), of("delegate", Some(-0.03))];
+    let with = text(state, Format::Prometheus);
+    let samples = |text: &str| -> Vec<String> {
+        let lines = text.lines().filter(|line| line.starts_with("dimmer_mechanism_"));
+        lines.map(str::to_owned).collect()
+    };
+    assert_eq!(
+        samples(&with),
+        [
+            "dimmer_mechanism_in_force{mechanism=\"none\"} 1",
+            "dimmer_mechanism_in_force{mechanism=\"delegate\"} 0",
+            "dimmer_mechanism_gain_ratio{mechanism=\"delegate\"} -0.03",
+        ]
+    );
+    assert!(samples(&text(State::default(), Format::Prometheus)).is_empty());
+}
+
+#[test]
 fn no_two_series_have_the_same_labels() {
     // The same region twice, as when a header is compiled into two files, and two processes
     // that the server does not see.

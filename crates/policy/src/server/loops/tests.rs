@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::server::work::WorkUnit;
+use crate::server::{ClientId, ProgramId};
 
 /// Pseudo-random numbers, by Knuth's linear congruential generator.
 fn draws(mut state: u64) -> impl FnMut(usize) -> usize {
@@ -21,7 +23,7 @@ fn call(policy_loop: &mut dyn Loop, draw: &mut dyn FnMut(usize) -> usize) {
     let numbers = [0.0, 0.02, -0.3, 1e9, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1e300];
     let mut number = || numbers[draw(numbers.len())];
     let (one, other) = (number(), number());
-    match draw(9) {
+    match draw(10) {
         0 => policy_loop.own(group, UserId(u32::try_from(draw(3)).unwrap())),
         1 => policy_loop.candidate(group, draw(2) == 0),
         2 => policy_loop.expect(group, one),
@@ -29,6 +31,20 @@ fn call(policy_loop: &mut dyn Loop, draw: &mut dyn FnMut(usize) -> usize) {
         4 => policy_loop.rest(group),
         5 => policy_loop.forget(group),
         6 => policy_loop.pass([0, 1, 7, u64::MAX][draw(4)]),
+        7 => {
+            let now = Time::from_ns([0, 3, 1_000_000_000, u64::MAX / 2, u64::MAX][draw(5)]);
+            let [client, user, unit] = [draw(3), draw(2), draw(2)];
+            let progress = Progress {
+                client: ClientId(client as u64),
+                program: ProgramId(client as u64),
+                user: UserId(u32::try_from(user).unwrap()),
+                unit: [WorkUnit::Calls, WorkUnit::Reported][unit],
+                done: one,
+            };
+            policy_loop
+                .step(now, &mut [progress, Progress { done: other, ..progress }].into_iter());
+            let _ = policy_loop.next_wakeup(now);
+        }
         _ => {
             let now = Time::from_ns([0, 3, 1_000_000_000, u64::MAX / 2, u64::MAX][draw(5)]);
             let trend = [Trend::Unknown, Trend::First, Trend::Changed(one)][draw(3)];
@@ -74,6 +90,7 @@ fn check_any_calls(chosen: &Chosen) {
             let thresholds = policy_loop.thresholds().into_iter().flatten();
             assert!(thresholds.clone().all(|threshold| (0.0..=1.0).contains(threshold)));
             assert_eq!(policy_loop.ends_early(), copy.ends_early());
+            assert_eq!(policy_loop.mechanisms(), copy.mechanisms());
         }
     }
 }

@@ -65,7 +65,7 @@ pub(super) fn render(
     let mut sentences: Vec<String> = document.study.told_partial().into_iter().collect();
     sentences.push(
         "`none` leaves marked regions where they are, `thresholds` is the policy server of paper 001, `trials` tries each program's regions \
-         with and without, and `always` moves all of them. Under `specialise` threads run on wide cores from their first 512-bit \
+         with and without, `auto` all regions of all programs at once, and `always` moves all of them. Under `specialise` threads run on wide cores from their first 512-bit \
          instruction to their next system call, as in paper 003; under `specialise-learning`, as many cores are wide as the load asks for, \
          phases that ended too soon make the next ones longer, and threads stay near their data; under `specialise-told` the processor reports what asks for a level. \
          `core-scheduling` lets wide code share a core with its like alone. Under `phases` threads migrate at marks between a fast and a \
