@@ -337,8 +337,10 @@ impl Mechanism for Moving {
         let can_gain = self.functions.iter().any(|moved| moved.is_wanted);
         let calls = || {
             let tallies = self.observer.so_far();
+            // Those without a hook are no longer counted.
+            let hooked = self.functions.iter().filter(|moved| moved.unhooked.is_none());
             let calls = |moved: &Moved| moved.tally(|place| tallies.get(place)).calls;
-            self.functions.iter().map(calls).fold(0, u64::saturating_add)
+            hooked.map(calls).fold(0, u64::saturating_add)
         };
         let is_other = self.auto.as_mut().is_some_and(|auto| auto.step(calls, can_gain, notes));
         if is_due || is_other {
