@@ -107,8 +107,8 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     notify(&[NotifyState::Ready]);
     server.run(&mut |read| {
         match read {
-            Ok(true) => info!("the configuration was read anew"),
-            Ok(false) => info!("there is no configuration to read anew: --config names none"),
+            Ok(true) => info!("configuration reloaded"),
+            Ok(false) => info!("SIGHUP ignored: started without --config"),
             Err(error) => {
                 error!("the configuration stays as it was: {:#}", anyhow::Error::from(error));
             }

@@ -520,16 +520,14 @@ impl Server {
         let settings = Settings::read(path)?;
         let core_settings = |settings: &Settings| (settings.named_cores(), settings.most_cores());
         if core_settings(&settings) != core_settings(&self.options.settings) {
-            warn!("which cores may be dedicated changes when the server is started anew");
+            warn!("`cores` in the configuration takes effect when dimmerd is restarted");
         }
         if settings.socket_access() != self.options.settings.socket_access() {
-            warn!("the socket's group and mode change when the server is restarted");
+            warn!("`socket` settings take effect when dimmerd is restarted");
         }
         let served = |settings: &Settings| (settings.listen(), settings.is_per_client());
         if served(&settings) != served(&self.options.settings) {
-            warn!(
-                "whether clients have metrics or where metrics are told changes when the server is started anew"
-            );
+            warn!("`metrics` in the configuration takes effect when dimmerd is restarted");
         }
         if !settings.has_clocks_of(&self.options.settings) {
             warn!("`clocks` in the configuration takes effect when dimmerd is restarted");

@@ -152,8 +152,8 @@ pub(super) fn strangers(state: &State) -> Option<String> {
         .then(|| format!("{} of other users not shown", counted(state.hidden, "program")));
     let liars = match liars.as_slice() {
         [] => None,
-        [one] => Some(format!("{one} says what cannot be")),
-        [one, rest @ ..] => Some(format!("{one} and {} more say what cannot be", rest.len())),
+        [one] => Some(format!("{one} reports impossible values")),
+        [one, rest @ ..] => Some(format!("{one} and {} more report impossible values", rest.len())),
     };
     let told: Vec<String> = hidden.into_iter().chain(liars).collect();
     (!told.is_empty()).then(|| told.join("; "))
@@ -170,7 +170,7 @@ pub(super) fn meaning(reason: &str) -> &'static str {
     match reason {
         "no evidence" => "nothing is known of it yet",
         "scalar" => "it runs no wide SIMD code to speak of",
-        "hand-over dearer" => {
+        "hand-over costs more" => {
             "a call cannot cost the code after it as much as handing it over takes"
         }
         "sparse" => "it is below the threshold of every level",

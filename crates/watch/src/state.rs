@@ -266,7 +266,7 @@ pub fn reason(reason: Reason) -> Cow<'static, str> {
         Reason::NoCore => "no core",
         Reason::Scalar => "scalar",
         Reason::OthersShare => "others' share",
-        Reason::HandOverDearer => "hand-over dearer",
+        Reason::HandOverCostsMore => "hand-over costs more",
         Reason::Sparse => "sparse",
         Reason::Dense(level) => return format!("dense at L{}", level.index()).into(),
         Reason::Untried => "untried",

@@ -79,7 +79,7 @@ impl Server {
         let now = Instant::now();
         if self.pause.told.is_none_or(|told| now.duration_since(told) >= TOLD_EVERY) {
             self.pause.told = Some(now);
-            warn!(why, "nobody can be let in for now");
+            warn!(why, "cannot let clients in for now");
         }
         let _ = self.listen_for(epoll::EventFlags::empty());
         self.pause.until = Some(now + PAUSE);

@@ -53,7 +53,7 @@ impl Server {
             let seen = client.look(&Look { reference: self.users.reference(peer.user), ..look });
             self.totals.add_seen(client.total, &seen);
             if seen.lies > 0 && client.lies == seen.lies {
-                warn!(pid = client.process, name = client.name, "client says what cannot be");
+                warn!(pid = client.process, name = client.name, "client reports impossible values");
             }
             for (site, window) in &seen.windows {
                 self.policy.observe(client.id, *site, window);

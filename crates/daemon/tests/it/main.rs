@@ -283,7 +283,7 @@ fn one_that_lies_floods_or_dies_costs_the_others_nothing() {
         said.split(|letter: char| !letter.is_ascii_digit()).filter(|part| !part.is_empty());
     let numbers: Vec<f64> = numbers.take(2).map(|number| number.parse().unwrap()).collect();
     assert!((numbers[1] / numbers[0] - 1.0).abs() < 0.2, "{said}");
-    server.wait_for_log("says what cannot be");
+    server.wait_for_log("reports impossible values");
 }
 
 #[test]
@@ -413,7 +413,7 @@ fn settings_are_read_anew_and_wrong_ones_change_nothing() {
     // The log reports settings that cannot change, and why a file cannot be read.
     hang_up("[metrics]\nlisten = \"127.0.0.1:1\"\n[clocks]\nmoderate = true\n");
     server.wait(|state| state.policy.decides == "trials");
-    server.wait_for_log("where metrics are told changes when");
+    server.wait_for_log("`metrics` in the configuration takes effect");
     server.wait_for_log("`clocks` in the configuration takes effect when dimmerd is restarted");
     std::fs::remove_file(&file).unwrap();
     let pid = rustix::process::Pid::from_child(&server.child);
@@ -443,13 +443,13 @@ fn without_files_it_waits_and_says_so() {
     limit(Some(3));
     let before = cpu_ticks();
     let waiting = Watch::new(Some(&server.socket())).unwrap();
-    server.wait_for_log("nobody can be let in for now");
+    server.wait_for_log("cannot let clients in for now");
     std::thread::sleep(Duration::from_millis(1500));
     let ticks = cpu_ticks() - before;
     assert!(ticks < 50, "{ticks}");
     limit(Some(1000));
     assert_eq!(waiting.state().unwrap().pid, server.child.id());
-    assert_eq!(server.log().matches("nobody can be let in").count(), 1);
+    assert_eq!(server.log().matches("cannot let clients in").count(), 1);
 }
 
 #[test]

@@ -31,7 +31,7 @@ pub enum Reason {
     /// Stays: a core for it would be taken from other users.
     OthersShare,
     /// Stays: a call costs the code after it no more than handing the call over takes.
-    HandOverDearer,
+    HandOverCostsMore,
     /// Stays: its density is below the threshold of every level.
     Sparse,
     /// Is moved: its density is above the threshold of this level.
@@ -182,9 +182,9 @@ impl Decide<'_> {
         if self.settings.cores.may() == 0 {
             return Some(Reason::NoCore);
         }
-        let is_dearer = self.prices(level).is_some_and(|(ns, costs)| costs.most_ns() <= ns);
-        if is_dearer {
-            Some(Reason::HandOverDearer)
+        let costs_more = self.prices(level).is_some_and(|(ns, costs)| costs.most_ns() <= ns);
+        if costs_more {
+            Some(Reason::HandOverCostsMore)
         } else {
             let denied = self.is_denied.then_some(Reason::OthersShare);
             denied.or_else(|| self.is_held.then(|| self.held(unit)))

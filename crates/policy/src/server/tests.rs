@@ -294,7 +294,7 @@ fn a_call_that_costs_less_than_handing_it_over_stays_and_says_so() {
             World::new(Settings { prices: price(1000.0), ..settings.clone() }, vec![gains(0.5)]);
         world.run(150);
         let decision = world.server.decision(ClientId(0), SiteId(7));
-        assert_eq!(decision, Some((Action::Stay, Reason::HandOverDearer)));
+        assert_eq!(decision, Some((Action::Stay, Reason::HandOverCostsMore)));
         let mut world =
             World::new(Settings { prices: price(800.0), ..settings.clone() }, vec![gains(0.5)]);
         world.run(30);
@@ -304,7 +304,7 @@ fn a_call_that_costs_less_than_handing_it_over_stays_and_says_so() {
         let mut world = World::new(settings, vec![gains(0.5)]);
         world.run(30);
         let decision = world.server.decision(ClientId(0), SiteId(7));
-        assert_eq!(decision, Some((Action::Stay, Reason::HandOverDearer)));
+        assert_eq!(decision, Some((Action::Stay, Reason::HandOverCostsMore)));
     }
 }
 
