@@ -227,7 +227,8 @@ impl Journal {
     }
 
     /// Changes a place of Intel Speed Select core power ([`crate::core_power`]), after recording
-    /// what it held. Does nothing if it already holds `new`.
+    /// what it held. Changes nothing if it already holds `new`, but records it: if it holds
+    /// something else when all is undone, others have changed it.
     ///
     /// # Errors
     /// [`JournalError`]; [`JournalError::NotTaken`] if the place holds something else then.
@@ -235,12 +236,12 @@ impl Journal {
         let _lock = lock(&self.root).map_err(JournalError::Journal)?;
         self.refuse_if_busy(&place.name())?;
         let before = core_power::held(&self.root, place).map_err(JournalError::Before)?;
+        self.record(Record::core_power(place, before, new)).map_err(JournalError::Journal)?;
         if before == new {
             return Ok(());
         }
-        self.record(Record::core_power(place, before, new)).map_err(JournalError::Journal)?;
         core_power::write(&self.root, place, new).map_err(JournalError::Change)?;
-        let found = core_power::held(&self.root, place).map_err(JournalError::Change)?;
+        let found = core_power::held_after(&self.root, place, new).map_err(JournalError::Change)?;
         if found == new {
             return Ok(());
         }

@@ -15,9 +15,10 @@ pub fn text(report: &Report) -> String {
     for change in &report.left {
         let _ = writeln!(
             text,
-            "left {} at {}: it was changed since (it was {} before the run)",
+            "left {} at {}: {} (it was {} before the run)",
             change.path,
             value(&change.found),
+            change.why.as_deref().unwrap_or("it was changed since"),
             value(&change.before)
         );
     }
