@@ -22,7 +22,10 @@
 //! value at rest whatever it holds, because only that program knows what it writes; so do limits
 //! that the kernel writes by itself when turbo is switched. All files are read before the first is
 //! written back, and those that do not take their value get it once more after the others: of two
-//! limits of a clock, the kernel lets neither pass the other.
+//! limits of a clock, the kernel lets neither pass the other. A place of core power is on record
+//! also if it held already what it should: where a class or a core of a domain then holds what
+//! others have set, they use the domain, and its switches stay. A switch gets its value before also
+//! if it reads as that, because a change of it may show later.
 //!
 //! | moment of a crash               | what is on disk       | what [`restore()`] does            |
 //! |---------------------------------|-----------------------|------------------------------------|

@@ -13,7 +13,7 @@
 //! package 0 domain 1 state: 0x0
 //! writes: error 1                           what the kernel answers to all changes
 //! next: error 16                            the answer to the next call alone; any number of lines
-//! lag: 3                                    this many reads of a state pass until a change shows
+//! lag: 3                                    a change of a state shows after this many reads
 //! later 2 package 0 domain 1 state: 0x3     what that state holds after two more reads
 //! cpu 0 mailbox 0x95 0x3: error 6           the answer to a change; `ignored`: there is none
 //! ```
@@ -88,7 +88,8 @@ impl MadeUp {
         })
     }
 
-    /// Removes what this place was to hold later, and says so of this word if changes lag.
+    /// Has this word show later, in place of one that was to show before, if changes lag. Returns
+    /// whether they do.
     fn delay(&self, place: &str, word: u64) -> io::Result<bool> {
         let Ok(lag) = self.small::<u32>("lag") else { return Ok(false) };
         let is_later = |line: &str| {

@@ -216,10 +216,8 @@ fn what_is_on_already_is_not_for_requests() {
     fs::rename(root.path("/run/dimmer/journal.1.0"), root.path("/run/dimmer/kept.1.0")).unwrap();
     let kept = JournalError::Kept { path }.to_string();
     assert_eq!(refused(), Err((kept, RESTORE.to_owned())));
-    // The change is one of another domain.
-    let other = fs::read_to_string(root.path("/run/dimmer/kept.1.0")).unwrap();
+    // A journal of another domain does not count.
     fs::remove_file(root.path("/run/dimmer/kept.1.0")).unwrap();
-    assert!(other.contains("domain 1"));
     let (mut journal, _) = Journal::open(&root).unwrap();
     journal.change_core_power(Place::Core(id(0), 0), 2).unwrap();
     assert_eq!(why(), "package 0 domain 1 has it on already, by the firmware or another program");
