@@ -43,3 +43,22 @@ pub fn text(report: &Report) -> String {
 fn value(text: &str) -> &str {
     if text.is_empty() { "(empty)" } else { text }
 }
+
+#[cfg(test)]
+mod tests {
+    use dimmer_host::journal::Left;
+
+    use super::*;
+
+    #[test]
+    fn what_was_left_has_its_reason() {
+        let left = |why: Option<&str>| {
+            let [path, before, found] = ["/sys/x", "0x0", "0x3"].map(str::to_owned);
+            Left { path, before, found, why: why.map(str::to_owned) }
+        };
+        let report = Report { left: vec![left(None), left(Some("in use"))], ..Report::default() };
+        let expected = "left /sys/x at 0x3: it was changed since (it was 0x0 before the run)\n\
+                        left /sys/x at 0x3: in use (it was 0x0 before the run)\n";
+        assert_eq!(text(&report), expected);
+    }
+}

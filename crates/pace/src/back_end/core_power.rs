@@ -8,7 +8,7 @@
 //! the process ends, the domain's classes are those of [`Limits::classes`], and its cores without a
 //! request are in [`ORDINARY`]. Before every change, the domain's switch and classes and the class
 //! of the core must be as this back end left them; before the first one, the classes of all cores.
-//! CPUs that are not online when the back end is opened keep their class.
+//! CPUs that are not online when the back end is opened keep their core's class.
 
 use dimmer_host::core_power::{self, CLASSES, Class, DEVICE, DomainId, Place, State};
 use dimmer_host::cpufreq::clocks::Clocks;

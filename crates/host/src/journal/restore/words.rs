@@ -88,7 +88,7 @@ fn give_back(root: &Root, place: Place, before: u64, found: u64) -> Result<bool,
     }
     // Where a change may show later, also if it holds that already.
     match core_power::write(root, place, before) {
-        // The kernel has refused the change as well.
+        // The kernel has refused the change as well. If the processor is busy, that is unknown.
         Err(error) if found == before && error.kind() != Some(io::ErrorKind::ResourceBusy) => {
             return Ok(false);
         }

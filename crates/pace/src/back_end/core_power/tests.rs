@@ -209,7 +209,8 @@ fn what_others_change_is_named_and_left() {
         // The other domain is not theirs.
         assert_eq!(back_end.request(on(3, 2), Some(Request::SLOW)), Ok(()));
         let report = back_end.end().unwrap();
-        let left: Vec<&str> = report.left.iter().map(|left| left.path.as_str()).collect();
+        let mut left: Vec<&str> = report.left.iter().map(|left| left.path.as_str()).collect();
+        left.sort_unstable();
         let [name, word] = to.trim_start_matches("domain 0 ").split(": ").collect::<Vec<_>>()[..]
         else {
             panic!("{to}")
@@ -219,12 +220,10 @@ fn what_others_change_is_named_and_left() {
         if name == "state" {
             assert_eq!(left, [format!("{DEVICE} package 0 domain 0 state")]);
         } else {
-            // They use the domain: it stays on. The last change is the first to be undone.
+            // They use the domain: it stays on.
             let state = report.left.iter().find(|left| left.path.ends_with("state")).unwrap();
             assert!(state.why.as_ref().unwrap().contains("core-power disable"), "{state:?}");
             let of = |name| format!("{DEVICE} package 0 domain 0 {name}");
-            let mut left = left;
-            left.sort_unstable();
             assert_eq!(left, [of(name), of("state")]);
             expected.insert(0, "package 0 domain 0 state: 0x3");
         }
