@@ -41,7 +41,7 @@ const CORE_SHIFT: u32 = 16;
 const CORE_MASK: u32 = 3 << CORE_SHIFT;
 
 /// How often a call is made if the processor is busy. The kernel's tool repeats it three
-/// times (`ISST_PARAM_MBOX_RETRIES`).
+/// times (`mbox_retries` in `isst-core-mbox.c`).
 const TRIES: u32 = 4;
 /// The time between two tries, if the processor is busy: its mailbox may take as long
 /// (`OS_MAILBOX_TIMEOUT_MAX_US` in `isst_if_mbox_pci.c`).
