@@ -16,13 +16,13 @@ mod made_up;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
+use std::time::Duration;
 
 use dimmer_processor::units::{CpuId, KiloHertz};
 
 use self::access::Access;
-use crate::journal::{self, Pending};
+use crate::journal::{self, JournalError, Owner, Pending};
 use crate::root::{Root, RootError};
-use crate::topology;
 use crate::unavailable::Unavailable;
 
 /// The kernel's file.
@@ -30,6 +30,9 @@ pub const DEVICE: &str = "/dev/isst_interface";
 
 /// The noun in refusals.
 const WHAT: &str = "Intel Speed Select core power";
+
+/// What puts in order what a process of Dimmer's has left.
+const RESTORE: &str = "as root: dimmer restore";
 
 /// The number of classes in a power domain.
 pub const CLASSES: u8 = 4;
@@ -109,6 +112,23 @@ impl Place {
     #[must_use]
     pub fn name(self) -> String {
         format!("{DEVICE} {self}")
+    }
+
+    /// The place that journals name so.
+    fn of_name(name: &str) -> Option<Self> {
+        Self::parse(name.strip_prefix(DEVICE)?.strip_prefix(' ')?)
+    }
+
+    /// Whether this switches core power on or off for the whole domain.
+    pub(crate) const fn is_switch(self) -> bool {
+        matches!(self, Self::Feature(_) | Self::State(_))
+    }
+
+    /// Whether a change may show later than it is made: with TPMI, states are written into one
+    /// register and read from another (`SST_CP_CONTROL_OFFSET`, `SST_CP_STATUS_OFFSET` in
+    /// `isst_tpmi_core.c`).
+    pub(crate) const fn lags(self) -> bool {
+        matches!(self, Self::State(_))
     }
 }
 
@@ -199,7 +219,7 @@ pub struct Domain {
     pub state: State,
     /// Whether it has the feature on; `None` with TPMI, which has no such switch.
     pub feature: Option<bool>,
-    /// What each class means, as [`Class::word`] has it. Before TPMI there are further bits.
+    /// What each class means, as [`Class::word`] has it.
     pub classes: [u64; CLASSES as usize],
     /// Its cores that are online, ascending.
     pub cores: Vec<Core>,
@@ -236,9 +256,18 @@ pub fn check(root: &Root, domains: &[Domain]) -> Result<(), Unavailable> {
     }
     let Some(on) = domains.iter().find(|domain| domain.state.is_on) else { return Ok(()) };
     let by_dimmer = |one: Pending| {
-        let path = one.paths.iter().find(|path| path.starts_with(DEVICE))?;
-        let why = format!("process {} has changed {path} and not yet restored it", one.process);
-        Some(Unavailable::new(WHAT, why, "wait for its end, or as root: dimmer restore"))
+        let is_of_domain =
+            |path: &&String| Place::of_name(path).is_some_and(|place| place.domain() == on.id);
+        let path = one.paths.iter().find(is_of_domain)?.clone();
+        let process = one.process;
+        let (error, remedy) = match one.owner {
+            Owner::Kept => (JournalError::Kept { path }, RESTORE),
+            Owner::Gone => (JournalError::Busy { path, process }, RESTORE),
+            Owner::Lives | Owner::Hidden => {
+                (JournalError::Busy { path, process }, "wait for its end")
+            }
+        };
+        Some(Unavailable::new(WHAT, error.to_string(), remedy))
     };
     let by_others = || {
         let why = format!("{} has it on already, by the firmware or another program", on.id);
@@ -251,14 +280,14 @@ pub fn check(root: &Root, domains: &[Domain]) -> Result<(), Unavailable> {
 ///
 /// # Errors
 /// [`Unavailable`]: no interface, no permission, a kernel or a processor that has it in another
-/// way or not at all.
+/// way or not at all, or no `/sys`, which lists the CPUs.
 ///
 /// # Cost
-/// Two calls for each CPU that is online, and some for each domain.
+/// A call for each CPU that is online, one for each of their cores, and some for each domain.
 pub fn read(root: &Root) -> Result<Vec<Domain>, Unavailable> {
     let access = open(root)?;
-    let online = topology::online(root)
-        .map_err(|error| Unavailable::new(WHAT, error.to_string(), "mount /proc and /sys"))?;
+    let online =
+        access.online().map_err(|error| Unavailable::new(WHAT, error.to_string(), "mount /sys"))?;
     let mut domains: BTreeMap<DomainId, BTreeMap<u8, Vec<CpuId>>> = BTreeMap::new();
     for cpu in online {
         let place = access.place_of(cpu);
@@ -272,18 +301,17 @@ pub fn read(root: &Root) -> Result<Vec<Domain>, Unavailable> {
     domains.into_iter().map(|(id, cores)| domain(&access, id, cores)).collect()
 }
 
+/// What makes the interface complete. The modules by generation: `isst_cpu_ids` in
+/// `isst_if_common.c`, and the devices of the other two.
+const MODULES: &str = "as root: modprobe isst_tpmi (Sierra Forest, Granite Rapids and later), or \
+                       isst_if_mbox_pci and isst_if_mmio (Ice Lake to Emerald Rapids servers)";
+
 fn open(root: &Root) -> Result<Access<'_>, Unavailable> {
-    let missing = |why: String, remedy: &str| Unavailable::new(WHAT, why, remedy);
     if !root.exists(DEVICE) {
-        let remedy = "on a processor with it, as root: modprobe isst_if_common";
-        return Err(missing(format!("no {DEVICE}"), remedy));
+        return Err(Unavailable::new(WHAT, format!("no {DEVICE}"), MODULES));
     }
     Access::open(root, false).map_err(|error| {
-        let remedy = match error.kind() {
-            io::ErrorKind::PermissionDenied => "run as root",
-            _ => "on a processor with it, as root: modprobe isst_tpmi, or isst_if_mmio",
-        };
-        missing(format!("{DEVICE}: {error}"), remedy)
+        Unavailable::new(WHAT, format!("{DEVICE}: {error}"), remedy(&error, MODULES))
     })
 }
 
@@ -315,30 +343,60 @@ fn domain(
 /// Why a call was refused.
 fn refused(what: &str, error: &io::Error) -> Unavailable {
     let why = format!("{DEVICE} does not answer for {what}: {error}");
-    let remedy = match error.raw_os_error() {
-        Some(libc::ENOTTY) => "use a kernel with isst_tpmi or isst_if_mmio",
+    Unavailable::new(WHAT, why, remedy(error, "use a processor with it"))
+}
+
+/// What helps against an error of the kernel; `otherwise` if it is none of those with a meaning.
+fn remedy<'a>(error: &io::Error, otherwise: &'a str) -> &'a str {
+    match error.raw_os_error() {
+        Some(libc::EBUSY | libc::EINTR) => "try again",
+        Some(libc::ENOTTY) => MODULES,
         // `disable_dynamic_sst_features`: the kernel has this answer for it.
         Some(libc::EFAULT) => "switch HWP on: without it the kernel refuses",
         Some(libc::EPERM | libc::EACCES) => "run as root",
-        _ => "use a processor with it, and as root: modprobe isst_tpmi",
-    };
-    Unavailable::new(WHAT, why, remedy)
+        _ => otherwise,
+    }
 }
 
 /// What a place holds now.
 ///
 /// # Errors
-/// [`RootError::Read`].
+/// [`RootError::Read`], which names the place.
 pub(crate) fn held(root: &Root, place: Place) -> Result<u64, RootError> {
     Access::open(root, false)
         .and_then(|access| access.read(place))
-        .map_err(|source| root.read_error(DEVICE, source))
+        .map_err(|source| root.read_error(&place.name(), source))
+}
+
+/// How long a place may take to hold what was written ([`Place::lags`]): this many times
+/// [`BETWEEN_READS`]. A guess: four times what the kernel gives another change of TPMI
+/// (`SST_PP_LEVEL_CHANGE_TIME_MS` in `isst_tpmi_core.c`).
+const READS: u32 = 40;
+const BETWEEN_READS: Duration = Duration::from_micros(500);
+
+/// What a place holds after this word was written into it. Waits for it where it may show later.
+///
+/// # Errors
+/// [`RootError::Read`], which names the place.
+///
+/// # Cost
+/// A read, and up to 20 ms if a place that lags does not take the word.
+pub(crate) fn held_after(root: &Root, place: Place, word: u64) -> Result<u64, RootError> {
+    let mut found = held(root, place)?;
+    for _ in 0..if place.lags() { READS } else { 0 } {
+        if found == word {
+            break;
+        }
+        std::thread::sleep(BETWEEN_READS);
+        found = held(root, place)?;
+    }
+    Ok(found)
 }
 
 /// The first of these places that does not hold this word, and what it holds; `None` if all do.
 ///
 /// # Errors
-/// [`RootError::Read`].
+/// [`RootError::Read`], which names the place.
 ///
 /// # Cost
 /// A call for each, and before TPMI some more to find a CPU of the domain.
@@ -346,28 +404,25 @@ pub fn changed(
     root: &Root,
     left: impl IntoIterator<Item = (Place, u64)>,
 ) -> Result<Option<(Place, u64)>, RootError> {
-    let find = || {
-        let access = Access::open(root, false)?;
-        for (place, word) in left {
-            let found = access.read(place)?;
-            if found != word {
-                return Ok(Some((place, found)));
-            }
+    let access = Access::open(root, false).map_err(|source| root.read_error(DEVICE, source))?;
+    for (place, word) in left {
+        let found = access.read(place).map_err(|source| root.read_error(&place.name(), source))?;
+        if found != word {
+            return Ok(Some((place, found)));
         }
-        Ok(None)
-    };
-    find().map_err(|source| root.read_error(DEVICE, source))
+    }
+    Ok(None)
 }
 
 /// Changes what a place holds. [`crate::journal::Journal::change_core_power`] puts it on record
 /// first.
 ///
 /// # Errors
-/// [`RootError::Write`].
+/// [`RootError::Write`], which names the place.
 pub(crate) fn write(root: &Root, place: Place, word: u64) -> Result<(), RootError> {
     Access::open(root, true)
         .and_then(|access| access.write(place, word))
-        .map_err(|source| root.write_error(DEVICE, source))
+        .map_err(|source| root.write_error(&place.name(), source))
 }
 
 #[cfg(test)]

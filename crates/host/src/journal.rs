@@ -22,7 +22,10 @@
 //! value at rest whatever it holds, because only that program knows what it writes; so do limits
 //! that the kernel writes by itself when turbo is switched. All files are read before the first is
 //! written back, and those that do not take their value get it once more after the others: of two
-//! limits of a clock, the kernel lets neither pass the other.
+//! limits of a clock, the kernel lets neither pass the other. A place of core power is on record
+//! also if it held already what it should: where a class or a core of a domain then holds what
+//! others have set, they use the domain, and its switches stay. A switch gets its value before also
+//! if it reads as that, because a change of it may show later.
 //!
 //! | moment of a crash               | what is on disk       | what [`restore()`] does            |
 //! |---------------------------------|-----------------------|------------------------------------|
@@ -227,7 +230,8 @@ impl Journal {
     }
 
     /// Changes a place of Intel Speed Select core power ([`crate::core_power`]), after recording
-    /// what it held. Does nothing if it already holds `new`.
+    /// what it held. Changes nothing if it already holds `new`, but records it: if it holds
+    /// something else when all is undone, others have changed it.
     ///
     /// # Errors
     /// [`JournalError`]; [`JournalError::NotTaken`] if the place holds something else then.
@@ -235,12 +239,12 @@ impl Journal {
         let _lock = lock(&self.root).map_err(JournalError::Journal)?;
         self.refuse_if_busy(&place.name())?;
         let before = core_power::held(&self.root, place).map_err(JournalError::Before)?;
+        self.record(Record::core_power(place, before, new)).map_err(JournalError::Journal)?;
         if before == new {
             return Ok(());
         }
-        self.record(Record::core_power(place, before, new)).map_err(JournalError::Journal)?;
         core_power::write(&self.root, place, new).map_err(JournalError::Change)?;
-        let found = core_power::held(&self.root, place).map_err(JournalError::Change)?;
+        let found = core_power::held_after(&self.root, place, new).map_err(JournalError::Change)?;
         if found == new {
             return Ok(());
         }

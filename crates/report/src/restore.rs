@@ -15,9 +15,10 @@ pub fn text(report: &Report) -> String {
     for change in &report.left {
         let _ = writeln!(
             text,
-            "left {} at {}: it was changed since (it was {} before the run)",
+            "left {} at {}: {} (it was {} before the run)",
             change.path,
             value(&change.found),
+            change.why.as_deref().unwrap_or("it was changed since"),
             value(&change.before)
         );
     }
@@ -41,4 +42,23 @@ pub fn text(report: &Report) -> String {
 /// What a file holds, or should hold.
 fn value(text: &str) -> &str {
     if text.is_empty() { "(empty)" } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use dimmer_host::journal::Left;
+
+    use super::*;
+
+    #[test]
+    fn what_was_left_has_its_reason() {
+        let left = |why: Option<&str>| {
+            let [path, before, found] = ["/sys/x", "0x0", "0x3"].map(str::to_owned);
+            Left { path, before, found, why: why.map(str::to_owned) }
+        };
+        let report = Report { left: vec![left(None), left(Some("in use"))], ..Report::default() };
+        let expected = "left /sys/x at 0x3: it was changed since (it was 0x0 before the run)\n\
+                        left /sys/x at 0x3: in use (it was 0x0 before the run)\n";
+        assert_eq!(text(&report), expected);
+    }
 }

@@ -300,12 +300,38 @@ impl Interface for Kernel {
 
 #[cfg(test)]
 mod tests {
+    use std::mem::offset_of;
     use std::process::Command;
 
     use super::*;
 
     #[test]
-    fn sizes_are_those_of_the_header() {
+    fn numbers_sizes_and_offsets_are_those_of_linux_on_64_bits() {
+        let numbers = [PLATFORM, CPU_MAP, REGISTER, MAILBOX, CORE_POWER, CLASS, ASSOCIATION];
+        let expected = [
+            0x8008_FE00,
+            0xC008_FE01,
+            0x4008_FE02,
+            0xC008_FE03,
+            0xC008_FE06,
+            0xC008_FE07,
+            0xC008_FE08,
+        ];
+        assert_eq!(numbers, expected);
+        let offsets = [
+            offset_of!(PlatformInfo, has_mailbox),
+            offset_of!(CpuMap, physical),
+            offset_of!(Register, value),
+            offset_of!(Mailbox, command),
+            offset_of!(CorePower, is_on),
+            offset_of!(CorePower, is_ordered),
+            offset_of!(ClassParameters, min_mhz),
+            offset_of!(ClassParameters, weight),
+            offset_of!(Association, package),
+            offset_of!(Association, core),
+            offset_of!(Association, class),
+        ];
+        assert_eq!(offsets, [6, 8, 16, 20, 3, 5, 4, 8, 6, 8, 10]);
         let sizes = [
             size_of::<PlatformInfo>(),
             size_of::<CpuMap>(),
@@ -358,12 +384,12 @@ mod tests {
         let found = String::from_utf8(found).unwrap();
         let common = format!(
             "{PLATFORM} {CPU_MAP} {REGISTER} {MAILBOX} 8 12 20 28 {}",
-            std::mem::offset_of!(Mailbox, command),
+            offset_of!(Mailbox, command),
         );
         let tpmi = format!(
             "{CORE_POWER} {CLASS} {ASSOCIATION} 6 10 12 {} {}",
-            std::mem::offset_of!(ClassParameters, weight),
-            std::mem::offset_of!(Association, class),
+            offset_of!(ClassParameters, weight),
+            offset_of!(Association, class),
         );
         if found.is_empty() {
             println!("SKIPPED: no linux/isst_if.h");

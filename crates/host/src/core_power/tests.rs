@@ -7,6 +7,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::journal::{Journal, JournalError, OfLive, restore};
+use crate::topology;
 
 /// Two power domains in a package: one with the CPUs 0 and 4 of core 0, and 1 of core 1; another
 /// with the CPUs 2 and 3, each of a core.
@@ -99,22 +100,22 @@ fn names_what_is_missing() {
     check_missing(
         &with("version: 1"),
         &expect![[r#"
-            /dev/isst_interface: it has neither TPMI nor a mailbox with registers
-            -> on a processor with it, as root: modprobe isst_tpmi, or isst_if_mmio
+            /dev/isst_interface: it has no TPMI, no mailbox and no registers
+            -> as root: modprobe isst_tpmi (Sierra Forest, Granite Rapids and later), or isst_if_mbox_pci and isst_if_mmio (Ice Lake to Emerald Rapids servers)
         "#]],
     );
     check_missing(
         &with("version: error 25"),
         &expect![[r#"
             /dev/isst_interface: Inappropriate ioctl for device (os error 25)
-            -> on a processor with it, as root: modprobe isst_tpmi, or isst_if_mmio
+            -> as root: modprobe isst_tpmi (Sierra Forest, Granite Rapids and later), or isst_if_mbox_pci and isst_if_mmio (Ice Lake to Emerald Rapids servers)
         "#]],
     );
     check_missing(
         &with("package 0 domain 0 supported: error 25"),
         &expect![[r#"
             /dev/isst_interface does not answer for package 0 domain 0: Inappropriate ioctl for device (os error 25)
-            -> use a kernel with isst_tpmi or isst_if_mmio
+            -> as root: modprobe isst_tpmi (Sierra Forest, Granite Rapids and later), or isst_if_mbox_pci and isst_if_mmio (Ice Lake to Emerald Rapids servers)
         "#]],
     );
     check_missing(
@@ -126,10 +127,10 @@ fn names_what_is_missing() {
     );
     check_missing(
         &with("package 0 domain 0 class 2: error 22"),
-        &expect![[r"
-        /dev/isst_interface does not answer for package 0 domain 0 class 2: Invalid argument (os error 22)
-        -> use a processor with it, and as root: modprobe isst_tpmi
-    "]],
+        &expect![[r#"
+            /dev/isst_interface does not answer for package 0 domain 0 class 2: Invalid argument (os error 22)
+            -> use a processor with it
+        "#]],
     );
     check_missing(
         &with("package 0 domain 0 core 1: error 1"),
@@ -147,10 +148,10 @@ fn names_what_is_missing() {
     );
     check_missing(
         &with("cpu 3: 0x1000"),
-        &expect![[r"
-        /dev/isst_interface does not answer for package 0 domain 2: Invalid argument (os error 22)
-        -> use a processor with it, and as root: modprobe isst_tpmi
-    "]],
+        &expect![[r#"
+            /dev/isst_interface does not answer for package 0 domain 2: Invalid argument (os error 22)
+            -> use a processor with it
+        "#]],
     );
     check_missing(
         &with("cpu 3: 0xffffffff"),
@@ -163,7 +164,7 @@ fn names_what_is_missing() {
         "nonsense\u{0}\n",
         &expect![[r#"
             /dev/isst_interface: Invalid argument (os error 22)
-            -> on a processor with it, as root: modprobe isst_tpmi, or isst_if_mmio
+            -> as root: modprobe isst_tpmi (Sierra Forest, Granite Rapids and later), or isst_if_mbox_pci and isst_if_mmio (Ice Lake to Emerald Rapids servers)
         "#]],
     );
     let (_directory, root) = machine(DEVICE_TEXT);
@@ -199,13 +200,27 @@ fn what_is_on_already_is_not_for_requests() {
     let (mut journal, _) = Journal::open(&root).unwrap();
     journal.change_core_power(Place::Core(id(1), 7), 2).unwrap();
     let process = std::process::id();
-    assert_eq!(
-        why(),
-        format!(
-            "process {process} has changed {DEVICE} package 0 domain 1 core 7 and not yet restored \
-             it"
-        )
-    );
+    let path = format!("{DEVICE} package 0 domain 1 core 7");
+    let busy = format!("process {process} has changed {path} and not yet restored it");
+    let refused = || check(&root, &domains).map_err(|missing| (missing.why, missing.remedy));
+    assert_eq!(refused(), Err((busy, "wait for its end".to_owned())));
+    // The owner has ended.
+    let names = root.list("/run/dimmer").unwrap();
+    let name = names.iter().find(|name| name.starts_with("journal.")).unwrap();
+    let kept = fs::read_to_string(root.path(&format!("/run/dimmer/{name}"))).unwrap();
+    journal.undo().unwrap();
+    put(&root, "/run/dimmer/journal.1.0", &kept);
+    let gone = format!("process 1 has changed {path} and not yet restored it");
+    assert_eq!(refused(), Err((gone, RESTORE.to_owned())));
+    // Its changes are to stay.
+    fs::rename(root.path("/run/dimmer/journal.1.0"), root.path("/run/dimmer/kept.1.0")).unwrap();
+    let kept = JournalError::Kept { path }.to_string();
+    assert_eq!(refused(), Err((kept, RESTORE.to_owned())));
+    // A journal of another domain does not count.
+    fs::remove_file(root.path("/run/dimmer/kept.1.0")).unwrap();
+    let (mut journal, _) = Journal::open(&root).unwrap();
+    journal.change_core_power(Place::Core(id(0), 0), 2).unwrap();
+    assert_eq!(why(), "package 0 domain 1 has it on already, by the firmware or another program");
 }
 
 #[test]
@@ -296,8 +311,110 @@ fn what_another_program_has_set_since_is_left() {
     write(&root, Place::Core(id(0), 0), 2).unwrap();
     let report = restore(&root, OfLive::Leave).unwrap();
     let left: Vec<_> = report.left.iter().map(|left| (left.path.as_str(), &*left.found)).collect();
-    assert_eq!(left, [("/dev/isst_interface package 0 domain 0 core 0", "0x2")]);
-    assert_eq!(held(&root, Place::State(id(0))).unwrap(), 0);
+    let [state, core] =
+        ["state", "core 0"].map(|name| format!("{DEVICE} package 0 domain 0 {name}"));
+    // They use the domain, which stays on.
+    assert_eq!(left, [(state.as_str(), "0x3"), (core.as_str(), "0x2")]);
+    assert_eq!(held(&root, Place::State(id(0))).unwrap(), 3);
+    assert_eq!(root.list("/run/dimmer").unwrap(), ["lock"]);
+}
+
+/// The processor is busy for a while, and signals interrupt calls.
+#[test]
+fn calls_are_repeated() {
+    let next = |answers: &[u32]| -> String {
+        answers.iter().map(|error| format!("next: error {error}\n")).collect()
+    };
+    for answers in [&[16, 16, 16][..], &[4; 30], &[4, 16, 4]] {
+        let (_directory, root) = machine(&(DEVICE_TEXT.to_owned() + &next(answers)));
+        assert_eq!(held(&root, Place::State(id(1))).unwrap(), 3, "{answers:?}");
+        assert_eq!(root.text(DEVICE).unwrap(), DEVICE_TEXT.trim_end());
+    }
+    for (answers, text) in [(vec![16; 4], "Device or resource busy"), (vec![4; 101], "Interrupted")]
+    {
+        let (_directory, root) = machine(&(DEVICE_TEXT.to_owned() + &next(&answers)));
+        let missing = read(&root).unwrap_err();
+        assert!(missing.why.contains(text), "{missing:?}");
+        assert_eq!(missing.remedy, "try again");
+    }
+    // All tries of one call fail when it is undone: there is a second one.
+    let (_directory, root) = machine(DEVICE_TEXT);
+    let (mut journal, _) = Journal::open(&root).unwrap();
+    journal.change_core_power(Place::Core(id(0), 1), 2).unwrap();
+    let now = root.text(DEVICE).unwrap();
+    put(&root, DEVICE, &format!("{now}\n{}", next(&[16; 9])));
+    let report = journal.undo().unwrap();
+    assert_eq!((report.restored.len(), report.is_complete()), (1, true), "{report:?}");
+    assert_eq!(root.text(DEVICE).unwrap(), DEVICE_TEXT.trim_end());
+}
+
+/// With TPMI, the state that is read follows the one that is written.
+#[test]
+fn a_state_that_lags_is_awaited_and_undone() {
+    for (lag, is_in_time) in [(3, true), (1000, false)] {
+        let text = DEVICE_TEXT.to_owned() + &format!("lag: {lag}");
+        let (_directory, root) = machine(&text);
+        let place = Place::State(id(0));
+        let (mut journal, _) = Journal::open(&root).unwrap();
+        let result = journal.change_core_power(place, 3);
+        match result {
+            Ok(()) => assert!(is_in_time && held(&root, place).unwrap() == 3),
+            Err(JournalError::NotTaken { found, .. }) => assert!(!is_in_time && found == "0x0"),
+            other => panic!("{other:?}"),
+        }
+        // Killed there, and where the change does not yet show: it is undone all the same.
+        let report = journal.undo().unwrap();
+        assert!(report.is_complete() && report.left.is_empty(), "{report:?}");
+        assert_eq!(report.restored.len(), usize::from(is_in_time));
+        assert_eq!(root.text(DEVICE).unwrap(), text);
+    }
+}
+
+/// A state that does not come back keeps the journal.
+#[test]
+fn a_state_that_stays_is_reported() {
+    let (_directory, root) = machine(DEVICE_TEXT);
+    let place = Place::State(id(0));
+    let (mut journal, _) = Journal::open(&root).unwrap();
+    journal.change_core_power(place, 3).unwrap();
+    let now = root.text(DEVICE).unwrap();
+    put(&root, DEVICE, &(now.clone() + "\nlag: 1000"));
+    let report = journal.undo().unwrap();
+    let [failed] = report.failed.as_slice() else { panic!("{report:?}") };
+    assert!(failed.path.ends_with("domain 0 state") && failed.why.contains("holds 0x3"));
+    put(&root, DEVICE, &now);
+    let report = restore(&root, OfLive::Leave).unwrap();
+    assert_eq!((report.restored.len(), report.is_complete()), (1, true), "{report:?}");
+}
+
+/// The CPUs that this process may run on do not stand for those that are online.
+#[test]
+fn without_the_list_of_cpus_nothing_is_read() {
+    let (_directory, root) = machine(DEVICE_TEXT);
+    fs::remove_file(root.path(&format!("{}/online", topology::CPUS))).unwrap();
+    let missing = read(&root).unwrap_err();
+    assert!(missing.why.contains("cpu/online"), "{missing:?}");
+    assert_eq!(missing.remedy, "mount /sys");
+}
+
+#[test]
+fn errors_name_the_place() {
+    let (_directory, root) = machine(&with("package 0 domain 0 class 2: error 22"));
+    let place = Place::Class(id(0), 2);
+    let errors = [
+        held(&root, place).map(|_| ()),
+        write(&root, place, 1),
+        changed(&root, [(place, 1)]).map(|_| ()),
+    ];
+    for error in errors {
+        let error = error.unwrap_err().to_string();
+        assert!(error.ends_with("/dev/isst_interface package 0 domain 0 class 2"), "{error}");
+    }
+    let (_directory, root) = mailbox_machine();
+    put(&root, &format!("{}/online", topology::CPUS), "0-2\n");
+    let error = held(&root, Place::State(DomainId { package: 1, domain: 0 })).unwrap_err();
+    let source = std::error::Error::source(&error).unwrap().to_string();
+    assert_eq!(source, "no CPU of package 1 domain 0 is online");
 }
 
 /// The modules are unloaded: the processor keeps what was set, so the journal stays.
@@ -346,10 +463,10 @@ fn mailbox_text() -> String {
         text += &format!("cpu {cpu}: {physical:#x}\n");
     }
     for (cpu, cores) in [(0, [0, 3]), (3, [0, 1])] {
-        // Other bits must stay.
+        // Other bits must stay, also those of the registers.
         text += &format!("cpu {cpu} mailbox 0x94 0x3: 0x1\ncpu {cpu} mailbox 0xd0 0x2: 0x11\n");
         for class in 0..4 {
-            text += &format!("cpu {cpu} register {:#x}: 0x1ff0000\n", 0x8 + 4 * class);
+            text += &format!("cpu {cpu} register {:#x}: 0x1ff000c\n", 0x8 + 4 * class);
         }
         for core in cores {
             text += &format!("cpu {cpu} register {:#x}: 0x40000001\n", 0x20 + 4 * core);
@@ -375,11 +492,11 @@ fn a_mailbox_and_registers_have_the_same_places_and_keep_other_bits() {
     assert_eq!(ids, [id(0), second]);
     let cores: Vec<u8> = found[0].cores.iter().map(|core| core.number).collect();
     assert_eq!((cores, found[0].cores[0].cpus.len()), (vec![0, 3], 2));
-    assert_eq!((found[1].feature, found[1].classes), (Some(false), [0x1ff_0000; 4]));
+    assert_eq!((found[1].feature, found[1].classes), (Some(false), [0xff_0000; 4]));
     assert_eq!(check(&root, &found), Ok(()));
     let (mut journal, _) = Journal::open(&root).unwrap();
     let changes = [
-        (Place::Class(second, 2), 0x15_1500, "cpu 3 register 0x10: 0x151500"),
+        (Place::Class(second, 2), 0x15_1500, "cpu 3 register 0x10: 0x115150c"),
         (Place::Core(second, 1), 3, "cpu 3 register 0x24: 0x40030001"),
         (Place::Feature(second), 1, "cpu 3 mailbox 0x94 0x3: 0x10001"),
         (Place::State(second), 3, "cpu 3 mailbox 0xd0 0x2: 0x17"),
@@ -403,8 +520,8 @@ fn a_mailbox_and_registers_have_the_same_places_and_keep_other_bits() {
 #[test]
 fn a_mailbox_without_registers_or_core_power_is_named() {
     for (line, part) in [
-        ("registers: 0", "neither TPMI nor a mailbox with registers"),
-        ("mailbox: 0", "neither TPMI nor a mailbox with registers"),
+        ("registers: 0", "it has no TPMI and no registers"),
+        ("mailbox: 0", "it has no TPMI and no mailbox"),
         ("cpu 0 mailbox 0x94 0x3: 0x10000", "no core power in package 0 domain 0"),
         ("cpu 0 mailbox 0x94 0x3: error 6", "for package 0 domain 0: No such device"),
         ("cpu 3 register 0x8: error 25", "for package 1 domain 0 class 0: Inappropriate ioctl"),

@@ -1,6 +1,7 @@
 //! Undoes the changes in journals, and reports the outcome.
 
 mod files;
+mod words;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,8 +11,6 @@ use rustix::fs::FlockOperation;
 use self::files::{Files, Own};
 use super::record::{self, Change, Record};
 use super::{JournalError, Locked, is_kept, journals, lock, process};
-use crate::core_power;
-use crate::msr;
 use crate::root::{Root, RootError};
 
 /// The outcome of undoing the changes on record.
@@ -40,15 +39,17 @@ pub struct Restored {
     pub to: String,
 }
 
-/// A file that another program has changed since.
+/// A file that another program has changed since, or that other programs rely on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Left {
     /// The file, as the kernel names it.
     pub path: String,
     /// What it held before Dimmer changed it.
     pub before: String,
-    /// What it holds now, which Dimmer did not write.
+    /// What it holds now.
     pub found: String,
+    /// Why it was left, and what can be done by hand; `None`: Dimmer did not write what it holds.
+    pub why: Option<String>,
 }
 
 /// A file that could not be restored.
@@ -184,15 +185,23 @@ pub(super) fn undo(root: &Root, records: &[Record], report: &mut Report) {
 }
 
 /// What files hold may change when others are written. So all are read before one is written, and
-/// those that do not take their value get it once more after the others.
+/// those that do not take their value get it once more after the others. Registers and places of
+/// core power get a second try, too.
 fn undo_in(root: &Root, files: &dyn Files, records: &[Record], report: &mut Report) {
     let places = by_place(records);
     let own: Vec<_> = places.iter().map(|records| Own::of(files, records)).collect();
-    let mut again = Vec::new();
+    let of_others = words::of_others(root, &places);
+    let (mut again, mut busy) = (Vec::new(), Vec::new());
     for (records, own) in places.iter().zip(own) {
         if records.first().is_none_or(|first| !root.exists(above(&first.path))) {
             // The file disappeared with its directory, as the files of control groups and drivers
             // do. A directory made again has the kernel's own values.
+            continue;
+        }
+        if words::is_word(records) {
+            if words::undo(root, records, &of_others, report).is_err() {
+                busy.push(records);
+            }
             continue;
         }
         match own.or_else(|| Own::at_rest(files, records)) {
@@ -203,6 +212,12 @@ fn undo_in(root: &Root, files: &dyn Files, records: &[Record], report: &mut Repo
     }
     for own in again {
         give_back(files, own, report);
+    }
+    for records in busy {
+        let undone = words::undo(root, records, &of_others, report);
+        if let (Err(error), Some(first)) = (undone, records.first()) {
+            report.failed.push(words::failed(first, &error));
+        }
     }
 }
 
@@ -243,70 +258,9 @@ fn undo_place(root: &Root, files: &dyn Files, records: &[&Record], report: &mut 
                 report.failed.push(Failed { path, wanted, why: explain(&error) });
             }
         }
-        Change::Register { register, .. } => {
-            let undone = reach(root, path, *register).and_then(|(path, found)| {
-                let write = |before| msr::write(root, &path, *register, before);
-                undo_word(records, found, write, report)
-            });
-            undone.unwrap_or_else(|error| report.failed.push(not_given_back(first, &error)));
-        }
-        Change::CorePower { place, .. } => {
-            let undone = core_power::held(root, *place).and_then(|found| {
-                let write = |before| core_power::write(root, *place, before);
-                undo_word(records, found, write, report)
-            });
-            undone.unwrap_or_else(|error| report.failed.push(not_given_back(first, &error)));
-        }
+        // See `words::undo`.
+        Change::Register { .. } | Change::CorePower { .. } => {}
     }
-}
-
-/// The word of this record's place was not given back.
-fn not_given_back(first: &Record, error: &RootError) -> Failed {
-    let before = first.words().map_or(0, |(before, _)| before);
-    Failed { path: first.place(), wanted: format!("{before:#x}"), why: explain(error) }
-}
-
-/// Gives a register, or a place of core power, its value before, if it holds one that was written.
-fn undo_word(
-    records: &[&Record],
-    found: u64,
-    write: impl FnOnce(u64) -> Result<(), RootError>,
-    report: &mut Report,
-) -> Result<(), RootError> {
-    let Some((first, (before, _))) = records.first().and_then(|one| Some((one, one.words()?)))
-    else {
-        return Ok(());
-    };
-    if found == before {
-        return Ok(());
-    }
-    let is_ours = |record: &&Record| record.words().is_some_and(|(_, written)| written == found);
-    let path = first.place();
-    if records.iter().any(is_ours) {
-        write(before)?;
-        let (from, to) = (format!("{found:#x}"), format!("{before:#x}"));
-        report.restored.push(Restored { path, from, to });
-    } else {
-        let (before, found) = (format!("{before:#x}"), format!("{found:#x}"));
-        report.left.push(Left { path, before, found });
-    }
-    Ok(())
-}
-
-/// The file by which a register can be read and written now, and what it holds: the module that it
-/// was changed by may be gone, or be closed to this process.
-///
-/// # Errors
-/// That of the file by which it was changed.
-fn reach(root: &Root, path: &str, register: u32) -> Result<(String, u64), RootError> {
-    let [path, other] = msr::ways(path);
-    if !(root.is_readable(&path) && root.is_writable(&path))
-        && root.is_writable(&other)
-        && let Ok(found) = msr::read(root, &other, register)
-    {
-        return Ok((other, found));
-    }
-    msr::read(root, &path, register).map(|found| (path, found))
 }
 
 /// Reports a file that holds neither what was written nor what it held before.
@@ -324,7 +278,7 @@ fn report_file(
             "the file is empty, as a write of it was cut short; write `{before}` into it, and restore again"
         ),
         Ok(found) => {
-            report.left.push(Left { path, before, found });
+            report.left.push(Left { path, before, found, why: None });
             return;
         }
         Err(error) => explain(&error),
@@ -390,7 +344,7 @@ fn undo_controller(root: &Root, path: &str, name: &str, report: &mut Report) {
     match lists(root, &path, name) {
         Ok(false) => {}
         Ok(true) if is_relied_on(root, above(&path), name) => {
-            report.left.push(Left { path, before: off, found: on });
+            report.left.push(Left { path, before: off, found: on, why: None });
         }
         Ok(true) => match root.write(&path, &off) {
             Ok(()) => report.restored.push(Restored { path, from: on, to: off }),

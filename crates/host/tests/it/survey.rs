@@ -89,7 +89,7 @@ fn finds_everything_on_a_skylake_server_as_root() {
             - intel-pstate-limits: no /sys/devices/system/cpu/intel_pstate/min_perf_pct
                 -> use the driver intel_pstate
             - speed-select: no /dev/isst_interface
-                -> on a processor with it, as root: modprobe isst_if_common
+                -> as root: modprobe isst_tpmi (Sierra Forest, Granite Rapids and later), or isst_if_mbox_pci and isst_if_mmio (Ice Lake to Emerald Rapids servers)
             - idle-states: no /dev/cpu_dma_latency
                 -> use a kernel with CONFIG_CPU_IDLE, and mount /dev
             + rapl: package, package
@@ -168,7 +168,7 @@ fn says_why_a_cloud_machine_has_nothing() {
             - intel-pstate-limits: no /sys/devices/system/cpu/intel_pstate/min_perf_pct
                 -> only the host can: use bare metal where it matters; measuring by timing works here
             - speed-select: no /dev/isst_interface
-                -> on a processor with it, as root: modprobe isst_if_common
+                -> as root: modprobe isst_tpmi (Sierra Forest, Granite Rapids and later), or isst_if_mbox_pci and isst_if_mmio (Ice Lake to Emerald Rapids servers)
             - idle-states: no /dev/cpu_dma_latency
                 -> use a kernel with CONFIG_CPU_IDLE, and mount /dev
             - rapl: no intel-rapl zone under /sys/class/powercap
@@ -341,7 +341,7 @@ fn names_the_missing_permissions_on_a_desktop() {
             - intel-pstate-limits: no /sys/devices/system/cpu/intel_pstate/min_perf_pct
                 -> use the driver intel_pstate
             - speed-select: no /dev/isst_interface
-                -> on a processor with it, as root: modprobe isst_if_common
+                -> as root: modprobe isst_tpmi (Sierra Forest, Granite Rapids and later), or isst_if_mbox_pci and isst_if_mmio (Ice Lake to Emerald Rapids servers)
             - idle-states: no /dev/cpu_dma_latency
                 -> use a kernel with CONFIG_CPU_IDLE, and mount /dev
             - rapl: no permission to read /sys/class/powercap/intel-rapl:0/energy_uj
@@ -441,7 +441,7 @@ fn names_the_classes_of_speed_select_and_why_requests_do_not_use_it() {
         package 1 domain 0: on, by weight, class 0 (weight 0, any clock): 0 of 2 cores, class 1 (weight 1, any clock): 2 of 2 cores, class 2 (weight 2, any clock): 0 of 2 cores, class 3 (weight 3, any clock): 0 of 2 cores
         not for requests of clocks: package 0 domain 0 has it on already, by the firmware or another program"#]].assert_eq(&detail.replace("; ", "\n"));
     let State::Unavailable(missing) = speed_select("version: 1\n") else { panic!("there") };
-    expect!["/dev/isst_interface: it has neither TPMI nor a mailbox with registers"]
+    expect!["/dev/isst_interface: it has no TPMI, no mailbox and no registers"]
         .assert_eq(&missing.why);
     let State::Unavailable(missing) = speed_select("") else { panic!("there") };
     expect!["/dev/isst_interface: Invalid argument (os error 22)"].assert_eq(&missing.why);

@@ -7,7 +7,8 @@
 //! fast. Nothing is changed before the first request for a core of the domain. From then on until
 //! the process ends, the domain's classes are those of [`Limits::classes`], and its cores without a
 //! request are in [`ORDINARY`]. Before every change, the domain's switch and classes and the class
-//! of the core must be as this back end left them.
+//! of the core must be as this back end left them; before the first one, the classes of all cores.
+//! CPUs that are not online when the back end is opened keep their core's class.
 
 use dimmer_host::core_power::{self, CLASSES, Class, DEVICE, DomainId, Place, State};
 use dimmer_host::cpufreq::clocks::Clocks;
@@ -201,9 +202,22 @@ fn check(root: &Root, left: Vec<(Place, u64)>) -> Result<(), Unavailable> {
 impl Classes {
     fn put(&mut self, place: Place, word: u64) -> Result<(), Unavailable> {
         let put = self.journal.change_core_power(place, word);
-        put.map_err(|error| {
-            unavailable(format!("{}: {}", place.name(), explain(&error)), LEFT_ALONE)
-        })
+        put.map_err(|error| unavailable(explain(&error), LEFT_ALONE))
+    }
+
+    /// Switches the feature on that classes need before TPMI. Some processors refuse that or
+    /// ignore it, and have classes all the same: as for Intel's tool (`isst_pm_qos_config` in
+    /// `isst-core.c`), [`Place::State`] decides. Returns what the switch holds then.
+    fn put_feature(&mut self, id: DomainId) -> Result<u64, Unavailable> {
+        let place = Place::Feature(id);
+        match self.journal.change_core_power(place, 1) {
+            Ok(()) => return Ok(1),
+            Err(JournalError::Change(_) | JournalError::NotTaken { .. }) => {}
+            Err(error) => return Err(unavailable(explain(&error), LEFT_ALONE)),
+        }
+        let found = core_power::changed(&self.root, [(place, 1)]);
+        let found = found.map_err(|error| unavailable(explain(&error), LEFT_ALONE))?;
+        Ok(found.map_or(1, |(_, found)| found))
     }
 
     /// Gives the classes of a power domain their meaning, puts its cores into [`ORDINARY`], and
@@ -212,25 +226,23 @@ impl Classes {
         let Some(domain) = self.shared.get(power) else { return Ok(()) };
         let (id, has_feature) = (domain.id, domain.feature.is_some());
         let classes = domain.limits.classes().map(Class::word);
-        for (number, word) in (0..).zip(classes) {
-            self.put(Place::Class(id, number), word)?;
-        }
         let cores = self.cores.iter().filter(|own| own.power == power);
         let cores: Vec<(Place, u64)> = cores.map(|own| (own.place, own.left)).collect();
         check(&self.root, cores.clone())?;
+        for (number, word) in (0..).zip(classes) {
+            self.put(Place::Class(id, number), word)?;
+        }
         for (place, _) in cores {
             self.put(place, ORDINARY.into())?;
         }
-        if has_feature {
-            self.put(Place::Feature(id), 1)?;
-        }
+        let feature = if has_feature { Some(self.put_feature(id)?) } else { None };
         self.put(Place::State(id), ORDERED.word())?;
         for own in self.cores.iter_mut().filter(|own| own.power == power) {
             own.left = ORDINARY.into();
         }
         if let Some(domain) = self.shared.get_mut(power) {
             (domain.is_ready, domain.state, domain.classes) = (true, ORDERED.word(), classes);
-            domain.feature = has_feature.then_some(1);
+            domain.feature = feature;
         }
         Ok(())
     }

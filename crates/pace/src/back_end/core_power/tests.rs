@@ -93,6 +93,12 @@ fn check_changed(root: &Root, expected: &[&str]) {
 }
 
 #[track_caller]
+fn check_has(root: &Root, line: &str) {
+    let now = root.text(DEVICE).unwrap();
+    assert!(now.lines().any(|known| known == line), "{line} in {now}");
+}
+
+#[track_caller]
 fn lost(result: Result<(), Refused>) -> String {
     match result {
         Err(Refused::Lost(lost)) => lost.why,
@@ -203,14 +209,73 @@ fn what_others_change_is_named_and_left() {
         // The other domain is not theirs.
         assert_eq!(back_end.request(on(3, 2), Some(Request::SLOW)), Ok(()));
         let report = back_end.end().unwrap();
-        assert_eq!(report.left.len(), 1, "{report:?}");
-        let mut expected = DEVICE_TEXT.to_owned();
-        let name = to.split_once(": ").unwrap().0;
-        let name = if name.starts_with("class") { format!("domain 0 {name}") } else { name.into() };
-        let line = expected.lines().find(|line| line.contains(&name)).unwrap().to_owned();
-        let new = format!("package 0 {name}: {}", to.split_once(": ").unwrap().1);
-        expected = expected.replace(&line, &new);
-        assert_eq!(root.text(DEVICE).unwrap(), expected.trim_end());
+        let mut left: Vec<&str> = report.left.iter().map(|left| left.path.as_str()).collect();
+        left.sort_unstable();
+        let [name, word] = to.trim_start_matches("domain 0 ").split(": ").collect::<Vec<_>>()[..]
+        else {
+            panic!("{to}")
+        };
+        let theirs = format!("package 0 domain 0 {name}: {word}");
+        let mut expected = vec![theirs.as_str()];
+        if name == "state" {
+            assert_eq!(left, [format!("{DEVICE} package 0 domain 0 state")]);
+        } else {
+            // They use the domain: it stays on.
+            let state = report.left.iter().find(|left| left.path.ends_with("state")).unwrap();
+            assert!(state.why.as_ref().unwrap().contains("core-power disable"), "{state:?}");
+            let of = |name| format!("{DEVICE} package 0 domain 0 {name}");
+            assert_eq!(left, [of(name), of("state")]);
+            expected.insert(0, "package 0 domain 0 state: 0x3");
+        }
+        check_changed(&root, &expected);
+        assert_eq!(root.list(DIRECTORY).unwrap(), ["lock"]);
+    }
+}
+
+#[test]
+fn a_class_that_was_theirs_before_a_change_counts_too() {
+    let (_directory, root) = machine(Some("2100000"));
+    let back_end = open(&root).unwrap();
+    back_end.request(on(1, 0), Some(Request::TURBO)).unwrap();
+    // Class 1 means what it meant before.
+    change(&root, "class 1: 0xff0000", "class 1: 0x150000");
+    let report = back_end.end().unwrap();
+    assert_eq!(report.left.len(), 2, "{report:?}");
+    let changed = ["package 0 domain 0 state: 0x3", "package 0 domain 0 class 1: 0x150000"];
+    check_changed(&root, &changed);
+}
+
+#[test]
+fn nothing_is_changed_where_a_core_is_anothers() {
+    let (_directory, root) = machine(Some("2100000"));
+    let back_end = open(&root).unwrap();
+    change(&root, "domain 0 core 1: 0x0", "domain 0 core 1: 0x2");
+    let why = lost(back_end.request(on(1, 0), Some(Request::TURBO)));
+    assert!(why.contains("package 0 domain 0 core 1 held 0x0 and now holds 0x2"), "{why}");
+    check_changed(&root, &["package 0 domain 0 core 1: 0x2"]);
+    let report = back_end.end().unwrap();
+    assert!(report.is_empty(), "{report:?}");
+}
+
+/// The state that is read follows the one that is written, in time or not.
+#[test]
+fn a_switch_that_takes_time_is_awaited() {
+    for (lag, is_in_time) in [(3, true), (1000, false)] {
+        let (_directory, root) = machine(Some("2100000"));
+        put(&root, DEVICE, &format!("{DEVICE_TEXT}lag: {lag}\n"));
+        let back_end = open(&root).unwrap();
+        let result = back_end.request(on(1, 0), Some(Request::SLOW));
+        if is_in_time {
+            assert_eq!(result, Ok(()));
+            check_has(&root, "package 0 domain 0 state: 0x3");
+        } else {
+            let why = lost(result);
+            assert!(why.contains("state, which still holds `0x0`"), "{why}");
+        }
+        let report = back_end.end().unwrap();
+        assert!(report.is_complete() && report.left.is_empty(), "{report:?}");
+        // Nothing comes later, either.
+        assert_eq!(root.text(DEVICE).unwrap(), format!("{DEVICE_TEXT}lag: {lag}"));
     }
 }
 
@@ -262,7 +327,7 @@ fn what_is_missing_is_named_before_anything_is_changed() {
         assert_eq!(root.text(DEVICE).ok(), before.ok());
     }
     check(|root| fs::remove_file(root.path(DEVICE)).unwrap(), "no /dev/isst_interface");
-    check(|root| change(root, "version: 2", "version: 1"), "neither TPMI nor a mailbox");
+    check(|root| change(root, "version: 2", "version: 1"), "no TPMI, no mailbox");
     check(
         |root| change(root, "supported: 1", "supported: 0"),
         "no core power in package 0 domain 0",
@@ -293,9 +358,7 @@ fn what_another_process_uses_is_left_alone() {
     assert_eq!(root.text(DEVICE).unwrap(), DEVICE_TEXT.trim_end());
 }
 
-#[test]
-fn before_tpmi_the_feature_is_switched_on_first_and_off_again() {
-    let (_directory, root) = machine(Some("2100000"));
+fn mailbox_text() -> String {
     let mut device = "version: 1\nmailbox: 1\nregisters: 1\n".to_owned();
     for cpu in 0..5 {
         device += &format!("cpu {cpu}: {:#x}\n", cpu << 1);
@@ -304,23 +367,46 @@ fn before_tpmi_the_feature_is_switched_on_first_and_off_again() {
     for class in 0..4 {
         device += &format!("cpu 0 register {:#x}: 0x2ff0003\n", 0x8 + 4 * class);
     }
-    device += "cpu 0 mailbox 0x94 0x3: 0x1\ncpu 0 mailbox 0xd0 0x2: 0x0\n";
+    device + "cpu 0 mailbox 0x94 0x3: 0x1\ncpu 0 mailbox 0xd0 0x2: 0x0\n"
+}
+
+/// Some processors refuse it or ignore it, and have classes all the same.
+#[test]
+fn a_feature_that_cannot_be_switched_on_is_ignored() {
+    for answer in ["error 6", "ignored"] {
+        let (_directory, root) = machine(Some("2100000"));
+        let device = mailbox_text() + &format!("cpu 0 mailbox 0x95 0x3: {answer}\n");
+        put(&root, DEVICE, &device);
+        let back_end = open(&root).unwrap();
+        back_end.request(on(1, 3), Some(Request::SLOW)).unwrap();
+        back_end.request(on(2, 0), Some(Request::TURBO)).unwrap();
+        check_has(&root, "cpu 0 mailbox 0x94 0x3: 0x1");
+        check_has(&root, "cpu 0 mailbox 0xd0 0x2: 0x6");
+        assert!(back_end.end().unwrap().is_complete());
+        assert_eq!(root.text(DEVICE).unwrap(), device.trim_end());
+    }
+}
+
+#[test]
+fn before_tpmi_the_feature_is_switched_on_first_and_off_again() {
+    let (_directory, root) = machine(Some("2100000"));
+    let device = mailbox_text();
     put(&root, DEVICE, &device);
     let back_end = open(&root).unwrap();
     back_end.request(on(1, 3), Some(Request::SLOW)).unwrap();
     back_end.request(on(2, 0), Some(Request::TURBO)).unwrap();
-    let now = root.text(DEVICE).unwrap();
     for line in [
-        "cpu 0 register 0x8: 0xff1500",
-        "cpu 0 register 0x10: 0x151500",
-        "cpu 0 register 0x14: 0x80000",
+        // Bits that are not the class's stay.
+        "cpu 0 register 0x8: 0x2ff1503",
+        "cpu 0 register 0x10: 0x2151503",
+        "cpu 0 register 0x14: 0x2080003",
         "cpu 0 register 0x20: 0x0",
         "cpu 0 register 0x24: 0x10000",
         "cpu 0 register 0x2c: 0x30000",
         "cpu 0 mailbox 0x94 0x3: 0x10001",
         "cpu 0 mailbox 0xd0 0x2: 0x6",
     ] {
-        assert!(now.lines().any(|known| known == line), "{line} in {now}");
+        check_has(&root, line);
     }
     change(&root, "0x94 0x3: 0x10001", "0x94 0x3: 0x1");
     let why = lost(back_end.request(on(2, 0), Some(Request::BASE)));
