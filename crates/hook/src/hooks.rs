@@ -24,7 +24,6 @@ use crate::marks;
 use crate::mover::{self, Mover};
 use crate::objects::Loaded;
 use crate::plan::{Plan, PlannedEntry};
-use crate::removal::{self, Patched};
 use crate::sections::{self, Watcher};
 use crate::site::{Passed, Site};
 use crate::{process, slots};
@@ -58,8 +57,7 @@ const ADDRESS_BYTES: usize = 40;
 const PAGE: u64 = 4096;
 
 /// Hooks of this process. There is one such value at most, and it lives until the process ends:
-/// a thread may be inside the code of a hook also after that was taken out
-/// ([`crate::Ledger::take_out`]).
+/// functions cannot be unhooked, since a thread may be inside one.
 #[derive(Debug)]
 pub struct Hooks {
     /// Never unmapped, because hooked code writes to it.
@@ -185,7 +183,6 @@ impl Hooks {
         delegate::prepare(form);
         mover::set(mover);
         self.ledger.map_decisions().map_err(|_| CannotMove::NoDecisions)?;
-        self.ledger.decision_at(0).into_iter().for_each(removal::begin);
         self.moves = Some(moves(form));
         Ok(())
     }
@@ -341,7 +338,6 @@ impl Hooks {
         let sites =
             slots::with_all(|slots| self.ledger.add_sites(object, &addresses, are_moved, slots))?;
         let mut patches = Vec::with_capacity(entries.len());
-        let mut patched = Vec::new();
         let records: &'static mut [Site] =
             entries.iter().map(|_| Site::default()).collect::<Vec<_>>().leak();
         let thread = thread_block::thread_offset();
@@ -381,11 +377,6 @@ impl Hooks {
             is_written &= stub.rare.len() <= RARE_BYTES;
             used += stub.code.len().next_multiple_of(LINE);
             rare_used += RARE_BYTES;
-            if self.moves.is_some() {
-                let own = head[stub.patch_at..][..stub.patch.len()].to_vec();
-                let at = address(function + stub.patch_at as u64);
-                patched.push(Patched::new(site, at, stub.patch.clone(), own));
-            }
             patches.push((function, stub));
         }
         if self.pass_marks {
@@ -400,7 +391,6 @@ impl Hooks {
         // SAFETY: the patches lead to stubs that are in place, and no thread runs the code
         // meanwhile.
         unsafe { write(&patches) }.map_err(memory("change the code"))?;
-        removal::add(patched);
         Ok(entries.len() - patches.len())
     }
 

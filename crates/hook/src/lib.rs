@@ -8,7 +8,7 @@
 //! costs a fraction of a nanosecond, a timed one 25 to 62 ns.
 //!
 //! With [`Hooks::move_by`], calls can also run on another core. [`Ledger::decide`] decides this for
-//! each function, and [`Ledger::take_out`] takes the hook of a function out.
+//! each function.
 
 mod arch;
 mod arena;
@@ -24,7 +24,6 @@ mod overhead;
 mod phases;
 mod plan;
 mod process;
-mod removal;
 mod sections;
 mod site;
 mod slots;

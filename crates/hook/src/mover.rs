@@ -1,11 +1,11 @@
 //! The functions that move calls: hooks bring threads to other cores only through these, and know
 //! nothing of workers.
 
+use std::mem::offset_of;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::arch::leaf::{LeafCall, LeafEnd};
 use crate::arch::thread_block::{is_migrated, note_home};
-use crate::removal;
 
 /// Functions that migrate the calling thread and bring it home, and that delegate calls.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +35,7 @@ pub const SIGNALS_ARE_RIGHT: u64 = u64::MAX;
 
 /// The functions of the [`Mover`] in use. Null before [`set`].
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Functions {
     begin_migration: AtomicPtr<()>,
     end_migration: AtomicPtr<()>,
@@ -53,6 +54,9 @@ pub(crate) static FUNCTIONS: Functions = Functions {
     unwind_delegated: AtomicPtr::new(std::ptr::null_mut()),
 };
 
+/// Offset in [`FUNCTIONS`] of the function that assembly calls.
+pub(crate) const BEGIN_MIGRATION: usize = offset_of!(Functions, begin_migration);
+
 /// From now on, `mover` moves calls.
 pub(crate) fn set(mover: Mover) {
     // Relaxed: no call is moved yet.
@@ -63,18 +67,6 @@ pub(crate) fn set(mover: Mover) {
     set(&FUNCTIONS.end_cut_migration, mover.end_cut_migration as *mut ());
     set(&FUNCTIONS.delegate, mover.delegate as *mut ());
     set(&FUNCTIONS.unwind_delegated, mover.unwind_delegated as *mut ());
-}
-
-/// Called before a call that may migrate: takes out the function's hook, if that was ordered, or
-/// migrates the thread. Returns the id of the kernel thread that runs it now; 0 if it stays.
-pub(crate) extern "C" fn begin_call(site: u32) -> u32 {
-    if removal::is_ordered(site) {
-        return 0;
-    }
-    let begin = FUNCTIONS.begin_migration.load(Ordering::Relaxed);
-    // SAFETY: `set` has stored the function, or no call would be moved.
-    let begin = unsafe { std::mem::transmute::<*mut (), extern "C" fn(u32) -> u32>(begin) };
-    begin(site)
 }
 
 /// Brings the calling thread home, if it has migrated for a call. The rest of the call runs at
@@ -107,11 +99,8 @@ pub(crate) extern "C" fn end_call() -> u64 {
     end()
 }
 
-/// Delegates a call, if that is possible, unless the function's hook is to be taken out.
+/// Delegates a call, if that is possible.
 pub(crate) fn delegate(call: LeafCall<'_>) -> Option<LeafEnd> {
-    if removal::is_ordered(call.site()) {
-        return None;
-    }
     let delegate = FUNCTIONS.delegate.load(Ordering::Relaxed);
     // SAFETY: `set` has stored the function, or no call would be moved.
     let delegate =

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use dimmer_observe::{FunctionPlace, Observed};
-use dimmer_policy::hooked::Useless;
 use dimmer_policy::moving::Verdict;
 use dimmer_policy::narrowing::{Form, Reason};
 
@@ -199,21 +198,6 @@ pub struct Function {
     pub verdict: Verdict,
     /// The share of the time in which the server wanted the calls moved; `None` without a server.
     pub server_moves_ratio: Option<f64>,
-    /// Why it is not hooked any more, or was not in this run; `None` if it is.
-    pub unhooked: Option<Unhooked>,
-}
-
-/// Why a function is not hooked.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Unhooked {
-    /// The reason.
-    pub why: Useless,
-    /// Whether an earlier run has found that.
-    pub by_earlier_run: bool,
-    /// The time that nearly all of its calls did not exceed (ns); `None` if they cannot be timed.
-    pub nearly_all_ns: Option<f64>,
-    /// What moving a call there and back takes (ns).
-    pub round_trip_ns: f64,
 }
 
 impl Account {

@@ -87,9 +87,7 @@ pub(crate) fn choose(setup: &mut Setup<'_>) -> Result<Option<Chosen>, LaunchErro
     let chosen = models::choose(request.model.as_deref(), &Root::live(), &machine)?;
     let models::Chosen { model, from } = chosen.ok_or(LaunchError::NoModel)?;
     let runs = InstructionClass::ALL.map(|class| machine.runs(class));
-    // What was found with hooks is about this kind of machine.
-    let kind = dimmer_host::cache::model_name(&machine, false);
-    let by = format!("{kind}\n{runs:?}\n{}", model.to_toml());
+    let by = format!("{runs:?}\n{}", model.to_toml());
     let key = || Key::new(program, how, &[], &by);
     let (found, key) = once(key, || outermost::find(program, how, &model, &machine))?;
     if found.functions.is_empty() {

@@ -32,7 +32,6 @@ mod error;
 pub mod follow;
 mod forms;
 mod leaves;
-mod left_out;
 pub mod locks;
 mod marks;
 pub mod measured;

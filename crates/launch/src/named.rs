@@ -366,22 +366,6 @@ impl Plans {
         }
         Ok(Self { directory, functions, marks: Vec::new() })
     }
-
-    /// Writes the plans again, without some of the functions.
-    pub(crate) fn leave_out(&self, left_out: &[&Planned]) -> Result<(), LaunchError> {
-        let files: BTreeSet<&Path> = left_out.iter().map(|one| one.file.as_path()).collect();
-        for file in files {
-            let without = left_out.iter().filter(|one| one.file == file);
-            let without: BTreeSet<u64> =
-                without.flat_map(|one| one.entries.iter().map(|entry| entry.address)).collect();
-            let hooked = self.functions.iter().filter(|one| one.file == file);
-            let hooked = hooked.flat_map(|one| one.entries.iter());
-            let hooked = hooked.filter(|entry| !without.contains(&entry.address)).copied();
-            dimmer_hook::keep_plan(file, hooked.collect(), self.directory.path())
-                .map_err(LaunchError::Plan)?;
-        }
-        Ok(())
-    }
 }
 
 /// A function in its file.

@@ -248,26 +248,6 @@ mod tests {
         assert_eq!(program.run(100.0, speed), Switched::Migrate);
     }
 
-    /// As where hooks are taken out that bring nothing.
-    #[test]
-    fn functions_that_are_no_longer_counted_are_no_loss() {
-        let mut trials = Trials::new(Switched::all(true, false, false), Time::START);
-        let at = |seconds: u64| Time::START + Nanos::from_ms(1000 * seconds);
-        let (mut now, mut work, mut is_delegated) = (Time::START, [0.0, 0.0], Nanos::ZERO);
-        while now < at(22) {
-            let next = trials.next().max(now + Nanos::from_ns(1));
-            let gains = if trials.in_force() == Switched::Delegate { 1.1 } else { 1.0 };
-            let done = gains * (next - now).as_f64() / 1e9;
-            if now >= at(20) && trials.in_force() == Switched::Delegate {
-                is_delegated += next - now;
-            }
-            (now, work) = (next, [work[0] + 1e7 * done, work[1] + 1e6 * done]);
-            let counted = if now < at(20) { work[0] + work[1] } else { work[1] };
-            trials.step(now, &[counted], true);
-        }
-        assert!(is_delegated > Nanos::from_ms(1800), "{is_delegated:?}");
-    }
-
     #[test]
     fn nothing_is_tried_until_something_can_gain() {
         let mut trials = Trials::new(Switched::all(true, false, false), Time::START);

@@ -19,7 +19,7 @@ use rustix::process::{Resource, getrlimit};
 use crate::place::{NoPlace, Place, places, remove_left_behind};
 use crate::seen::{Decided, FunctionPlace, MOST_FUNCTIONS, Observed};
 use crate::tally::Tally;
-use followed::{Followed, Functions, Order, Rate, Real, Tracing};
+use followed::{Followed, Order, Rate, Real, Tracing};
 
 /// Interval at which [`Observer::look`] must be called, so that rings of records do not fill up.
 pub const INTERVAL: Duration = Duration::from_millis(20);
@@ -49,7 +49,8 @@ pub struct Observer {
     ended: Observed,
     /// Number of processes without a ledger, by reason.
     without: BTreeMap<String, usize>,
-    decided: Functions,
+    /// The functions whose calls are moved.
+    moved: BTreeSet<FunctionPlace>,
     /// The number of hardware threads to which they are moved.
     used_cores: usize,
     /// The set of CPUs that is wide now.
@@ -78,7 +79,7 @@ impl Observer {
             ledgers: BTreeMap::new(),
             ended: Observed::default(),
             without: BTreeMap::new(),
-            decided: Functions::default(),
+            moved: BTreeSet::new(),
             used_cores: 0,
             wide_set: None,
             room: MOST_FUNCTIONS,
@@ -129,7 +130,7 @@ impl Observer {
         let (mut over, mut real) = (Vec::new(), Real::default());
         let order = self.current_order();
         for (path, followed) in &mut self.ledgers {
-            followed.order(order, &self.decided, &mut real);
+            followed.order(order, &self.moved, &mut real);
             let seen = followed.look(rate, &mut self.room, self.tracing.as_mut());
             let is_abandoned = seen == Some(false) && followed.is_abandoned();
             if seen.is_none() || is_abandoned {
@@ -199,28 +200,12 @@ impl Observer {
             self.moves.push((ticks(), place.clone(), is_moved));
         }
         if is_moved {
-            self.decided.moved.insert(place);
+            self.moved.insert(place);
         } else {
-            self.decided.moved.remove(&place);
+            self.moved.remove(&place);
         }
         self.ledgers.values_mut().for_each(Followed::decide_again);
         self.order();
-    }
-
-    /// Has the hooks of these functions taken out, each at its next call, in running processes and
-    /// in those that start later: their calls are neither counted nor moved after that.
-    pub fn take_out(&mut self, places: impl IntoIterator<Item = FunctionPlace>) {
-        self.decided.taken_out.extend(places);
-        self.ledgers.values_mut().for_each(Followed::decide_again);
-        self.order();
-    }
-
-    /// What a hook adds to a call that is neither timed nor moved (ns), as the processes have
-    /// measured it: the most of all; 0 before one has.
-    #[must_use]
-    pub fn hook_ns(&self) -> f64 {
-        let ticks = self.ledgers.values().map(Followed::counting_1000).max().unwrap_or(0);
-        ticks as f64 / 1000.0 * self.rate().ns_per_tick()
     }
 
     fn current_order(&self) -> Order {
@@ -232,7 +217,7 @@ impl Observer {
         let order = self.current_order();
         let mut real = Real::default();
         for followed in self.ledgers.values_mut() {
-            followed.order(order, &self.decided, &mut real);
+            followed.order(order, &self.moved, &mut real);
         }
     }
 

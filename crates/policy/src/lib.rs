@@ -11,7 +11,6 @@ pub mod boost;
 pub mod break_even;
 pub mod cost;
 pub mod dedicated;
-pub mod hooked;
 pub mod license;
 pub mod moderation;
 pub mod moving;

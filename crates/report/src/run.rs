@@ -9,9 +9,8 @@ pub mod threads;
 
 use std::fmt::Write as _;
 
-use dimmer_launch::account::{Account, Function, Next, Summary, Unhooked};
+use dimmer_launch::account::{Account, Function, Next, Summary};
 use dimmer_launch::trials::Tried;
-use dimmer_policy::hooked::Useless;
 use dimmer_policy::moving::Verdict;
 use dimmer_policy::narrowing::Reason;
 use serde::Serialize;
@@ -73,16 +72,6 @@ struct FunctionEntry<'a> {
     moved_ns: Option<f64>,
     verdict: &'static str,
     server_moves_ratio: Option<f64>,
-    unhooked: Option<UnhookedEntry>,
-}
-
-/// Why a function is not hooked.
-#[derive(Debug, Serialize)]
-struct UnhookedEntry {
-    why: &'static str,
-    by_earlier_run: bool,
-    nearly_all_ns: Option<f64>,
-    round_trip_ns: f64,
 }
 
 impl<'a> Document<'a> {
@@ -128,19 +117,7 @@ impl<'a> FunctionEntry<'a> {
                 Verdict::CostsLess => "costs less",
             },
             server_moves_ratio: function.server_moves_ratio,
-            unhooked: function.unhooked.map(UnhookedEntry::new),
         }
-    }
-}
-
-impl UnhookedEntry {
-    fn new(unhooked: Unhooked) -> Self {
-        let Unhooked { why, by_earlier_run, nearly_all_ns, round_trip_ns } = unhooked;
-        let why = match why {
-            Useless::TooShort => "too short",
-            Useless::Untimed => "untimed",
-        };
-        Self { why, by_earlier_run, nearly_all_ns, round_trip_ns }
     }
 }
 
@@ -164,7 +141,7 @@ fn told(account: &Account) -> String {
         text.push_str(&tried(&account.tried));
     }
     let verdict = |function: &Function| verdict(account, function);
-    let mut verdicts: Vec<String> = account.functions.iter().map(verdict).collect();
+    let mut verdicts: Vec<&str> = account.functions.iter().map(verdict).collect();
     verdicts.sort_unstable();
     verdicts.dedup();
     for what in verdicts {
@@ -175,13 +152,12 @@ fn told(account: &Account) -> String {
         let _ = writeln!(text, "  {what}:");
         for function in functions.iter().take(MOST_TOLD) {
             let time = |ns: Option<f64>| ns.map_or_else(|| "-".to_owned(), time);
-            let earlier = function.unhooked.filter(|unhooked| unhooked.by_earlier_run);
-            let calls = earlier.map_or_else(|| function.calls.to_string(), |_| "-".to_owned());
             let _ = writeln!(
                 text,
-                "    {:<40} {calls:>10} calls {:>9} each, {:>9} moved",
+                "    {:<40} {:>10} calls {:>9} each, {:>9} moved",
                 function.name,
-                time(function.lasted_ns.or(earlier.and_then(|earlier| earlier.nearly_all_ns))),
+                function.calls,
+                time(function.lasted_ns),
                 time(function.moved_ns),
             );
         }
@@ -242,11 +218,8 @@ fn tried(all: &[Tried]) -> String {
 }
 
 /// What became of a function's calls.
-fn verdict(account: &Account, function: &Function) -> String {
-    if let Some(unhooked) = function.unhooked {
-        return why_unhooked(unhooked);
-    }
-    let words = match function.verdict {
+fn verdict(account: &Account, function: &Function) -> &'static str {
+    match function.verdict {
         _ if account.is_narrow => "stayed, as their code is narrower",
         Verdict::Move if function.server_moves_ratio == Some(0.0) => {
             "stayed, as the policy server has not had them moved"
@@ -256,23 +229,6 @@ fn verdict(account: &Account, function: &Function) -> String {
         Verdict::Unknown => "stayed, as too few calls were timed",
         Verdict::TooShort => "stayed, as a call is over before it would have moved",
         Verdict::CostsLess => "stayed, as moving a call takes more than it costs the code after it",
-    };
-    words.to_owned()
-}
-
-/// Why a function is not hooked.
-fn why_unhooked(unhooked: Unhooked) -> String {
-    let since = if unhooked.by_earlier_run {
-        "not hooked, by an earlier run"
-    } else {
-        "no longer hooked (calls up to then)"
-    };
-    let pays = time(unhooked.round_trip_ns);
-    match unhooked.why {
-        Useless::TooShort => {
-            format!("{since}: nearly all calls are too short, a move pays from {pays}")
-        }
-        Useless::Untimed => format!("{since}: calls cannot be timed"),
     }
 }
 
@@ -289,8 +245,7 @@ mod tests {
         let (lasted_ns, moved_ns) = (Some(5000.0), None);
         let name = name.to_owned();
         let server_moves_ratio = server;
-        let unhooked = None;
-        Function { name, calls, lasted_ns, moved_ns, verdict, server_moves_ratio, unhooked }
+        Function { name, calls, lasted_ns, moved_ns, verdict, server_moves_ratio }
     }
 
     fn of(functions: Vec<Function>) -> Account {
@@ -354,37 +309,6 @@ mod tests {
             (&json["tried"][2]["is_chosen"], &json["tried"][2]["in_force_s"]),
             (&true.into(), &1.5.into())
         );
-    }
-
-    #[test]
-    fn functions_without_hooks_are_listed_with_the_reason() {
-        let unhooked = |why, by_earlier_run| {
-            let nearly_all_ns = (why == Useless::TooShort).then_some(20.0);
-            let unhooked = Unhooked { why, by_earlier_run, nearly_all_ns, round_trip_ns: 1500.0 };
-            let lasted_ns = nearly_all_ns.filter(|_| !by_earlier_run).map(|ns| ns / 2.0);
-            let unhooked = Some(unhooked);
-            Function { lasted_ns, unhooked, ..function("f", 7, Verdict::TooShort, None) }
-        };
-        let all = [Useless::TooShort, Useless::Untimed];
-        let all = all.into_iter().flat_map(|why| [unhooked(why, false), unhooked(why, true)]);
-        let account = of(all.collect());
-        expect_test::expect![[r#"
-            Delegate, migrate: 0 of 0 calls were moved.
-              no longer hooked (calls up to then): calls cannot be timed:
-                f                                                 7 calls         - each,         - moved
-              no longer hooked (calls up to then): nearly all calls are too short, a move pays from 1 500 ns:
-                f                                                 7 calls     10 ns each,         - moved
-              not hooked, by an earlier run: calls cannot be timed:
-                f                                                 - calls         - each,         - moved
-              not hooked, by an earlier run: nearly all calls are too short, a move pays from 1 500 ns:
-                f                                                 - calls     20 ns each,         - moved
-        "#]].assert_eq(&told(&account).replace('\u{a0}', " "));
-        let json = serde_json::to_value(Document::new(&account)).unwrap();
-        let expected = serde_json::json!({
-            "why": "too short", "by_earlier_run": true, "nearly_all_ns": 20.0, "round_trip_ns": 1500.0
-        });
-        assert_eq!(json["functions"][1]["unhooked"], expected);
-        assert_eq!(json["functions"][2]["unhooked"]["why"], "untimed");
     }
 
     #[test]

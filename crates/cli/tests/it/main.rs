@@ -40,7 +40,6 @@ mod specialise;
 mod stat;
 mod study;
 mod trace;
-mod unhooked;
 mod victims;
 mod wide_cores;
 

@@ -109,10 +109,6 @@ pub(super) const ADDRESS_BITS: u32 = 48;
 /// Offset of the decisions.
 pub(super) const DECISIONS_AT: usize = SITES_AT + SITES * SITE_BYTES;
 pub(super) const DECISION_BYTES: usize = 4;
-/// The decision for a function whose calls stay. 1 is that for one whose calls move.
-pub(crate) const STAY: u32 = 0;
-/// The decision for a function whose hook is to be taken out.
-pub(crate) const TAKE_OUT: u32 = 2;
 
 /// Offset of the slots.
 pub(super) const SLOTS_AT: usize = DECISIONS_AT + SITES * DECISION_BYTES;

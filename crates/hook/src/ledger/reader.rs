@@ -18,8 +18,8 @@ use super::layout::{
     FILES_LEFT_OUT, HEAD, HEAD_BYTES, HOLDS_UNTIL, INSIDE, LEFT_OUT, LONGEST_TEXT, MAGIC, MAGIC_AT,
     MOVED, MOVES, OBJECT_BASE, OBJECT_BYTES, OBJECT_COUNT, OBJECT_PATH, OBJECT_PROBLEM, OBJECTS,
     OBJECTS_AT, PERIOD, PID, RECORD_BYTES, RECORD_END, RECORDS, RING, ROOM, SITE_BYTES, SITE_COUNT,
-    SITES, SITES_AT, SLOT_COUNT, SLOTS, STAYS, TAIL, TAKE_OUT, TEXT_BYTES, TEXT_LENGTH, TEXTS_AT,
-    TID, TO_WIDE, USED_CORES, VERSION, VERSION_AT, WIDE_NS, WIDE_SET,
+    SITES, SITES_AT, SLOT_COUNT, SLOTS, STAYS, TAIL, TEXT_BYTES, TEXT_LENGTH, TEXTS_AT, TID,
+    TO_WIDE, USED_CORES, VERSION, VERSION_AT, WIDE_NS, WIDE_SET,
 };
 use super::phase_counts::PhaseCounts;
 use super::{
@@ -184,19 +184,8 @@ impl Ledger {
     /// Decides whether calls of the function with this number are moved from now on, in a process
     /// whose hooks can do that.
     pub fn decide(&self, site: usize, is_moved: bool) {
-        self.write_decision(site, is_moved.into());
-    }
-
-    /// Has the function's hook taken out at its next call, in a process whose hooks can move calls:
-    /// its calls are neither counted nor moved after that. Where the system does not allow that,
-    /// the hook stays, and the calls stay at home.
-    pub fn take_out(&self, site: usize) {
-        self.write_decision(site, TAKE_OUT);
-    }
-
-    fn write_decision(&self, site: usize, decision: u32) {
         if site < SITES {
-            self.write(DECISIONS_AT + site * DECISION_BYTES, &decision.to_le_bytes());
+            self.write(DECISIONS_AT + site * DECISION_BYTES, &u32::from(is_moved).to_le_bytes());
         }
     }
 

@@ -14,17 +14,15 @@ use dimmer_processor::units::CpuId;
 
 use super::auto::{self, Auto};
 use super::{End, How, Mechanism, Prepared, Setup, delegate, migrate, narrow, specialise};
-use crate::account::{Account, Function, Summary, Traced, Unhooked};
+use crate::account::{Account, Function, Summary, Traced};
 use crate::chosen::{self, Chosen};
+use crate::forms;
 use crate::leaves::NoLeaf;
 use crate::named::{Planned, Plans};
 use crate::note::{Note, Notes};
 use crate::trips::{self, TripError};
 use crate::used_cores::UsedCores;
 use crate::{LaunchError, cores, preload};
-use unhooking::Unhooking;
-
-mod unhooking;
 
 /// Interval of the decisions.
 const STEP: Duration = Duration::from_millis(100);
@@ -41,7 +39,6 @@ struct Moving {
     others: Vec<NoLeaf>,
     takes: Takes,
     decided: Instant,
-    unhooking: Unhooking,
     /// Whether what threads do is kept.
     is_traced: bool,
     /// What makes the final decision besides the observed calls.
@@ -77,10 +74,6 @@ struct Moved {
     /// Duration of a call at the last verdict (ns): the median of the calls that were timed in
     /// place.
     lasted_ns: Option<f64>,
-    /// The number of its calls at the last step.
-    counted: u64,
-    /// Why it is not hooked any more, if it is not.
-    unhooked: Option<Unhooked>,
 }
 
 /// Chooses functions and cores, measures what moving takes, and sets up the program's environment
@@ -89,8 +82,6 @@ pub(super) fn prepare(setup: &mut Setup<'_>) -> Result<Prepared, LaunchError> {
     let Some(chosen) = chosen::choose(setup)? else { return auto::without_calls(setup) };
     let cpus = cores(setup.root, setup.request.cpus.as_deref())?;
     let Chosen { plans, costs, have_zmm, key, others } = chosen;
-    // Functions that the user names are hooked, whatever earlier runs have found.
-    let of_model = key.clone().filter(|_| setup.request.functions.is_empty());
     let begin = || Auto::begin(setup, key, &plans.functions);
     let mut auto = setup.how.is_auto.then(begin).transpose()?;
     let mut tried = cpus.len();
@@ -111,17 +102,13 @@ pub(super) fn prepare(setup: &mut Setup<'_>) -> Result<Prepared, LaunchError> {
     }
     set_environment(setup, &observer, &plans, &cpus)?;
     let functions = plans.functions.iter().zip(costs).zip(have_zmm);
-    let mut functions: Vec<Moved> = functions.map(Moved::new).collect();
-    let is_narrow = auto.as_ref().is_some_and(Auto::is_narrow);
-    let may_unhook = !setup.request.is_traced && !is_narrow;
-    let unhooking = Unhooking::begin(of_model, may_unhook, &mut functions, takes);
-    let left_out = functions.iter().filter(|moved| moved.unhooked.is_some());
-    plans.leave_out(&left_out.map(|moved| &moved.planned).collect::<Vec<_>>())?;
+    let functions: Vec<Moved> = functions.map(Moved::new).collect();
     if let Some(auto) = &mut auto {
         let is_delegated = |planned: &Planned| planned.is_delegated();
         let leaves = plans.functions.iter().filter(|planned| is_delegated(planned)).count();
         auto.begin_trials(setup, leaves > 0, leaves < plans.functions.len())?;
     }
+    let is_narrow = auto.as_ref().is_some_and(Auto::is_narrow);
     if !is_narrow {
         note_functions(setup, &functions, takes, &cpus);
     }
@@ -141,7 +128,6 @@ pub(super) fn prepare(setup: &mut Setup<'_>) -> Result<Prepared, LaunchError> {
         others,
         takes,
         decided: Instant::now(),
-        unhooking,
         _plans: plans,
     })))
 }
@@ -213,8 +199,6 @@ impl Moved {
             server: (0, 0),
             told: Tally::default(),
             lasted_ns: None,
-            counted: 0,
-            unhooked: None,
         }
     }
 
@@ -232,9 +216,8 @@ impl Moving {
         self.auto.as_ref().is_some_and(Auto::is_narrow)
     }
 
-    /// Decides which calls should be moved, by what was seen of them and by the server. Then has
-    /// the hooks taken out that bring nothing. `elapsed`: since the last time.
-    fn judge(&mut self, elapsed: Duration, notes: &mut Notes<'_>) {
+    /// Decides which calls should be moved, by what was seen of them and by the server.
+    fn judge(&mut self, notes: &mut Notes<'_>) {
         let tallies = self.observer.so_far();
         let how = self.how;
         let misfit = self.auto.as_mut().and_then(Auto::tend);
@@ -280,8 +263,6 @@ impl Moving {
         if let Some(auto) = &mut self.auto {
             auto.publish();
         }
-        let Self { functions, observer, takes, .. } = self;
-        self.unhooking.step(functions, observer, &tallies, *takes, elapsed);
     }
 
     /// Moves the calls that should be moved now, and no others.
@@ -330,17 +311,14 @@ impl Mechanism for Moving {
         self.observer.look();
         let is_due = self.decided.elapsed() >= STEP;
         if is_due {
-            let elapsed = self.decided.elapsed();
             self.decided = Instant::now();
-            self.judge(elapsed, notes);
+            self.judge(notes);
         }
         let can_gain = self.functions.iter().any(|moved| moved.is_wanted);
         let calls = || {
             let tallies = self.observer.so_far();
-            // Those without a hook are no longer counted.
-            let hooked = self.functions.iter().filter(|moved| moved.unhooked.is_none());
             let calls = |moved: &Moved| moved.tally(|place| tallies.get(place)).calls;
-            hooked.map(calls).fold(0, u64::saturating_add)
+            self.functions.iter().map(calls).fold(0, u64::saturating_add)
         };
         let is_other = self.auto.as_mut().is_some_and(|auto| auto.step(calls, can_gain, notes));
         if is_due || is_other {
@@ -376,15 +354,15 @@ impl Mechanism for Moving {
                 moved_ns: seen.moved.quantile(0.5),
                 verdict: moved.decision.verdict(),
                 server_moves_ratio: is_served.then(|| wanted as f64 / steps.max(1) as f64),
-                unhooked: moved.unhooked,
             }
         };
-        let forecast = self.unhooking.forecast(&self.functions, &tallies, spent.usage);
-        let forecast = forecast.filter(|_| !is_narrow);
+        let costs = all().filter(|_| !is_narrow);
+        let costs = costs.filter_map(|(moved, seen)| Some((moved.cost?, moved.has_zmm, seen)));
+        let forecast = forms::forecast(costs, spent.usage);
         let name = |planned: &Planned| format!("{} in {}", planned.title, planned.file.display());
         let shown = || Shown {
             calls: all()
-                .filter(|(moved, seen)| seen.calls > 0 && moved.unhooked.is_none())
+                .filter(|(_, seen)| seen.calls > 0)
                 .map(|(moved, seen)| (name(&moved.planned), seen.calls))
                 .collect(),
             forecast,
@@ -418,7 +396,6 @@ impl Mechanism for Moving {
         };
         let names = || self.functions.iter().flat_map(named).collect();
         account.traced = self.is_traced.then(|| Box::new(Traced { names: names(), observed }));
-        self.unhooking.finish(&self.functions, forecast);
         Summary::Calls(account)
     }
 }

@@ -51,15 +51,6 @@ pub(super) struct Order {
     pub(super) until: u64,
 }
 
-/// What is decided about functions.
-#[derive(Debug, Default)]
-pub(super) struct Functions {
-    /// Those whose calls are moved.
-    pub(super) moved: BTreeSet<FunctionPlace>,
-    /// Those whose hooks are to be taken out, whose calls stay.
-    pub(super) taken_out: BTreeSet<FunctionPlace>,
-}
-
 /// A ledger, and what was read from it.
 #[derive(Debug)]
 pub(super) struct Followed {
@@ -71,8 +62,6 @@ pub(super) struct Followed {
     decided: usize,
     /// Functions whose calls are moved.
     moved: BTreeSet<usize>,
-    /// Functions whose hooks are to be taken out.
-    taken_out: BTreeSet<usize>,
     /// Number of hardware threads to which they are moved, as last written to the ledger.
     used_cores: Option<usize>,
     /// The set of wide CPUs, as last written to the ledger, which has none at first.
@@ -139,7 +128,6 @@ impl Followed {
             threads: BTreeMap::new(),
             decided: 0,
             moved: BTreeSet::new(),
-            taken_out: BTreeSet::new(),
             used_cores: None,
             wide_set: None,
             memory: (0, 0, 0),
@@ -165,7 +153,7 @@ impl Followed {
     pub(super) fn order(
         &mut self,
         Order { used_cores, wide_set, until }: Order,
-        decided: &Functions,
+        moved: &BTreeSet<FunctionPlace>,
         real: &mut Real,
     ) {
         if !self.head.moves() {
@@ -185,14 +173,7 @@ impl Followed {
         }
         let places = self.places(&self.objects(real));
         for (site, place) in places.iter().enumerate().skip(self.decided) {
-            let is_in = |all: &BTreeSet<_>| place.as_ref().is_some_and(|place| all.contains(place));
-            if is_in(&decided.taken_out) {
-                if self.taken_out.insert(site) {
-                    self.ledger.take_out(site);
-                }
-                continue;
-            }
-            let is_moved = is_in(&decided.moved);
+            let is_moved = place.as_ref().is_some_and(|place| moved.contains(place));
             if is_moved != self.moved.contains(&site) {
                 self.ledger.decide(site, is_moved);
                 if is_moved {
@@ -275,11 +256,6 @@ impl Followed {
     pub(super) fn phases(&self) -> PhaseCounts {
         let phases = self.threads.values().map(|thread| thread.phases);
         phases.fold(PhaseCounts::default(), PhaseCounts::and)
-    }
-
-    /// What hooks add to a thousand calls (ticks).
-    pub(super) fn counting_1000(&self) -> u64 {
-        self.head.overhead().counting_1000
     }
 
     /// The processes to which its threads belong.

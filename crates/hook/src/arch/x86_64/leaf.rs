@@ -110,12 +110,6 @@ impl LeafCall<'_> {
         Self { job, site, state, mxcsr, caller: PhantomData }
     }
 
-    /// The number of the function.
-    pub(crate) fn site(&self) -> u32 {
-        // SAFETY: sites last until the process ends.
-        unsafe { (*self.site).number }
-    }
-
     /// Makes the call, on the calling thread's stack.
     #[must_use]
     pub fn make(self) -> LeafEnd {

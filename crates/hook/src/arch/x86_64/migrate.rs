@@ -51,9 +51,9 @@ global_asm!(
     //              |  rax rcx rdx rbx rsi rdi r8 r9 r10  |
     // C - 104      +-------------------------------------+  <- rbx, [`frame::Migrating`]
     //              |  the processor's state              |
-    //              +-------------------------------------+  <- rsp in `begin_call`
+    //              +-------------------------------------+  <- rsp in `begin_migration`
     //
-    // `begin_call` returns on another kernel thread, with this stack. The function then runs
+    // `begin_migration` returns on another kernel thread, with this stack. The function then runs
     // from C, and what is below C - 32 is free.
     "dimmer_hook_migrate:",
     ".cfi_startproc",
@@ -98,14 +98,14 @@ global_asm!(
     "shl rdx, 32",
     "or rdx, rax",
     "mov [rdi + {begin}], rdx",
-    // `begin_call` may call functions that are hooked.
+    // `begin_migration` may call functions that are hooked.
     "inc dword ptr fs:[r8 + {inhibited}]",
     "mov rbx, rsp",
     ".cfi_def_cfa rbx, {migrating_bytes}",
     registers::pack!(),
     "mov rdi, [rbx + {migrating_kept} + {own_at}]",
     "mov edi, [rdi + {of_site}]",
-    "call {begin_call}",
+    "call [rip + {functions} + {begin_migration}]",
     "mov ecx, eax",
     registers::unpack!(),
     "mov rsp, rbx",
@@ -259,7 +259,8 @@ global_asm!(
     "ret",
     ".cfi_endproc",
     ".size dimmer_migrate_return, . - dimmer_migrate_return",
-    begin_call = sym mover::begin_call,
+    functions = sym mover::FUNCTIONS,
+    begin_migration = const mover::BEGIN_MIGRATION,
     features = sym registers::FEATURES,
     has_avx = const registers::HAS_AVX,
     has_xsavec = const registers::HAS_XSAVEC,

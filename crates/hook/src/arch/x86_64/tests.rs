@@ -133,10 +133,6 @@ functions!(delegated);
 functions!(gated);
 functions!(marked);
 functions!(watched);
-functions!(taken_out);
-functions!(shared);
-
-mod removed;
 
 /// The processor's numbers of registers.
 const RAX: u16 = 0;
