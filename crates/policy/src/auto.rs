@@ -371,11 +371,8 @@ impl Auto {
         let tried = self.tried.take();
         let before = tried.as_ref().map(|tried| tried.before.clone()).or(self.last.take());
         self.last = self.rates(now, work);
-        self.counting = self
-            .last
-            .as_ref()
-            .map_or(0.0, |rates| counting(rates, &self.accounts.users, self.settings.window));
         if let (Some(before), Some(rates)) = (before, self.last.clone()) {
+            self.counting = counting([&before, &rates], &self.accounts.users, self.settings.window);
             let change = self.compare(&before, &rates);
             if let Some(tried) = &tried {
                 if tried.mechanism != 0 {
@@ -421,6 +418,10 @@ impl Auto {
     /// A trial and the windows around it are a sample. Returns whether it counts.
     fn learn(&mut self, tried: &Tried, after: &Rates) -> bool {
         let Tried { mechanism, before, rates, measured, .. } = tried;
+        if measured * measured < 4.0 * self.counting {
+            // Not one unit was due. That trials without one end early must not count as a loss.
+            return false;
+        }
         let over = |other| gain(rates, other, &self.accounts.users);
         let (Some(first), Some(second)) = (over(before), over(after)) else { return false };
         let sample = f64::midpoint(first, second);

@@ -36,7 +36,12 @@ pub(super) fn policy(policy: &Policy) -> String {
 /// Which mechanism is in force and why; `None` if the loop compares none.
 pub(super) fn mechanisms(policy: &Policy) -> Option<String> {
     let in_force = policy.mechanisms.iter().find(|of| of.is_in_force)?;
-    let why = if in_force.is_chosen { "did the most work so far" } else { "for a trial" };
+    let is_known = policy.mechanisms.iter().any(|of| of.gain_ratio.is_some());
+    let why = match (in_force.is_chosen, is_known) {
+        (true, true) => "did the most work so far",
+        (true, false) => "nothing is known of others yet",
+        (false, _) => "for a trial",
+    };
     let shown = |of: &Mechanism| {
         let gain = of.gain_ratio?;
         let open = of.open_ratio.map(|open| format!(", within {:.1}", 100.0 * open));

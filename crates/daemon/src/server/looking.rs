@@ -158,9 +158,12 @@ impl Server {
 
 /// Logs which mechanism has come into force, if the loop compares any, and why.
 fn log_mechanisms(before: &[Mechanism], after: &[Mechanism]) {
+    let is_known = after.iter().any(|of| of.gain.is_some());
     for (was, is) in before.iter().zip(after) {
         let gain_pct = is.gain.map(|gain| 100.0 * gain.mean);
-        if is.is_chosen && !was.is_chosen {
+        if is.is_chosen && !was.is_chosen && !is_known {
+            info!(mechanism = is.name, "in force, as nothing is known of others");
+        } else if is.is_chosen && !was.is_chosen {
             info!(mechanism = is.name, gain_pct, "does the most work, and is in force");
         } else if is.is_in_force && !was.is_in_force {
             debug!(mechanism = is.name, is_trial = !is.is_chosen, gain_pct, "mechanism");

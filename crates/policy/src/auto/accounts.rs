@@ -72,6 +72,7 @@ impl Accounts {
             let of = |map: &BTreeMap<u32, f64>| map.get(user).copied().unwrap_or(0.0);
             of(&self.lost) + of(&now)
         };
-        self.users.iter().map(lost).fold(0.0, f64::max)
+        let users = self.users.iter().filter(|_| self.are_several());
+        users.map(lost).fold(0.0, f64::max)
     }
 }

@@ -226,7 +226,9 @@ fn a_drift_of_the_load_is_no_gain() {
 /// In most looks of a few milliseconds, such a program has done nothing.
 #[test]
 fn few_units_of_work_are_no_loss_before_a_window_is_over() {
-    for every in [0.011, 0.02, 0.037, 0.05] {
+    for (every, units) in
+        [(0.011, 2.0), (0.02, 2.0), (0.037, 2.0), (0.05, 2.0), (0.105, 1.0), (0.12, 1.0)]
+    {
         let at = |seconds: f64| Time::START + Nanos::rounded(seconds * 1e9);
         let mut auto = Auto::new(Settings::USUAL, 2, at(0.0), &[0.0]);
         let (mut tried, mut trials, mut now) = (0.0, 0, 0.0);
@@ -235,11 +237,12 @@ fn few_units_of_work_are_no_loss_before_a_window_is_over() {
             let before = auto.in_force();
             tried += if before == 1 { next - now } else { 0.0 };
             now = next.max(now + 1e-6);
-            auto.step(at(now), &[2.0 * (now / every).floor()]);
+            auto.step(at(now), &[units * (now / every).floor()]);
             trials += usize::from(before == 1 && auto.in_force() == 0);
         }
-        let gain = auto.gain(1).unwrap();
-        assert!(gain.mean.abs() < gain.open, "{every}: {gain:?}");
+        let gain = auto.gain(1);
+        assert!(gain.is_none_or(|gain| gain.mean.abs() < gain.open), "{every}: {gain:?}");
+        assert!(gain.is_some() || every > 0.1, "{every}");
         assert!(trials > 5 && tried > 0.05 * trials as f64, "{every}: {tried} s in {trials}");
     }
 }

@@ -32,14 +32,15 @@ pub(super) fn gain(own: &[f64], other: &[f64], users: &[u32]) -> Option<f64> {
     (!of_users.is_empty()).then(|| (sum / of_users.len() as f64).clamp(-2.0, 2.0))
 }
 
-/// The variance of [`gain`] between windows because units are counted whole: a count is off by up
-/// to one, of which the variance is a quarter at most. In a part of a window it is greater, by the
-/// square.
-pub(super) fn counting(rates: &Rates, users: &[u32], window: Nanos) -> f64 {
+/// The variance of [`gain`] between two windows because units are counted whole: a count is off by
+/// up to one, of which the variance is a quarter at most. In a part of a window it is greater, by
+/// the square.
+pub(super) fn counting(windows: [&Rates; 2], users: &[u32], window: Nanos) -> f64 {
     let mut of_users: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
     let users = users.iter().copied().chain(std::iter::repeat(0));
-    for (rate, user) in rates.iter().zip(users) {
-        let due = rate * window.as_f64() / 1e9;
+    for ((one, other), user) in windows[0].iter().zip(windows[1]).zip(users) {
+        // One of the two windows may have no unit.
+        let due = f64::midpoint(*one, *other) * window.as_f64() / 1e9;
         if due > 0.0 {
             let (sum, count) = of_users.entry(user).or_default();
             // No program's gain is beyond 2 to either side.
