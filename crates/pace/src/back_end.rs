@@ -24,7 +24,7 @@ use dimmer_processor::units::{CpuId, KiloHertz};
 use crate::Request;
 
 /// The environment variable with the name of the back end that this program is to use, instead of
-/// the first that works. Programs with more rights than their parent do not heed it.
+/// the first that works. Programs with more rights than their parent ignore it.
 const CHOICE: &str = "DIMMER_PACE";
 
 /// The thread that a request is for.
