@@ -1,5 +1,6 @@
 //! A process is killed a thousand times while it asks for clocks, and the machine is as before.
 
+use std::fmt::Debug;
 use std::time::Duration;
 use std::{panic, thread};
 
@@ -33,22 +34,21 @@ fn ask_all_the_time() -> ! {
     }
 }
 
-#[test]
-fn a_kill_at_any_moment_is_undone_by_the_next_start() {
-    if let Some(root) = child_root() {
-        panic::set_hook(Box::new(|_| ()));
-        prepare_under(&root).expect("a back end");
-        ask_all_the_time();
-    }
-    let machine = Machine::new(2);
-    let before = machine.files();
+/// Kills processes that run this test on the machine, at any moment. `state` is what must be as
+/// before after each; most are killed once it is no longer `is_untouched`.
+fn kill_at_any_moment<T: PartialEq + Debug>(
+    machine: &Machine,
+    test: &str,
+    is_untouched: impl Fn() -> bool,
+    state: impl Fn() -> T,
+) {
+    let before = state();
     let mut random = fastrand::Rng::with_seed(SEED);
     for round in 0..ROUNDS {
-        let test = "killed::a_kill_at_any_moment_is_undone_by_the_next_start";
         let mut child = machine.command(test).spawn().expect("a process");
         // Some are killed while they start, the others while they ask.
         if random.u32(0..4) != 0 {
-            while machine.is_untouched() {
+            while is_untouched() {
                 assert_eq!(child.try_wait().expect("a process"), None, "round {round}");
                 thread::sleep(Duration::from_micros(100));
             }
@@ -59,9 +59,21 @@ fn a_kill_at_any_moment_is_undone_by_the_next_start() {
         let (journal, report) = Journal::open(&machine.root).expect("a journal");
         assert!(report.is_complete() && report.left.is_empty(), "round {round}: {report:?}");
         drop(journal);
-        assert_eq!(machine.files(), before, "round {round}");
+        assert_eq!(state(), before, "round {round}");
     }
     assert_eq!(machine.root.list("/run/dimmer").expect("the directory"), ["lock"]);
+}
+
+#[test]
+fn a_kill_at_any_moment_is_undone_by_the_next_start() {
+    if let Some(root) = child_root() {
+        panic::set_hook(Box::new(|_| ()));
+        prepare_under(&root).expect("a back end");
+        ask_all_the_time();
+    }
+    let machine = Machine::new(2);
+    let test = "killed::a_kill_at_any_moment_is_undone_by_the_next_start";
+    kill_at_any_moment(&machine, test, || machine.is_untouched(), || machine.files());
 }
 
 /// The same by the classes of Intel Speed Select core power, and a process that ends by itself.
@@ -81,23 +93,8 @@ fn classes_of_core_power_come_back_whenever_a_process_ends() {
     let machine = Machine::with_core_power();
     let before = machine.core_power();
     let test = "killed::classes_of_core_power_come_back_whenever_a_process_ends";
-    let mut random = fastrand::Rng::with_seed(SEED);
-    for round in 0..ROUNDS {
-        let mut child = machine.command(test).spawn().expect("a process");
-        if random.u32(0..4) != 0 {
-            while machine.core_power() == before {
-                assert_eq!(child.try_wait().expect("a process"), None, "round {round}");
-                thread::sleep(Duration::from_micros(100));
-            }
-        }
-        thread::sleep(Duration::from_micros(random.u64(0..LONGEST_US)));
-        child.kill().expect("a process to kill");
-        child.wait().expect("its end");
-        let (journal, report) = Journal::open(&machine.root).expect("a journal");
-        assert!(report.is_complete() && report.left.is_empty(), "round {round}: {report:?}");
-        drop(journal);
-        assert_eq!(machine.core_power(), before, "round {round}");
-    }
+    let is_untouched = || machine.core_power() == before;
+    kill_at_any_moment(&machine, test, is_untouched, || machine.core_power());
     let ended = machine.command(test).env(ENDS, "1").status().expect("a process");
     assert_eq!(ended.code(), Some(ENDED));
     assert_eq!(machine.core_power(), before);
