@@ -523,7 +523,7 @@ impl Server {
             warn!("`cores` in the configuration takes effect when dimmerd is restarted");
         }
         if settings.socket_access() != self.options.settings.socket_access() {
-            warn!("`socket` settings take effect when dimmerd is restarted");
+            warn!("`server.socket_group` and `socket_mode` take effect when dimmerd is restarted");
         }
         let served = |settings: &Settings| (settings.listen(), settings.is_per_client());
         if served(&settings) != served(&self.options.settings) {

@@ -233,6 +233,16 @@ fn first(
     Err(Unavailable::new("clocks that threads ask for", whys.join("; "), remedy))
 }
 
+/// Why a back end has given up on a core or a thread.
+#[cfg(test)]
+#[track_caller]
+fn lost(result: Result<(), Refused>) -> String {
+    match result {
+        Err(Refused::Lost(lost)) => lost.why,
+        other => panic!("not lost: {other:?}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

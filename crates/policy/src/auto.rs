@@ -14,6 +14,7 @@
 //! trial ends early when it has used up its share. Each of several users has such an account, too.
 //! Where work varies by chance, what a trial did says little: a mechanism's loss is estimated from
 //! its samples and from what mechanisms usually bring ([`Settings::usual_effect`]), with caution.
+//! Units of work are counted whole, so a look in which few were due says little, too.
 //! Samples lose weight with time, and two in a row that contradict the earlier ones take their
 //! place. A jump of the load's speed that lasts for two windows makes all samples old, as does a
 //! contradiction of those of what is in force.

@@ -9,7 +9,7 @@ use dimmer_processor::units::{Nanos, Time};
 use super::{ClientId, ProgramId, UserId};
 
 /// A client that reported its progress before, and calls regions without reporting any for this
-/// long, is measured by its calls again. A guess: programs that report do so many times a second.
+/// long, is measured by its calls again. A guess: reports come many times a second.
 const SILENT: Nanos = Nanos::from_ms(10_000);
 
 /// What work is counted in.

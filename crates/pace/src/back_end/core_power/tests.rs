@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::Request;
-use crate::back_end::{BackEnd as _, Refused, Thread};
+use crate::back_end::{BackEnd as _, Refused, Thread, lost};
 
 /// Two power domains: one with the CPUs 0 and 4 of core 0, and 1 of core 1; another with the CPUs 2
 /// and 3, each of a core.
@@ -96,14 +96,6 @@ fn check_changed(root: &Root, expected: &[&str]) {
 fn check_has(root: &Root, line: &str) {
     let now = root.text(DEVICE).unwrap();
     assert!(now.lines().any(|known| known == line), "{line} in {now}");
-}
-
-#[track_caller]
-fn lost(result: Result<(), Refused>) -> String {
-    match result {
-        Err(Refused::Lost(lost)) => lost.why,
-        other => panic!("not lost: {other:?}"),
-    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::Request;
-use crate::back_end::{BackEnd as _, Refused, Thread};
+use crate::back_end::{BackEnd as _, Refused, Thread, lost};
 
 /// Two policies of two CPUs each, from 800 to 4000 MHz, with the base at 3000 MHz.
 struct Machine {
@@ -72,15 +72,6 @@ fn on(id: u32, cpu: u32) -> Thread {
 
 fn percent(percent: u8) -> Option<Request> {
     Some(Request::percent(percent).unwrap())
-}
-
-/// Why the back end has given up on a core.
-#[track_caller]
-fn lost(result: Result<(), Refused>) -> String {
-    match result {
-        Err(Refused::Lost(lost)) => lost.why,
-        other => panic!("not lost: {other:?}"),
-    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::Request;
-use crate::back_end::{BackEnd as _, Refused, Thread};
+use crate::back_end::{BackEnd as _, Thread, lost};
 
 const GROUP: &str = "/sys/fs/cgroup/app.scope";
 
@@ -47,13 +47,6 @@ fn now(root: &Root) -> [String; 2] {
 
 fn on(id: u32, cpu: u32) -> Thread {
     Thread { id, cpu: CpuId::new(cpu) }
-}
-
-fn lost(result: Result<(), Refused>) -> String {
-    match result {
-        Err(Refused::Lost(lost)) => lost.why,
-        other => panic!("not lost: {other:?}"),
-    }
 }
 
 #[test]

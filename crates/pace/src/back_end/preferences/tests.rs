@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::Request;
-use crate::back_end::{BackEnd as _, Refused, Thread};
+use crate::back_end::{BackEnd as _, Thread, lost};
 
 /// A machine with a policy of CPUs 0 and 1, from 1000 to 4000 MHz, with the base at 3000 MHz.
 fn machine(before: &str, offered: &str) -> (TempDir, Root) {
@@ -47,14 +47,6 @@ fn on(id: u32) -> Thread {
 
 fn percent(percent: u8) -> Request {
     Request::percent(percent).unwrap()
-}
-
-#[track_caller]
-fn lost(result: Result<(), Refused>) -> String {
-    match result {
-        Err(Refused::Lost(lost)) => lost.why,
-        other => panic!("not lost: {other:?}"),
-    }
 }
 
 #[test]
