@@ -47,8 +47,11 @@ pub struct Identity {
     pub model: u8,
     /// Stepping.
     pub stepping: u8,
-    /// The microarchitecture that family, model and stepping identify.
+    /// The microarchitecture that family, model and stepping identify, unless they are `borrowed`.
     pub microarchitecture: Microarchitecture,
+    /// What family, model and stepping say, and a feature that none of those processors has: the
+    /// hypervisor gives this guest the model of another processor.
+    pub borrowed: Option<(Microarchitecture, Feature)>,
 }
 
 /// Source of the frequency of the time-stamp counter, most trusted first.
@@ -128,8 +131,11 @@ impl Cpuid {
         let (family, model, stepping) = version.map_or((0, 0, 0), |version| {
             (version.family_id(), version.model_id(), version.stepping_id())
         });
-        let microarchitecture = Microarchitecture::identify(&vendor, family, model, stepping);
-        Identity { vendor, brand, family, model, stepping, microarchitecture }
+        let named = Microarchitecture::identify(&vendor, family, model, stepping);
+        let excess = named.never_has().iter().copied().find(|&feature| self.has(feature));
+        let borrowed = excess.map(|feature| (named, feature));
+        let microarchitecture = if borrowed.is_some() { Microarchitecture::Unknown } else { named };
+        Identity { vendor, brand, family, model, stepping, microarchitecture, borrowed }
     }
 
     /// The hypervisor's name; `None` on bare metal, or if the hypervisor hides.

@@ -4,8 +4,15 @@
 //! `arch/x86/kernel/cpu/amd.c`. The steppings of model 0x55 are from Intel's performance event
 //! tables (`tools/perf/pmu-events/arch/x86/mapfile.csv`). Processors that are not in the table are
 //! [`Microarchitecture::Unknown`]: nothing is inferred from neighboring models.
+//!
+//! Hypervisors may give a guest another processor's model, and hide features, but they cannot add
+//! any. So a processor is not what its model says if it has a feature that those never had. Source
+//! of what they had: Intel's "Architecture Instruction Set Extensions Programming Reference", table
+//! 1-2; for AMD, the features that GCC 15 gives each `-march`.
 
 use std::fmt;
+
+use crate::cpuid::Feature;
 
 /// Declares the enum and the name of each variant.
 macro_rules! microarchitectures {
@@ -76,6 +83,40 @@ impl Microarchitecture {
             ("GenuineIntel", 0x06) => intel(model, stepping),
             ("AuthenticAMD", _) => amd(family, model),
             _ => Self::Unknown,
+        }
+    }
+
+    /// Features that no processor of this kind has, one for each later generation that it might
+    /// really be. Empty if there is none, or if it is not known.
+    #[must_use]
+    pub const fn never_has(self) -> &'static [Feature] {
+        use Feature as F;
+        use Microarchitecture as M;
+        match self {
+            M::Haswell
+            | M::HaswellServer
+            | M::Broadwell
+            | M::BroadwellServer
+            | M::Skylake
+            | M::KabyLake
+            | M::CometLake
+            | M::SierraForest => &[F::Avx512f, F::AmxTile],
+            M::SkylakeServer => &[F::Avx512vnni, F::AmxTile],
+            M::CascadeLake => &[F::Avx512bf16, F::Avx512vbmi, F::AmxTile],
+            M::CooperLake => &[F::Avx512vbmi, F::AmxTile],
+            M::CannonLake => &[F::Avx512vnni, F::AmxTile],
+            M::IceLake | M::IceLakeServer | M::RocketLake | M::TigerLake => {
+                &[F::Avx512bf16, F::AmxTile]
+            }
+            M::AlderLake | M::RaptorLake | M::MeteorLake | M::LunarLake | M::ArrowLake => {
+                &[F::AmxTile]
+            }
+            M::SapphireRapids | M::EmeraldRapids => &[F::AmxFp16],
+            M::Bulldozer | M::Piledriver => &[F::Avx2, F::Avx512f],
+            M::Zen1 | M::Zen2 | M::Zen3 => &[F::Avx512f],
+            M::Zen4 => &[F::Avx512vp2intersect, F::Avx512fp16],
+            M::Zen5 => &[F::Avx512fp16],
+            M::Unknown | M::GraniteRapids => &[],
         }
     }
 }

@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use dimmer_processor::class::InstructionClass;
 use dimmer_processor::units::CpuId;
 
 use crate::calibration::{Calibration, run_one};
@@ -28,9 +29,10 @@ const LEARNING_NS: f64 = 12e6;
 /// Time for which a series counts (ns): at least twice the hold of a level on Skylake.
 const MEASURED_NS: f64 = 4e6;
 
-/// Approximate time of an instruction of a burst (ns), to compute the number of bursts in those
-/// times.
+/// Approximate time of an instruction of a burst, and of a tile's (ns), to compute the number of
+/// bursts in those times.
 const INSTRUCTION_NS: f64 = 0.2;
+const TILE_INSTRUCTION_NS: f64 = 4.0;
 
 /// A window that takes this much longer than the typical one (ns) was stolen from: three times the
 /// longest halt for a new level in paper 000 §3.3.3.
@@ -47,16 +49,21 @@ const HEAVY: [&str; 3] =
 /// Kernels of the light classes, the widest first.
 const LIGHT: [&str; 2] = ["vpaddd-512-unrolled", "vpaddd-256-unrolled"];
 
-/// The widest heavy kernel that `target` can run, the widest light one, and the next narrower heavy
-/// one. Fewer if it has no more, and none if it has no wide code.
+/// Kernels of tiles; the first that runs stands for them.
+const TILES: [&str; 2] = ["tdpbf16ps-tile-unrolled", "tdpbssd-tile-unrolled"];
+
+/// The widest heavy kernel that `target` can run, the widest light one, the next narrower heavy
+/// one, and one of tiles. Fewer if it has no more, and none if it has no wide code.
 #[must_use]
 pub fn kernels(target: &dyn Target) -> Vec<Arc<Kernel>> {
     let can_run = |names: &[&str]| -> Vec<Arc<Kernel>> {
         let known = names.iter().filter_map(|name| kernel::find(name).ok());
         known.filter(|kernel| target.lacks(kernel).is_none()).map(Arc::new).collect()
     };
-    let (mut heavy, light) = (can_run(&HEAVY).into_iter(), can_run(&LIGHT).into_iter());
-    heavy.next().into_iter().chain(light.take(1)).chain(heavy.next()).collect()
+    let [mut heavy, light, tiles] =
+        [can_run(&HEAVY), can_run(&LIGHT), can_run(&TILES)].map(Vec::into_iter);
+    let first = heavy.next().into_iter();
+    first.chain(light.take(1)).chain(heavy.next()).chain(tiles.take(1)).collect()
 }
 
 /// What is interleaved: bursts of a kernel, and the scalar code between them.
@@ -73,7 +80,11 @@ pub struct Pattern {
 impl Pattern {
     /// Number of bursts that take about this time.
     fn bursts(&self, ns: f64) -> usize {
-        let period_ns = self.scalar_ns + f64::from(self.burst) * INSTRUCTION_NS;
+        let instruction_ns = match self.kernel.class {
+            InstructionClass::Tile => TILE_INSTRUCTION_NS,
+            _ => INSTRUCTION_NS,
+        };
+        let period_ns = self.scalar_ns + f64::from(self.burst) * instruction_ns;
         floor_index(ns / period_ns) + 1
     }
 

@@ -4,6 +4,8 @@
 //! value that was not measured stays absent. A class without an effect keeps the first level; its
 //! source states the bound that the measurement allows.
 
+use std::cmp::Reverse;
+
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::{Bin, Identity, Level, Model, Rule, Shape, Sourced, Upper};
 use dimmer_processor::units::{LicenseLevel, nearest};
@@ -36,14 +38,24 @@ pub fn of(findings: &Findings, identity: Identity, shape: Shape) -> Model {
     });
     let classes = classes(findings);
     add_levels(&mut model, &classes);
-    let with_effect = classes.iter().filter(|class| class.clock.is_some());
-    if let Some(heaviest) = with_effect.max_by_key(|class| class.class) {
-        let of_class = |outcome: &&Outcome| is_of(outcome, heaviest.class, heaviest.upper);
-        let outcomes: Vec<&Outcome> = findings.outcomes.iter().filter(of_class).collect();
-        add_request(&mut model, &outcomes);
-        add_release(&mut model, &outcomes);
-    }
+    let outcomes = heaviest_first(findings, &classes);
+    add_request(&mut model, &outcomes);
+    add_release(&mut model, &outcomes);
     model
+}
+
+/// The outcomes on the classes with an effect, those on the heaviest class first. How levels are
+/// requested and released is written once for all classes, and not every mode measures each: a
+/// quick probe has the time for one kernel's recurrence.
+fn heaviest_first<'a>(findings: &'a Findings, classes: &[Class<'_>]) -> Vec<&'a Outcome> {
+    let mut with_effect: Vec<&Class<'_>> =
+        classes.iter().filter(|class| class.clock.is_some()).collect();
+    with_effect.sort_by_key(|class| Reverse(class.class));
+    let of_class = |class: &Class<'_>| {
+        let (class, upper) = (class.class, class.upper);
+        findings.outcomes.iter().filter(move |outcome| is_of(outcome, class, upper))
+    };
+    with_effect.into_iter().flat_map(of_class).collect()
 }
 
 /// Findings on one class.
@@ -162,7 +174,7 @@ fn level_of(model: &Model, estimate: &Estimate) -> u32 {
     closest.and_then(|index| u32::try_from(index).ok()).unwrap_or(0)
 }
 
-/// Adds what the outcomes of one class show about how its level is requested.
+/// Adds what the outcomes show about how levels are requested: each value by the first that has it.
 fn add_request(model: &mut Model, outcomes: &[&Outcome]) {
     let throttling = |outcome: &Outcome| -> Option<Throttling> {
         match &outcome.detail {
@@ -183,7 +195,7 @@ fn add_request(model: &mut Model, outcomes: &[&Outcome]) {
     model.request.stall_ns = stall;
 }
 
-/// Adds what the outcomes of one class show about how its level is released.
+/// Adds what the outcomes show about how levels are released: each value by the first that has it.
 fn add_release(model: &mut Model, outcomes: &[&Outcome]) {
     let of_mode = |mode: Mode| outcomes.iter().find(|o| o.mode == mode && o.effect);
     // An isolated burst, or a settled stretch if no burst was measured.

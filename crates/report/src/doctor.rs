@@ -69,14 +69,14 @@ fn machine_lines(survey: &Survey) -> Vec<String> {
         Some((frequency, source)) => format!("{:.3} GHz by {}", frequency.ghz(), source.name()),
         None => "of unknown frequency".to_owned(),
     };
+    let kind = match identity.borrowed {
+        Some((named, feature)) => format!("unknown: no {named} has {feature}"),
+        None => identity.microarchitecture.to_string(),
+    };
     vec![
         format!(
-            "{} ({}, family {} model {} stepping {})",
-            identity.brand,
-            identity.microarchitecture,
-            identity.family,
-            identity.model,
-            identity.stepping
+            "{} ({kind}, family {} model {} stepping {})",
+            identity.brand, identity.family, identity.model, identity.stepping
         ),
         format!(
             "{online} CPUs online on {} cores, {} usable by this process; {}; kernel {}",

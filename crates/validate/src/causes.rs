@@ -1,6 +1,11 @@
 //! What is supposed to be behind differences from a paper, tested: an experiment is carried out
 //! again with one thing changed, and its rows show whether that makes the difference.
 
+use std::num::NonZero;
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
 use dimmer_processor::model::{Model, Sourced};
 use dimmer_processor::units::Nanos;
 use dimmer_sim::{Scheduling, SimError};
@@ -49,24 +54,45 @@ pub(crate) fn test(
         Paper::Migration => MIGRATION,
     };
     let is_missed = |id: &str| rows.iter().any(|row| row.id == id && !row.hit);
-    let mut causes = Vec::new();
-    for Change { what, ids, rows, change } in changes {
-        if !ids.iter().any(|id| is_missed(id)) {
-            continue;
-        }
+    let concerns = |change: &&Change| change.ids.iter().any(|id| is_missed(id));
+    let changes: Vec<&Change> = changes.iter().filter(concerns).collect();
+    let carry_out = |Change { what, ids, rows, change }: &Change| -> Result<_, ValidateError> {
         inputs.follower.begins(what);
         let mut inputs = inputs.clone();
         inputs.seeds = 1;
         change(&mut inputs);
         let named = |error| ValidateError::Sim { experiment: what, error };
-        let rows = rows(&inputs).map_err(named)?;
-        if inputs.follower.stops() {
-            break;
+        let mut rows = rows(&inputs).map_err(named)?;
+        rows.retain(|row| ids.contains(&row.id) && is_missed(row.id));
+        let causes = rows.into_iter().map(|row| Cause { change: what, row });
+        Ok(if inputs.follower.stops() { Vec::new() } else { causes.collect() })
+    };
+    let each =
+        in_parallel(&changes, |change| (!inputs.follower.stops()).then(|| carry_out(change)));
+    let causes: Vec<Vec<Cause>> = each.into_iter().flatten().collect::<Result<_, _>>()?;
+    Ok(causes.into_iter().flatten().collect())
+}
+
+/// The results of a function for each item, in the order of the items. As many run at a time as
+/// there are CPUs.
+fn in_parallel<T: Sync, R: Send>(items: &[T], run: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut own = Vec::new();
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(item) = items.get(number) else { return own };
+            own.push((number, run(item)));
         }
-        let rows = rows.into_iter().filter(|row| ids.contains(&row.id) && is_missed(row.id));
-        causes.extend(rows.map(|row| Cause { change: what, row }));
-    }
-    Ok(causes)
+    };
+    let threads = thread::available_parallelism().map_or(1, NonZero::get);
+    let mut all: Vec<(usize, R)> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        let joined = threads.into_iter().map(|thread| thread.join());
+        joined.flat_map(|own| own.unwrap_or_else(|panic| resume_unwind(panic))).collect()
+    });
+    all.sort_by_key(|(number, _)| *number);
+    all.into_iter().map(|(_, result)| result).collect()
 }
 
 /// The supposed causes of paper 000's rows.

@@ -11,8 +11,14 @@ use dimmer_sim::{
     Clocks, Extent, Machine, Moment, Program, Random, Segment, Settings, SimError, Step,
 };
 
-/// Instructions of a burst per cycle: two units, as in paper 000 §5.1.2. Assumed for all kernels.
-const BURST_IPC: f64 = 2.0;
+/// Instructions of a burst per cycle: two units, as in paper 000 §5.1.2, assumed for all kernels;
+/// of tiles, a row of 16 a cycle (Intel's optimization manual, "TMUL").
+const fn ipc(class: InstructionClass) -> f64 {
+    match class {
+        InstructionClass::Tile => 1.0 / 16.0,
+        _ => 2.0,
+    }
+}
 
 /// Number of runs of which the median is taken, because a model may contain randomness.
 const SEEDS: u64 = 3;
@@ -72,7 +78,7 @@ impl Interleaved {
         let extent = Extent::Instructions(f64::from(pattern.burst));
         let class = pattern.class;
         Self {
-            burst: Segment { class, ipc: BURST_IPC, extent, ..Segment::SCALAR },
+            burst: Segment { class, ipc: ipc(class), extent, ..Segment::SCALAR },
             scalar: Segment { extent: Extent::Instructions(scalar_cycles), ..Segment::SCALAR },
             learning: pattern.learning,
             cycles: pattern.learning + pattern.measured,
@@ -103,7 +109,7 @@ impl Program for Interleaved {
 /// # Errors
 /// If the model's rules are not complete.
 pub fn asks_for_level(model: &Model, class: InstructionClass) -> Result<bool, Missing> {
-    let demand = Segment { class, ipc: BURST_IPC, ..Segment::SCALAR }.demand();
+    let demand = Segment { class, ipc: ipc(class), ..Segment::SCALAR }.demand();
     Ok(Rules::new(model)?.level_of(&demand) > LicenseLevel::new(0))
 }
 
@@ -205,9 +211,9 @@ mod tests {
     fn a_level_that_is_held_until_the_next_burst_slows_all_scalar_code() {
         let model = model("i9-7940x");
         let heavy = pattern(InstructionClass::Heavy512, 1000, 10_000.0);
-        let level = Rules::new(&model)
-            .unwrap()
-            .level_of(&Segment { class: heavy.class, ipc: BURST_IPC, ..Segment::SCALAR }.demand());
+        let level = Rules::new(&model).unwrap().level_of(
+            &Segment { class: heavy.class, ipc: ipc(heavy.class), ..Segment::SCALAR }.demand(),
+        );
         let clocks = Clocks::new(&model, 1).unwrap();
         let expected = clocks.ghz(LicenseLevel::new(0), 1) / clocks.ghz(level, 1) - 1.0;
         let found = slowdown(&model, &heavy).unwrap();

@@ -283,7 +283,7 @@ pub(crate) struct Validate {
     #[arg(long, conflicts_with_all = ["paper", "here", "markdown", "report", "json"])]
     pub(crate) all: bool,
 
-    /// Predicts and measures scalar code between bursts, on this machine; takes some 20 s.
+    /// Predicts and measures scalar code between bursts, on this machine; takes some 30 s.
     #[arg(long, conflicts_with_all = ["paper", "markdown", "report"])]
     pub(crate) here: bool,
 

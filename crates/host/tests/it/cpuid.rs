@@ -1,6 +1,7 @@
 //! Tables of registers that replace the CPUID instruction.
 
 use dimmer_host::cpuid::{Cpuid, Feature};
+use dimmer_host::microarchitecture::Microarchitecture;
 use expect_test::{Expect, expect};
 
 use crate::fixture::{Machine, machine};
@@ -55,6 +56,21 @@ fn does_not_use_what_the_operating_system_keeps_off() {
     assert!(without_zmm.has(Feature::Avx512f));
     assert!(!without_zmm.usable(Feature::Avx512f));
     assert!(without_zmm.usable(Feature::Avx2));
+}
+
+#[test]
+fn a_model_that_never_had_a_feature_is_another_processor_s() {
+    let machine = machine("granite-rapids-vm");
+    let table = machine.root.text("/cpuid.txt").expect("a table");
+    let own = Cpuid::parse(&table).expect("a table").identity();
+    assert_eq!(own.microarchitecture, Microarchitecture::GraniteRapids);
+    assert_eq!(own.borrowed, None);
+    let as_rocket_lake = table.replace("eax=0x000a06d1", "eax=0x000a0671");
+    let identity = Cpuid::parse(&as_rocket_lake).expect("a table").identity();
+    assert_eq!((identity.family, identity.model, identity.stepping), (6, 0xA7, 1));
+    assert_eq!(identity.microarchitecture, Microarchitecture::Unknown);
+    let named = Some((Microarchitecture::RocketLake, Feature::Avx512bf16));
+    assert_eq!(identity.borrowed, named);
 }
 
 #[test]

@@ -415,3 +415,29 @@ fn findings_become_a_model_that_reads_back() {
     assert!(value(&model.release.episode_ns) > 0.9 * XEON_6.release_stall, "{model:?}");
     close("ratio", model.levels[1].clock_ratio.as_ref().unwrap().value, XEON_6.ratio, 0.01);
 }
+
+#[test]
+fn what_was_not_measured_of_the_heaviest_class_comes_from_the_next() {
+    let modes = [Mode::Episode, Mode::Downclock, Mode::Recurrence];
+    let mut findings = probe(&mut Fake::new(Some(XEON_6)), &modes, &[HEAVY]);
+    // As a quick probe does, of tiles: no recurrence, and no throttling that was seen.
+    let is_burst = |outcome: &&Outcome| outcome.mode == Mode::Episode;
+    let mut tile = findings.outcomes.iter().find(is_burst).unwrap().clone();
+    tile.class = InstructionClass::Tile;
+    if let Detail::Episode(found) = &mut tile.detail {
+        found.throttling = None;
+    }
+    let of = |findings: &Findings| {
+        let text = |text: &str| text.to_owned();
+        let (name, vendor) = (text("Made up"), text("Nobody"));
+        let identity = Identity { name, vendor, microarchitecture: text("None"), note: None };
+        model::of(findings, identity, Shape::default())
+    };
+    let without = of(&findings);
+    findings.outcomes.push(tile);
+    let model = of(&findings);
+    assert!(model.request.throttled_ns.is_some());
+    assert_eq!(model.request, without.request);
+    assert!(model.release.recurrence_ns.is_some());
+    assert_eq!(model.release.recurrence_ns, without.release.recurrence_ns);
+}
