@@ -31,7 +31,7 @@ impl Clock {
     pub fn new(machine: &Machine) -> Result<Self, TargetError> {
         let cpus = machine.allowed.clone();
         let first = cpus.first().copied().unwrap_or(CpuId::new(0));
-        let mut silicon = silicon(machine, first)?;
+        let mut silicon = silicon(machine, first, false)?;
         let calibration = Calibration::take(&mut silicon, first)?;
         let mut program = Program::default();
         program.push(std::slice::from_ref(&calibration.clock), WINDOWS);

@@ -24,15 +24,15 @@ fn usable(machine: &Machine, cpu: CpuId) -> Vec<CpuId> {
     std::iter::once(cpu).chain(others).collect()
 }
 
-/// The machine as a target for programs that need neither AMX nor counters.
+/// The machine as a target for programs that need no counters, with AMX if they use `tiles`.
 ///
 /// # Errors
 /// [`TargetError`]: the machine cannot run programs.
-pub fn silicon(machine: &Machine, cpu: CpuId) -> Result<Silicon, TargetError> {
+pub fn silicon(machine: &Machine, cpu: CpuId, tiles: bool) -> Result<Silicon, TargetError> {
     Silicon::new(SiliconConfig {
         cpus: usable(machine, cpu),
         topology: machine.topology.clone(),
-        features: machine.features.iter().map(|feature| feature.name().to_owned()).collect(),
+        features: features(machine, tiles),
         huge_pages: false,
         events: Vec::new(),
     })
@@ -47,18 +47,19 @@ pub fn silicon_for(
     plan: &Plan,
     huge_pages: bool,
 ) -> Result<Silicon, TargetError> {
+    let tiles = plan.items.iter().any(|item| item.kernel.class == InstructionClass::Tile);
     Silicon::new(SiliconConfig {
         cpus: usable(machine, plan.cpu),
         topology: machine.topology.clone(),
-        features: features(machine, plan),
+        features: features(machine, tiles),
         huge_pages,
         events: events(machine),
     })
 }
 
-/// Extensions that code may use; AMX only if the kernel permits it to this process.
-fn features(machine: &Machine, plan: &Plan) -> Vec<String> {
-    let tiles = plan.items.iter().any(|item| item.kernel.class == InstructionClass::Tile);
+/// Extensions that code may use; AMX only if it uses `tiles`, and the kernel permits them to this
+/// process, which it must be asked for.
+fn features(machine: &Machine, tiles: bool) -> Vec<String> {
     let permitted = tiles && tile::permit().is_ok();
     let names = machine.features.iter().map(|feature| feature.name().to_owned());
     names.filter(|name| permitted || !name.starts_with("amx")).collect()

@@ -227,7 +227,9 @@ fn verdict(account: &Account, function: &Function) -> &'static str {
         Verdict::Move if !account.tried.is_empty() => "moved while that was in force",
         Verdict::Move => "moved",
         Verdict::Unknown => "stayed, as too few calls were timed",
-        Verdict::TooShort => "stayed, as a call is over before it would have moved",
+        Verdict::TooShort => {
+            "stayed, as a call is over before it would have moved, and costs no more"
+        }
         Verdict::CostsLess => "stayed, as moving a call takes more than it costs the code after it",
     }
 }

@@ -45,7 +45,7 @@ pub(super) fn run(
     let cpu = measured::cpu(&machine, arguments.cpu.cpu)?;
     measured::check_clock(&machine)?;
     let interrupt = Interrupt::install().context("cannot handle signals")?;
-    let mut silicon = dimmer_probe::machine::silicon(&machine, cpu)?;
+    let mut silicon = dimmer_probe::machine::silicon(&machine, cpu, false)?;
     let is_wide = phases.iter().any(|phase| phase.kind != Kind::Scalar);
     let wide = is_wide.then(|| Wide::of(&silicon)).transpose()?;
     let code = |kind| match (kind, &wide) {

@@ -36,7 +36,7 @@ pub(super) fn run(arguments: &args::Validate) -> anyhow::Result<ExitCode> {
     let kept = crate::model::choose(arguments.model.name(), &machine)?;
     measured::check_clock(&machine)?;
     let interrupt = Interrupt::install().context("cannot handle signals")?;
-    let mut silicon = dimmer_probe::machine::silicon(&machine, cpu)?;
+    let mut silicon = dimmer_probe::machine::silicon(&machine, cpu, true)?;
     let kernels = interleaved::kernels(&silicon);
     if kernels.is_empty() {
         anyhow::bail!("there is no wide code to compare with here: no AVX2");

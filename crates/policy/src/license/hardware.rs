@@ -37,7 +37,10 @@ pub struct Hardware {
     /// When the last code that asked for any level ended; `None` while it runs, and before the
     /// first.
     ended: Option<Time>,
-    /// Since when bursts recur at short gaps.
+    /// Start of the last burst that did not follow another one after a short gap.
+    first: Option<Time>,
+    /// Since when bursts recur at short gaps: the start of the first of them; `None` before the
+    /// second.
     recurs_since: Option<Time>,
     /// The number of counts started.
     counts: u64,
@@ -97,6 +100,7 @@ impl Default for Hardware {
             doing: Doing::Nothing,
             asked: Vec::new(),
             ended: None,
+            first: None,
             recurs_since: None,
             counts: 0,
         }
@@ -274,8 +278,11 @@ impl Hardware {
         let gap = self.ended.take().map(|ended| now - ended);
         let is_short =
             |recurrence: &rules::Recurrence| gap.is_some_and(|gap| gap < recurrence.below);
-        if !rules.recurrence.as_ref().is_some_and(is_short) {
-            self.recurs_since = Some(now);
+        if rules.recurrence.as_ref().is_some_and(is_short) {
+            self.recurs_since = self.recurs_since.or(self.first);
+        } else {
+            self.recurs_since = None;
+            self.first = Some(now);
         }
     }
 

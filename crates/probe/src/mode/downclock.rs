@@ -8,11 +8,14 @@
 //! them with; the criterion is half the mean's depth. So an effect in few stretches is missed if
 //! the mean does not stand out.
 
+use std::sync::Arc;
+
 use super::Mode;
 use super::ramp::{
-    COARSE_NS, Coarse, FINE_NS, FINE_WINDOWS, STANDS_OUT, Stretch, nothing_undisturbed,
+    COARSE_NS, Coarse, FINE_NS, FINE_WINDOWS, Facts, STANDS_OUT, Stretch, nothing_undisturbed,
     settled_per_cycle, stretches, throttled_level, throttling_at,
 };
+use crate::kernel;
 use crate::lab::{Lab, ModeError};
 use crate::outcome::{CurvePoint, Detail, Downclock, Lowest, Outcome, Quantity, Step};
 use crate::response::edges;
@@ -35,6 +38,10 @@ const FAR_REPETITIONS: usize = 12;
 /// shared machines.
 pub(crate) const SMALLEST_STEP: f64 = 0.01;
 
+/// Number of turns of the kernel and of scalar code, and of stretches in each.
+const TURNS: usize = 4;
+const TURN: usize = 4;
+
 /// Share of the stretches above which all count as of one kind.
 const ALMOST_ALL: f64 = 0.95;
 
@@ -43,20 +50,24 @@ pub(crate) fn measure(lab: &mut Lab<'_>) -> Result<Outcome, ModeError> {
     let fine = (FINE_NS, FINE_WINDOWS);
     let repetitions = if lab.is_quick() { 48 } else { 120 };
     let repetitions = repetitions.min(lab.settings.repetitions);
-    let mut observed_ns = NEAR_NS;
-    let (mut found, mut facts) = stretches(lab, fine, observed_ns, repetitions)?;
+    let (near, mut facts) = stretches(lab, fine, NEAR_NS, repetitions)?;
+    let mut found = (near, NEAR_NS);
     if !lab.is_quick() {
         let (far, far_facts) = stretches(lab, fine, FAR_NS, repetitions.min(FAR_REPETITIONS))?;
         facts.add(far_facts);
-        if goes_on(&found, &far) {
-            (found, observed_ns) = (far, FAR_NS);
+        if goes_on(&found.0, &far) && !is_by_itself(lab, &far, FAR_NS, &mut facts)? {
+            found = (far, FAR_NS);
         }
     }
+    let (found, observed_ns) = found;
     let repetitions = found.len();
     let throttling = throttled_level(&found).and_then(|level| throttling_at(level, &found));
+    let is_own = throttling.is_some()
+        || observed_ns == FAR_NS
+        || !is_by_itself(lab, &found, NEAR_NS, &mut facts)?;
     let (found, share) = with_effect(lab, found);
     let curve = curve(lab, &found);
-    let course = Course::of(&curve, &found);
+    let course = if is_own { Course::of(&curve, &found) } else { None };
     let lowered = course.is_some();
     let until =
         course.as_ref().map_or(0.0, |course| course.lowest_at.quantile(0.95).unwrap_or(0.0));
@@ -104,11 +115,40 @@ fn goes_on(near: &[Stretch], far: &[Stretch]) -> bool {
     let settled = |stretches: &[Stretch]| {
         stretches.iter().map(|stretch| stretch.clock_ratio).collect::<Samples>().centre()
     };
-    let (Some((near, near_error)), Some((far, far_error))) = (settled(near), settled(far)) else {
-        return false;
-    };
-    let error = near_error.hypot(far_error);
-    (far - near).abs() > SMALLEST_STEP.max(STANDS_OUT * error)
+    differ(settled(near), settled(far))
+}
+
+/// Whether two clocks differ, each with its error.
+fn differ(one: Option<(f64, f64)>, other: Option<(f64, f64)>) -> bool {
+    let (Some((one, one_error)), Some((other, other_error))) = (one, other) else { return false };
+    (one - other).abs() > SMALLEST_STEP.max(STANDS_OUT * one_error.hypot(other_error))
+}
+
+/// Whether the clock that the `found` stretches lower falls as much in scalar code. On a shared
+/// machine it also falls by itself, for seconds or for a part of each stretch. So if it is lowered,
+/// stretches of the kernel and of scalar code follow each other, a few at a time.
+fn is_by_itself(
+    lab: &mut Lab<'_>,
+    found: &[Stretch],
+    observed_ns: f64,
+    facts: &mut Facts,
+) -> Result<bool, ModeError> {
+    let Some(low) = Low::of(&curve(lab, found)) else { return Ok(false) };
+    let own = Arc::clone(&lab.kernel);
+    let codes = [Arc::clone(&own), Arc::new(kernel::stand_in())];
+    let mut clocks = [Vec::new(), Vec::new()];
+    for _ in 0..TURNS {
+        for (code, clocks) in codes.iter().zip(&mut clocks) {
+            lab.kernel = Arc::clone(code);
+            let some = stretches(lab, (FINE_NS, FINE_WINDOWS), observed_ns, TURN);
+            lab.kernel = Arc::clone(&own);
+            let (some, more) = some?;
+            facts.add(more);
+            clocks.extend(some.iter().map(|stretch| low.clock(stretch)));
+        }
+    }
+    let [kernel, scalar] = clocks.map(|clocks| clocks.into_iter().collect::<Samples>().centre());
+    Ok(!differ(kernel, scalar))
 }
 
 /// The stretches whose clock is lowered at all, and their share. Returns all stretches if none is,

@@ -62,12 +62,17 @@ pub(crate) struct Fake {
     pub(crate) present: f64,
     /// Whether the clock wanders, like that of a core whose neighbours have other work.
     pub(crate) wanders: bool,
+    /// The clock over nominal once a program has run for 10 ms, whatever it executes: like that of
+    /// a core whose package comes to its limit of power.
+    pub(crate) tired: f64,
     /// Time without a burst after which a burst's code and data are cold, whatever it executes, and
     /// the cost of that [ns].
     pub(crate) cold: Option<(f64, f64)>,
     cpus: Vec<CpuId>,
     random: u64,
     now: f64,
+    /// Start of the running program.
+    begun: f64,
     license: License,
     seen: u32,
     last_wide: f64,
@@ -89,10 +94,12 @@ impl Fake {
             multiplication: 3.0,
             present: 1.0,
             wanders: false,
+            tired: 1.0,
             cold: None,
             cpus: vec![CpuId::new(0)],
             random: 0x1234_5678_9abc_def1,
             now: 1000.0,
+            begun: 0.0,
             license: License::None,
             seen: 0,
             last_wide: -1e12,
@@ -132,7 +139,9 @@ impl Fake {
 
     /// The current clock over nominal: one of three levels, 100 MHz apart.
     fn clock(&self) -> f64 {
-        if self.wanders { 1.0 - 0.025 * (self.mood(11e6) * 3.0).floor() } else { 1.0 }
+        let tired = if self.now - self.begun > 10e6 { self.tired } else { 1.0 };
+        let wanders = if self.wanders { (self.mood(11e6) * 3.0).floor() } else { 0.0 };
+        tired * (1.0 - 0.025 * wanders)
     }
 
     /// Advances the license to `now`, and adds the time of stalls to `now`.
@@ -250,6 +259,7 @@ impl Target for Fake {
     fn run(&mut self, jobs: &[Job<'_>]) -> Result<Vec<Trace>, TargetError> {
         assert_eq!(jobs.len(), 1, "the made-up processor has one CPU");
         let mut stamps = Vec::new();
+        self.begun = self.now;
         let mut interrupted = false;
         let stamp = |now: f64, step: f64, interrupted: bool| {
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive")]

@@ -373,6 +373,17 @@ fn same_processor_same_findings() {
 }
 
 #[test]
+fn a_clock_that_falls_under_all_code_is_no_effect_of_the_kernel() {
+    let mut fake = Fake::new(None);
+    fake.tired = 0.87;
+    let mut plan = plan(&[Mode::Downclock], &[NARROW]);
+    plan.settings.effort = Effort::Full;
+    let mut observer = Silent { stop_after: usize::MAX, begun: 0 };
+    let findings = session::run(&mut fake, &plan, &mut observer).unwrap();
+    assert!(!findings.outcomes[0].effect, "{:?}", findings.outcomes[0].detail);
+}
+
+#[test]
 fn lacking_kernels_are_skipped_with_the_reason() {
     let findings = probe(&mut Fake::new(None), &[Mode::Throttle], &["tdpbssd-tile-unrolled"]);
     assert!(findings.outcomes.is_empty());

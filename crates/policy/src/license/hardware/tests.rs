@@ -252,6 +252,22 @@ fn bursts_that_recur_keep_the_level() {
     assert_eq!(back, [9_905_000 + 240_000 + 1400, 11_005_000 + 2500 + 1400]);
 }
 
+/// If bursts recur at once, the second keeps the level, and isolated ones never do.
+#[test]
+fn isolated_bursts_give_the_level_back_after_its_hold() {
+    let mut rules = newer();
+    rules.recurrence = Some(Recurrence { below: Nanos::from_us(240), after: Nanos::ZERO });
+    let given_back = |scalar_ns: u64| {
+        let mut bench = Bench::new(rules.clone(), Median);
+        for _ in 0..4 {
+            bench.run(DENSE_512, 5_000, 1.8).run(Demand::SCALAR, scalar_ns, 1.0);
+        }
+        bench.levels().iter().filter(|(time, level)| *level == 0 && *time > 0).count()
+    };
+    assert_eq!(given_back(300_000), 4);
+    assert_eq!(given_back(100_000), 1);
+}
+
 #[test]
 fn wishes_made_while_others_are_served_wait_for_the_next_slot() {
     let (rules, mut control) = (skylake(), PowerControl::default());

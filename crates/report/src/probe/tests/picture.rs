@@ -1,20 +1,22 @@
 //! The pictures of README.md: the page's main plot for a processor with an effect and for one
 //! without. `make pictures` writes them; this test fails if they are out of date.
 //!
-//! The first is made up by the constants published for Skylake-SP (paper 000), because no machine
-//! with an effect has stored its curves; the second is a measurement in `machines/`.
+//! Both are measurements in `machines/`.
 
 use dimmer_probe::mode::Mode;
-use dimmer_probe::outcome::{CurvePoint, Detail};
+use dimmer_probe::outcome::CurvePoint;
 use dimmer_probe::stats::Estimate;
 use expect_test::expect_file;
 use serde_json::Value;
 
-use super::fixtures::{HEAVY_512, skylake};
+use super::fixtures::HEAVY_512;
 use crate::plot;
 
-const MEASURED: &str =
-    include_str!("../../../../../machines/epyc-zen5-vm-linux-6.18-2026-11-27/probe-quick.json");
+/// The probe of a machine with an effect, and that of one without.
+const PROBES: [&str; 2] = [
+    include_str!("../../../../../machines/xeon-unknown-vm-linux-6.18-2026-11-27/probe-quick.json"),
+    include_str!("../../../../../machines/epyc-zen5-vm-linux-6.18-2026-11-27/probe-quick.json"),
+];
 
 /// Size of a plot of the clock, in units of the page.
 const PLOT: (u32, u32) = (430, 300);
@@ -30,19 +32,9 @@ const LIGHT: [&str; 7] =
 const DARK: [&str; 7] =
     ["#16181B", "#E3E4E1", "#A0A6AB", "#35393D", "#7FB2E5", "#E5A04C", "#E08AA8"];
 
-fn made_up() -> String {
-    let findings = skylake().findings;
-    let downclock = findings.outcomes.iter().find_map(|outcome| match &outcome.detail {
-        Detail::Downclock(downclock) => Some(downclock),
-        _ => None,
-    });
-    let downclock = downclock.expect("a downclock");
-    let settle = downclock.settle_ns.as_ref().expect("a settled clock");
-    drawn(&downclock.curve, &[("settled after", settle)])
-}
-
-fn measured() -> String {
-    let document: Value = serde_json::from_str(MEASURED).expect("JSON");
+/// The clock in a probe's long stretch of 512-bit multiply-adds.
+fn clock(probe: &str) -> String {
+    let document: Value = serde_json::from_str(probe).expect("JSON");
     let results = document["results"].as_array().expect("results");
     let is_wanted = |result: &&Value| {
         result["kernel"] == HEAVY_512 && result["mode"] == Mode::Downclock.to_string()
@@ -62,23 +54,20 @@ fn measured() -> String {
     };
     let curve: Vec<CurvePoint> =
         result["curve"].as_array().expect("a curve").iter().map(point).collect();
-    drawn(&curve, &[])
-}
-
-fn drawn(curve: &[CurvePoint], marks: &[(&str, &dimmer_probe::outcome::Quantity)]) -> String {
-    let figure = plot::clock(curve, "after the first instruction", marks).expect("a plot");
+    let figure = plot::clock(&curve, "after the first instruction", &[]).expect("a plot");
     figure.expect("points").plot.into_string()
 }
 
 fn picture(colors: [&str; 7]) -> String {
     let [paper, ink, drawn @ ..] = colors;
     let (width, height) = PLOT;
-    let plots = [
-        ("An effect: Skylake-SP", "made up by published constants", made_up()),
-        ("No effect: AMD EPYC, Zen 5", "measured; another scale", measured()),
+    let titles = [
+        ("An effect: Intel Xeon with AMX", "a virtual machine"),
+        ("No effect: AMD EPYC, Zen 5", "a virtual machine; another scale"),
     ];
     let mut inside = String::new();
-    for (number, (title, source, plot)) in (0..).zip(plots) {
+    for (number, ((title, source), probe)) in (0..).zip(titles.into_iter().zip(PROBES)) {
+        let plot = clock(probe);
         let left = number * width;
         let x = left + 56;
         let place =
