@@ -3,15 +3,19 @@
 //! A call moves with its thread; a call of a leaf function can move by itself. The two have
 //! different prices. A moved call costs its thread a round trip, and gives back what the call costs
 //! the code after it. A call is left alone if it is known to cost the code after it less than the
-//! round trip; if that is not known, it is left alone if it is shorter than the round trip. Short
-//! calls may cost more than they take: on a Xeon with AMX (docs/RESULTS.md), a sieve gains whose
-//! bursts of 0.1 to 0.5 us move, at gaps of 10 and 20 us.
+//! round trip. One that is shorter than the round trip is left alone unless it is known to cost
+//! more than twice that: on a Xeon with AMX (docs/RESULTS.md), a sieve gains whose bursts of 0.1 to
+//! 0.5 us move, at some gaps.
 //!
 //! Programs change their habits, and calls are timed only at home. So moved calls stay at home for
 //! a short while now and then, to be timed again.
 
 /// Number of timed calls that a decision needs.
 const ENOUGH: u64 = 32;
+
+/// How many times the price a call that is shorter than the round trip must cost to be moved: the
+/// model alone says so, and what it takes in place hardly makes up for an error. A guess.
+const SURELY: f64 = 2.0;
 
 /// Number of steps for which calls are moved. Then they stay until the next decision.
 const STEPS_MOVED: u32 = 50;
@@ -40,7 +44,7 @@ pub enum Verdict {
     Unknown,
     /// The calls are moved.
     Move,
-    /// The calls stay: one takes less time than the round trip, and is not known to cost more.
+    /// The calls stay: one takes less time than the round trip, and is not known to cost much more.
     TooShort,
     /// The calls stay: moving them takes more than they cost the code after them.
     CostsLess,
@@ -53,11 +57,12 @@ impl Verdict {
         match *calls {
             Calls { timed, lasted_ns: Some(lasted), moved_ns, costs_ns, .. } if timed >= ENOUGH => {
                 let price = moved_ns.map_or(round_trip_ns, |moved| moved - lasted);
+                let is_short = lasted < round_trip_ns;
                 match costs_ns {
-                    Some(costs) if costs >= price => Self::Move,
-                    _ if lasted < round_trip_ns => Self::TooShort,
-                    Some(_) => Self::CostsLess,
-                    None => Self::Move,
+                    Some(costs) if is_short && costs >= SURELY * price => Self::Move,
+                    _ if is_short => Self::TooShort,
+                    Some(costs) if costs < price => Self::CostsLess,
+                    Some(_) | None => Self::Move,
                 }
             }
             _ => Self::Unknown,
@@ -145,7 +150,8 @@ mod tests {
         assert_eq!(Verdict::new(&seen(5000.0, None), 1000.0), Verdict::Move);
         assert_eq!(Verdict::new(&seen(900.0, None), 1000.0), Verdict::TooShort);
         assert_eq!(Verdict::new(&seen(900.0, Some(800.0)), 1000.0), Verdict::TooShort);
-        assert_eq!(Verdict::new(&seen(900.0, Some(1100.0)), 1000.0), Verdict::Move);
+        assert_eq!(Verdict::new(&seen(900.0, Some(1900.0)), 1000.0), Verdict::TooShort);
+        assert_eq!(Verdict::new(&seen(900.0, Some(2100.0)), 1000.0), Verdict::Move);
         assert_eq!(Verdict::new(&seen(5000.0, Some(800.0)), 1000.0), Verdict::CostsLess);
         assert_eq!(Verdict::new(&seen(5000.0, Some(2750.0)), 1000.0), Verdict::Move);
         // The time of a moved call includes the way of its data.

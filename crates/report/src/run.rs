@@ -228,7 +228,7 @@ fn verdict(account: &Account, function: &Function) -> &'static str {
         Verdict::Move => "moved",
         Verdict::Unknown => "stayed, as too few calls were timed",
         Verdict::TooShort => {
-            "stayed, as a call is over before it would have moved, and costs no more"
+            "stayed, as a call is over before it would have moved, and is not known to cost more"
         }
         Verdict::CostsLess => "stayed, as moving a call takes more than it costs the code after it",
     }

@@ -20,6 +20,7 @@ use crate::lab::{Lab, ModeError};
 use crate::outcome::{CurvePoint, Detail, Downclock, Lowest, Outcome, Quantity, Step};
 use crate::response::edges;
 use crate::stats::{Estimate, Samples, share95};
+use crate::target::TargetError;
 
 /// Time for which the kernel runs to reach the settled clock (ns): twice the 500 us that Intel
 /// documents (paper 000 §3), and short against the times in which the clock of a shared machine
@@ -60,12 +61,12 @@ pub(crate) fn measure(lab: &mut Lab<'_>) -> Result<Outcome, ModeError> {
         }
     }
     let (found, observed_ns) = found;
-    let repetitions = found.len();
     let throttling = throttled_level(&found).and_then(|level| throttling_at(level, &found));
     let is_own = throttling.is_some()
         || observed_ns == FAR_NS
         || !is_by_itself(lab, &found, NEAR_NS, &mut facts)?;
-    let (found, share) = with_effect(lab, found);
+    let repetitions = found.len();
+    let (found, share) = if is_own { with_effect(lab, found) } else { (found, None) };
     let curve = curve(lab, &found);
     let course = if is_own { Course::of(&curve, &found) } else { None };
     let lowered = course.is_some();
@@ -115,18 +116,17 @@ fn goes_on(near: &[Stretch], far: &[Stretch]) -> bool {
     let settled = |stretches: &[Stretch]| {
         stretches.iter().map(|stretch| stretch.clock_ratio).collect::<Samples>().centre()
     };
-    differ(settled(near), settled(far))
+    let (Some((near, near_error)), Some((far, far_error))) = (settled(near), settled(far)) else {
+        return false;
+    };
+    let error = near_error.hypot(far_error);
+    (far - near).abs() > SMALLEST_STEP.max(STANDS_OUT * error)
 }
 
-/// Whether two clocks differ, each with its error.
-fn differ(one: Option<(f64, f64)>, other: Option<(f64, f64)>) -> bool {
-    let (Some((one, one_error)), Some((other, other_error))) = (one, other) else { return false };
-    (one - other).abs() > SMALLEST_STEP.max(STANDS_OUT * one_error.hypot(other_error))
-}
-
-/// Whether the clock that the `found` stretches lower falls as much in scalar code. On a shared
-/// machine it also falls by itself, for seconds or for a part of each stretch. So if it is lowered,
-/// stretches of the kernel and of scalar code follow each other, a few at a time.
+/// Whether the clock that the `found` stretches lower falls in scalar code, too, by more than half
+/// as much. On a shared machine it also falls by itself, for seconds or for a part of each stretch.
+/// So if it is lowered, stretches of the kernel and of scalar code follow each other, a few at a
+/// time. Means of both are compared, since an effect may be in few stretches.
 fn is_by_itself(
     lab: &mut Lab<'_>,
     found: &[Stretch],
@@ -135,20 +135,30 @@ fn is_by_itself(
 ) -> Result<bool, ModeError> {
     let Some(low) = Low::of(&curve(lab, found)) else { return Ok(false) };
     let own = Arc::clone(&lab.kernel);
-    let codes = [Arc::clone(&own), Arc::new(kernel::stand_in())];
+    let scalar = Arc::new(kernel::stand_in());
     let mut clocks = [Vec::new(), Vec::new()];
     for _ in 0..TURNS {
-        for (code, clocks) in codes.iter().zip(&mut clocks) {
+        for (code, clocks) in [&own, &scalar].into_iter().zip(&mut clocks) {
+            // What counters count is the kernel's alone.
+            let counts = lab.counts.clone();
             lab.kernel = Arc::clone(code);
-            let some = stretches(lab, (FINE_NS, FINE_WINDOWS), observed_ns, TURN);
+            let turn = stretches(lab, (FINE_NS, FINE_WINDOWS), observed_ns, TURN);
             lab.kernel = Arc::clone(&own);
-            let (some, more) = some?;
-            facts.add(more);
-            clocks.extend(some.iter().map(|stretch| low.clock(stretch)));
+            lab.counts = counts;
+            match turn {
+                Ok((turn, more)) => {
+                    facts.add(more);
+                    clocks.extend(turn.iter().map(|stretch| low.clock(stretch)));
+                }
+                // All stretches of the turn were interrupted.
+                Err(ModeError::Target(TargetError::NoClock { .. })) => {}
+                Err(error) => return Err(error),
+            }
         }
     }
     let [kernel, scalar] = clocks.map(|clocks| clocks.into_iter().collect::<Samples>().centre());
-    Ok(!differ(kernel, scalar))
+    let (Some((kernel, _)), Some((scalar, _))) = (kernel, scalar) else { return Ok(false) };
+    Ok(scalar - kernel < (1.0 - low.ratio) / 2.0)
 }
 
 /// The stretches whose clock is lowered at all, and their share. Returns all stretches if none is,
@@ -177,22 +187,24 @@ struct Low {
 }
 
 impl Low {
-    /// The lowest point of a curve that stands out, with the points around it on the same level;
-    /// `None` if no point does.
+    /// The lowest level of a curve that stands out, in two points or more that follow each other: a
+    /// single one is an accident, or the way there. `None` if there is none.
     fn of(curve: &[CurvePoint]) -> Option<Self> {
         let depth = |point: &CurvePoint| 1.0 - point.clock_ratio.median;
         let error = |point: &CurvePoint| point.clock_ratio.half_width() / 1.96;
         let stands_out =
             |point: &CurvePoint| depth(point) > SMALLEST_STEP.max(STANDS_OUT * error(point));
-        let candidates = (0..curve.len()).filter(|&index| stands_out(&curve[index]));
-        let lowest = candidates.max_by(|&a, &b| depth(&curve[a]).total_cmp(&depth(&curve[b])))?;
-        let ratio = curve[lowest].clock_ratio.median;
-        let same =
-            |index: &usize| (curve[*index].clock_ratio.median - ratio).abs() < SMALLEST_STEP / 2.0;
-        let first = (0..lowest).rev().take_while(same).last().unwrap_or(lowest);
-        let last = (lowest + 1..curve.len()).take_while(same).last().unwrap_or(lowest);
-        // A single point is an accident.
-        (last > first).then(|| Self { ratio, at_ns: (curve[first].at_ns, curve[last].at_ns) })
+        let level = |at: usize| {
+            let ratio = curve[at].clock_ratio.median;
+            let same = |index: &usize| {
+                (curve[*index].clock_ratio.median - ratio).abs() < SMALLEST_STEP / 2.0
+            };
+            let first = (0..at).rev().take_while(same).last().unwrap_or(at);
+            let last = (at + 1..curve.len()).take_while(same).last().unwrap_or(at);
+            (last > first).then(|| Self { ratio, at_ns: (curve[first].at_ns, curve[last].at_ns) })
+        };
+        let levels = (0..curve.len()).filter(|&at| stands_out(&curve[at])).filter_map(level);
+        levels.min_by(|a, b| a.ratio.total_cmp(&b.ratio))
     }
 
     /// The clock of one stretch during that time.
@@ -330,4 +342,26 @@ fn steps(curve: &[CurvePoint], stretches: &[Stretch]) -> Vec<Step> {
         }
     }
     steps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn curve(ratios: &[f64]) -> Vec<CurvePoint> {
+        let point = |(at, &ratio): (u32, &f64)| CurvePoint {
+            at_ns: f64::from(at),
+            clock_ratio: Estimate { median: ratio, ci95: (ratio - 0.003, ratio + 0.003) },
+            stall_share: 0.0,
+        };
+        (0..).zip(ratios).map(point).collect()
+    }
+
+    #[test]
+    fn a_level_has_more_than_one_point() {
+        // As of tile code on a Xeon with AMX, whose first windows are slower still.
+        let low = Low::of(&curve(&[0.81, 0.83, 0.85, 0.851, 0.852])).unwrap();
+        assert_eq!((low.ratio, low.at_ns), (0.85, (2.0, 4.0)));
+        assert!(Low::of(&curve(&[1.0, 0.8, 1.0, 1.0])).is_none());
+    }
 }

@@ -384,6 +384,17 @@ fn a_clock_that_falls_under_all_code_is_no_effect_of_the_kernel() {
 }
 
 #[test]
+fn a_clock_that_falls_in_some_stretches_of_the_kernel_is_an_effect() {
+    let mut fake = Fake::new(Some(Governor { throttle: 1.0, ratio: 0.7, ..SKYLAKE }));
+    fake.present = 0.5;
+    let findings = probe(&mut fake, &[Mode::Downclock], &[HEAVY]);
+    let Detail::Downclock(found) = &findings.outcomes[0].detail else { panic!("{findings:?}") };
+    assert!(findings.outcomes[0].effect && found.throttling.is_none(), "{found:?}");
+    let share = found.effect_share.expect("a part").median;
+    assert!((0.3..0.7).contains(&share), "{share}");
+}
+
+#[test]
 fn lacking_kernels_are_skipped_with_the_reason() {
     let findings = probe(&mut Fake::new(None), &[Mode::Throttle], &["tdpbssd-tile-unrolled"]);
     assert!(findings.outcomes.is_empty());
