@@ -393,7 +393,7 @@ fn made_up_model() -> String {
     let guess = |key: &str, value: &str| {
         format!("{key} = {{ value = {value}, source = \"made up\", guess = true }}\n")
     };
-    let classes = ["heavy-128", "light-256", "heavy-256", "light-512", "heavy-512"];
+    let classes = ["heavy-128", "light-256", "heavy-256", "light-512", "heavy-512", "tile"];
     let rule = |class: &str| format!("[[rule]]\nclass = \"{class}\"\n{}", guess("level", "\"L1\""));
     [
         "schema = \"dimmer/model/1\"\nname = \"Made up\"\nvendor = \"Nobody\"\nmicroarchitecture = \"None\"\n",
@@ -423,7 +423,7 @@ fn a_prediction_is_compared_with_this_machine() {
     assert_eq!(found["schema"], "dimmer/validate-here/1");
     assert_eq!((&found["model_from"], &found["partial"]), (&"m.toml".into(), &false.into()));
     let points = found["points"].as_array().unwrap();
-    assert!(!points.is_empty() && points.len().is_multiple_of(18), "{}", points.len());
+    assert!(!points.is_empty() && points.len().is_multiple_of(21), "{}", points.len());
     for point in points {
         let predicted = point["predicted_pct"].as_f64().unwrap();
         assert!((predicted - 100.0).abs() < 0.1, "{point}");
