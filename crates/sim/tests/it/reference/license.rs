@@ -73,6 +73,8 @@ pub(super) struct Core {
     /// When the last code that asked for anything ended.
     pub(super) burst_ended: Option<f64>,
     pub(super) bursts_since: f64,
+    /// Whether a second one has followed that.
+    pub(super) bursts_recur: bool,
     /// The usual time from the start of the count to the level that it asks for, and how much
     /// longer the last request takes or took than usual.
     takes_ns: f64,
@@ -88,6 +90,7 @@ impl Core {
             asked_until: vec![0.0; levels],
             burst_ended: None,
             bursts_since: 0.0,
+            bursts_recur: false,
             takes_ns: 0.0,
             lateness: 1.0,
         }
@@ -164,7 +167,8 @@ impl Simulator<'_> {
         }
         if had == 0 && asks > 0 {
             let limit = value(&self.model.release.recurrence_ns);
-            if this.burst_ended.is_none_or(|ended| now - ended >= limit) {
+            this.bursts_recur = this.burst_ended.is_some_and(|ended| now - ended < limit);
+            if !this.bursts_recur {
                 this.bursts_since = now;
             }
             this.burst_ended = None;
@@ -314,8 +318,8 @@ impl Simulator<'_> {
         let release = &self.model.release;
         let hold = value(&release.hold_ns);
         let Some(below) = &release.recurrence_ns else { return hold };
-        let recurs_for = whole(self.now) - self.cores[core].bursts_since;
-        if recurs_for >= value(&release.recurrence_after_ns) {
+        let Core { bursts_since, bursts_recur, .. } = self.cores[core];
+        if bursts_recur && whole(self.now) - bursts_since >= value(&release.recurrence_after_ns) {
             hold.max(below.value as f64)
         } else {
             hold
