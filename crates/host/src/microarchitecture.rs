@@ -7,8 +7,8 @@
 //!
 //! Hypervisors may give a guest another processor's model, and hide features, but they cannot add
 //! any. So a processor is not what its model says if it has a feature that those never had. Source
-//! of what they had: Intel's "Architecture Instruction Set Extensions Programming Reference", table
-//! 1-2; for AMD, the features that GCC 15 gives each `-march`.
+//! of what they had, up to Sapphire Rapids and Zen 3: what GCC 12 predefines for each `-march`. The
+//! entries of later ones were not compared with a source.
 
 use std::fmt;
 

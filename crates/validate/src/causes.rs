@@ -1,14 +1,10 @@
 //! What is supposed to be behind differences from a paper, tested: an experiment is carried out
 //! again with one thing changed, and its rows show whether that makes the difference.
 
-use std::num::NonZero;
-use std::panic::resume_unwind;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
-
 use dimmer_processor::model::{Model, Sourced};
 use dimmer_processor::units::Nanos;
 use dimmer_sim::{Scheduling, SimError};
+use rayon::prelude::*;
 
 use crate::inputs::Inputs;
 use crate::server::Load;
@@ -67,32 +63,9 @@ pub(crate) fn test(
         let causes = rows.into_iter().map(|row| Cause { change: what, row });
         Ok(if inputs.follower.stops() { Vec::new() } else { causes.collect() })
     };
-    let each =
-        in_parallel(&changes, |change| (!inputs.follower.stops()).then(|| carry_out(change)));
-    let causes: Vec<Vec<Cause>> = each.into_iter().flatten().collect::<Result<_, _>>()?;
+    let each = changes.par_iter().with_max_len(1).filter(|_| !inputs.follower.stops());
+    let causes: Vec<Vec<Cause>> = each.map(|change| carry_out(change)).collect::<Result<_, _>>()?;
     Ok(causes.into_iter().flatten().collect())
-}
-
-/// The results of a function for each item, in the order of the items. As many run at a time as
-/// there are CPUs.
-fn in_parallel<T: Sync, R: Send>(items: &[T], run: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let next = AtomicUsize::new(0);
-    let work = || {
-        let mut own = Vec::new();
-        loop {
-            let number = next.fetch_add(1, Ordering::Relaxed);
-            let Some(item) = items.get(number) else { return own };
-            own.push((number, run(item)));
-        }
-    };
-    let threads = thread::available_parallelism().map_or(1, NonZero::get);
-    let mut all: Vec<(usize, R)> = thread::scope(|scope| {
-        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        let joined = threads.into_iter().map(|thread| thread.join());
-        joined.flat_map(|own| own.unwrap_or_else(|panic| resume_unwind(panic))).collect()
-    });
-    all.sort_by_key(|(number, _)| *number);
-    all.into_iter().map(|(_, result)| result).collect()
 }
 
 /// The supposed causes of paper 000's rows.

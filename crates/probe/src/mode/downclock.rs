@@ -39,8 +39,10 @@ const FAR_REPETITIONS: usize = 12;
 /// shared machines.
 pub(crate) const SMALLEST_STEP: f64 = 0.01;
 
-/// Number of turns of the kernel and of scalar code, and of stretches in each.
+/// Number of turns in which stretches of the kernel and of scalar code follow each other.
 const TURNS: usize = 4;
+
+/// Number of stretches in each turn of either.
 const TURN: usize = 4;
 
 /// Share of the stretches above which all count as of one kind.
