@@ -66,7 +66,9 @@ END
         ;;
     x265)
         has x265 ffmpeg || return 3
-        ffmpeg -nostdin -loglevel error -f lavfi -i testsrc2=size=640x360:rate=25 -t 12 \
+        # A core encodes some two seconds of it in one.
+        ffmpeg -nostdin -loglevel error -f lavfi -i testsrc2=size=640x360:rate=25 \
+            -t $((SECONDS_EACH * $(nproc) * 2)) \
             -pix_fmt yuv420p "$DIR/clip.y4m" || return 1
         ;;
     dgemm)

@@ -26,7 +26,7 @@ use crate::objects::Loaded;
 use crate::plan::{Plan, PlannedEntry};
 use crate::sections::{self, Watcher};
 use crate::site::{Passed, Site};
-use crate::{process, slots};
+use crate::{process, slots, unhook};
 
 /// The most bytes of a stub: some 50 to count, some 20 to hand a mark over, and the displaced
 /// instructions, of 19 bytes at most, some of which become longer elsewhere. Most stubs have less
@@ -54,10 +54,12 @@ const SECTION_AT: usize = 32;
 /// Bytes of these addresses, and of the one before them.
 const ADDRESS_BYTES: usize = 40;
 
-const PAGE: u64 = 4096;
+pub(crate) const PAGE: u64 = 4096;
 
-/// Hooks of this process. There is one such value at most, and it lives until the process ends:
-/// functions cannot be unhooked, since a thread may be inside one.
+/// Hooks of this process. There is one such value at most, and it lives until the process ends: a
+/// thread may be inside a stub. The observer can order that functions whose calls could move lead to
+/// their stubs no more ([`crate::Ledger::unhook`]), for which all others in their code pages must go
+/// too.
 #[derive(Debug)]
 pub struct Hooks {
     /// Never unmapped, because hooked code writes to it.
@@ -289,9 +291,10 @@ impl Hooks {
             is_same.then_some((*entry, head))
         };
         let entries: Vec<(PlannedEntry, &[u8])> = plan.entries.iter().filter_map(entry).collect();
+        let unchanged = unchanged(&bytes, loaded.base, &entries);
         // SAFETY: the caller guarantees the contract of `take`; the heads are those of functions
         // that can be hooked.
-        let failed = unsafe { self.patch(object, loaded.base, &entries)? };
+        let failed = unsafe { self.patch(object, loaded.base, &entries, &unchanged)? };
         let different = plan.entries.len() - entries.len();
         let problems = [(different, "differ from the file"), (failed, "cannot be moved")];
         let problems = problems.iter().filter(|(number, _)| *number > 0);
@@ -305,7 +308,7 @@ impl Hooks {
     }
 
     /// Puts jumps over entries, given with the bytes to displace. Returns the number of entries
-    /// that it had to leave out.
+    /// that it had to leave out. `unchanged`: the pages of code that are as in the file.
     ///
     /// # Safety
     /// As [`Hooks::take`]. In addition, `dimmer_scan` must report that the entries can be hooked.
@@ -314,6 +317,7 @@ impl Hooks {
         object: usize,
         base: u64,
         entries: &[(PlannedEntry, &[u8])],
+        unchanged: &BTreeSet<u64>,
     ) -> Result<usize, HookError> {
         let (Some(first), Some(last)) = (entries.first(), entries.last()) else { return Ok(0) };
         if let Some(why) = self.refused {
@@ -337,7 +341,7 @@ impl Hooks {
         let are_moved = self.moves.is_some_and(|moves| moves.all);
         let sites =
             slots::with_all(|slots| self.ledger.add_sites(object, &addresses, are_moved, slots))?;
-        let mut patches = Vec::with_capacity(entries.len());
+        let (mut patches, mut changes) = (Vec::with_capacity(entries.len()), Vec::new());
         let records: &'static mut [Site] =
             entries.iter().map(|_| Site::default()).collect::<Vec<_>>().leak();
         let thread = thread_block::thread_offset();
@@ -377,6 +381,7 @@ impl Hooks {
             is_written &= stub.rare.len() <= RARE_BYTES;
             used += stub.code.len().next_multiple_of(LINE);
             rare_used += RARE_BYTES;
+            changes.push((function + stub.patch_at as u64, function + stub.reach(), site));
             patches.push((function, stub));
         }
         if self.pass_marks {
@@ -391,6 +396,9 @@ impl Hooks {
         // SAFETY: the patches lead to stubs that are in place, and no thread runs the code
         // meanwhile.
         unsafe { write(&patches) }.map_err(memory("change the code"))?;
+        if self.moves.is_some_and(|moves| !moves.have_gates) {
+            unhook::add(self.ledger, &changes, unchanged);
+        }
         Ok(entries.len() - patches.len())
     }
 
@@ -464,7 +472,6 @@ pub unsafe fn replace_code(file: &File, at: u64, code: &[u8]) -> io::Result<()> 
 /// # Safety
 /// The patches must lie in mapped code that no thread runs meanwhile.
 unsafe fn write(patches: &[(u64, Stub)]) -> io::Result<()> {
-    let page = |address: u64| address & !(PAGE - 1);
     let mut rest = patches;
     while let Some((first, stub)) = rest.first() {
         let start = page(*first);
@@ -504,6 +511,27 @@ unsafe fn protect(pages: &Range<u64>, access: MprotectFlags) -> rustix::io::Resu
     unsafe { rustix::mm::mprotect(start, length, access) }
 }
 
+/// The pages of code with these entries that are as in the file.
+/// The heads of entries are parts of the file's bytes.
+fn unchanged(file: &[u8], base: u64, entries: &[(PlannedEntry, &[u8])]) -> BTreeSet<u64> {
+    let of_page = entries.chunk_by(|(one, _), (other, _)| page(one.address) == page(other.address));
+    let is_same = |(entry, head): &(PlannedEntry, &[u8])| {
+        let into_page = address(entry.address - page(entry.address));
+        let in_file = (head.as_ptr() as usize).checked_sub(file.as_ptr() as usize);
+        let start = in_file.and_then(|in_file| in_file.checked_sub(into_page));
+        let bytes = start.and_then(|start| file.get(start..)?.get(..address(PAGE)));
+        // SAFETY: the loader mapped the file's page there, readable.
+        bytes.is_some_and(|bytes| unsafe { holds(base + page(entry.address), bytes) })
+    };
+    let same = of_page.filter_map(|entries| entries.first()).filter(|entry| is_same(entry));
+    same.map(|(entry, _)| base + page(entry.address)).collect()
+}
+
+/// The start of the page of an address.
+pub(crate) const fn page(address: u64) -> u64 {
+    address & !(PAGE - 1)
+}
+
 /// Whether memory holds these bytes there.
 ///
 /// # Safety
@@ -516,6 +544,6 @@ unsafe fn holds(at: u64, bytes: &[u8]) -> bool {
 }
 
 /// Converts an address. This machine's addresses have 64 bits.
-fn address(of: u64) -> usize {
+pub(crate) fn address(of: u64) -> usize {
     usize::try_from(of).unwrap_or_default()
 }

@@ -11,7 +11,7 @@
 //! | `OBJECTS_AT` | hooked files, 32 bytes each: base address, places of path and problem | no |
 //! | `TEXTS_AT` | paths and problems | no |
 //! | `SITES_AT` | hooked functions, 8 bytes each: file number above 48 bits of address | no |
-//! | `DECISIONS_AT` | 4 bytes for each function: whether its calls move | if calls can move |
+//! | `DECISIONS_AT` | 4 bytes for each function: whether its calls move, and whether its hook goes | if calls can move |
 //! | `SLOTS_AT` | slots of [`SLOT_BYTES`], one for a thread | each when it is reserved |
 //!
 //! A slot:
@@ -51,7 +51,7 @@ pub(crate) use layout::{
     BACK, CHAIN_AFTER, CHAIN_BEFORE, CLAIMED, COUNTER_BYTES, COUNTERS, DROPPED, FOLLOWS,
     GOES_ON_SHIFT, HEAD, INTERRUPTED, LEFT_OUT, MIGRATED_CALL, MOVED, PERIOD, PID, RECORD_BEGIN,
     RECORD_END, RECORD_FLAGS, RECORD_SHIFT, RECORD_SITE, RECORDS, RING, ROOM, SITES, SLOT_BYTES,
-    SLOTS, STAYS, TAIL, TID, TO_WIDE, WIDE_NS,
+    SLOTS, STAYS, TAIL, TID, TO_WIDE, UNHOOK_ORDERS, WIDE_NS,
 };
 pub use own::OwnLedger;
 pub(crate) use own::Slot;

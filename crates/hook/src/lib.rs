@@ -28,6 +28,7 @@ mod sections;
 mod site;
 mod slots;
 mod trial;
+mod unhook;
 
 pub use arch::leaf::{LeafCall, LeafEnd};
 pub use arch::rows::is_stub;

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, Ordering};
 
 use crate::arch::word_of_thread;
+use crate::ledger::UNHOOK_ORDERS;
 
 /// Whether calls are only counted in this process: 0, [`NEVER_TIMES`] or [`RESTRICTED`].
 pub(crate) static ONLY_COUNTS: AtomicU32 = AtomicU32::new(0);
@@ -21,6 +22,21 @@ pub(crate) static TID_AT: AtomicI64 = AtomicI64::new(0);
 
 /// Address of the mapped head of the ledger.
 pub(crate) static LEDGER: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The number of times that the observer has ordered that hooks be taken out, modulo 2³²; see
+/// [`crate::Ledger::unhook`].
+pub(crate) fn unhook_orders() -> u32 {
+    let ledger = LEDGER.load(Ordering::Acquire);
+    if ledger.is_null() {
+        return 0;
+    }
+    // SAFETY: the head of a ledger, which stays mapped and contains the number.
+    let number = unsafe { ledger.add(UNHOOK_ORDERS) };
+    // SAFETY: as above; the number is aligned. Other processes change it.
+    let number = unsafe { AtomicU32::from_ptr(number.cast()) };
+    // Ordering: the sites of an order, which the observer wrote before, are read after this.
+    number.load(Ordering::Acquire)
+}
 
 /// From now on, no call of a hooked function is timed or moved in this process: no time stamps are
 /// read, and no return addresses are taken off the stack. Calls under way return normally.

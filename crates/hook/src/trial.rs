@@ -1,6 +1,7 @@
 //! Hooks functions of this crate's own, to measure the cost of hooks: the overhead to subtract from
 //! measured times, and the numbers of `dimmer bench dev hook`.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Instant;
 
@@ -142,7 +143,7 @@ impl Hooks {
         entries[0].0.mark = self.are_marks_passed().then_some(OWN_MARK);
         // SAFETY: the functions are on pages of their own, start with a whole instruction of five
         // bytes, and no thread calls them meanwhile.
-        unsafe { self.patch(object, base, &entries) }?;
+        unsafe { self.patch(object, base, &entries, &BTreeSet::new()) }?;
         // Their calls stay, so that they are measured at home.
         self.decide_own(false);
         Ok(())

@@ -6,11 +6,13 @@
 mod auto;
 mod boost;
 mod delegate;
+mod interval;
 mod migrate;
 mod moving;
 mod narrow;
 mod phases;
 mod specialise;
+mod unhooking;
 
 use std::fmt;
 use std::process::{Command, ExitStatus};

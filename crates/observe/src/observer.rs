@@ -19,7 +19,7 @@ use rustix::process::{Resource, getrlimit};
 use crate::place::{NoPlace, Place, places, remove_left_behind};
 use crate::seen::{Decided, FunctionPlace, MOST_FUNCTIONS, Observed};
 use crate::tally::Tally;
-use followed::{Followed, Order, Rate, Real, Tracing};
+use followed::{Chosen, Followed, Order, Rate, Real, Tracing};
 
 /// Interval at which [`Observer::look`] must be called, so that rings of records do not fill up.
 pub const INTERVAL: Duration = Duration::from_millis(20);
@@ -47,10 +47,11 @@ pub struct Observer {
     ledgers: BTreeMap<PathBuf, Followed>,
     /// What was seen of processes whose ledgers have been removed.
     ended: Observed,
+    /// The number of their calls.
+    ended_calls: u64,
     /// Number of processes without a ledger, by reason.
     without: BTreeMap<String, usize>,
-    /// The functions whose calls are moved.
-    moved: BTreeSet<FunctionPlace>,
+    chosen: Chosen,
     /// The number of hardware threads to which they are moved.
     used_cores: usize,
     /// The set of CPUs that is wide now.
@@ -78,8 +79,9 @@ impl Observer {
             begun: (Instant::now(), ticks()),
             ledgers: BTreeMap::new(),
             ended: Observed::default(),
+            ended_calls: 0,
             without: BTreeMap::new(),
-            moved: BTreeSet::new(),
+            chosen: Chosen::default(),
             used_cores: 0,
             wide_set: None,
             room: MOST_FUNCTIONS,
@@ -130,7 +132,7 @@ impl Observer {
         let (mut over, mut real) = (Vec::new(), Real::default());
         let order = self.current_order();
         for (path, followed) in &mut self.ledgers {
-            followed.order(order, &self.moved, &mut real);
+            followed.order(order, &self.chosen, &mut real);
             let seen = followed.look(rate, &mut self.room, self.tracing.as_mut());
             let is_abandoned = seen == Some(false) && followed.is_abandoned();
             if seen.is_none() || is_abandoned {
@@ -141,6 +143,7 @@ impl Observer {
             let Some(mut followed) = self.ledgers.remove(&path) else { continue };
             // Reads what was written between the last look and the end.
             followed.look(rate, &mut self.room, self.tracing.as_mut());
+            self.ended_calls = self.ended_calls.saturating_add(followed.calls_now());
             followed.fold(&mut self.ended, rate, &mut self.room, &mut real);
             let _ = std::fs::remove_file(&path);
         }
@@ -150,11 +153,17 @@ impl Observer {
     /// Calls of all threads so far, by function, at the time of the last look.
     #[must_use]
     pub fn so_far(&self) -> BTreeMap<FunctionPlace, Tally> {
-        let (mut all, mut real) = (self.ended.functions(), Real::default());
-        for followed in self.ledgers.values() {
-            followed.add_to(&mut all, &mut real);
-        }
+        let mut all = self.ended.functions();
+        self.ledgers.values().for_each(|followed| followed.add_to(&mut all));
         all
+    }
+
+    /// The number of calls up to now of the processes of the last look, and of those that have
+    /// ended. Takes a tenth of the time of a look, where threads call thousands of functions.
+    #[must_use]
+    pub fn calls_now(&self) -> u64 {
+        let calls = self.ledgers.values().map(Followed::calls_now);
+        calls.fold(self.ended_calls, u64::saturating_add)
     }
 
     /// The wide phases of the threads of all processes that have not ended.
@@ -193,17 +202,32 @@ impl Observer {
         }
     }
 
-    /// Sets whether calls of this function are moved from now on. It applies to running processes
+    /// Sets whether calls of these functions are moved from now on. It applies to running processes
     /// and to those that start later, if they were started with [`dimmer_hook::MOVE`].
-    pub fn decide(&mut self, place: FunctionPlace, is_moved: bool) {
-        if self.tracing.is_some() && self.moves.len() < MOST_MOVES {
-            self.moves.push((ticks(), place.clone(), is_moved));
+    pub fn decide(&mut self, changes: impl IntoIterator<Item = (FunctionPlace, bool)>) {
+        for (place, is_moved) in changes {
+            if self.tracing.is_some() && self.moves.len() < MOST_MOVES {
+                self.moves.push((ticks(), place.clone(), is_moved));
+            }
+            if is_moved {
+                self.chosen.moved.insert(place);
+            } else {
+                self.chosen.moved.remove(&place);
+            }
         }
-        if is_moved {
-            self.moved.insert(place);
-        } else {
-            self.moved.remove(&place);
-        }
+        self.decide_again();
+    }
+
+    /// Has the hooks of these functions taken out, in running processes and in those that start
+    /// later, if they were started with [`dimmer_hook::MOVE`]. Calls that no hook counts are not
+    /// seen. A code page goes as a whole: hooks stay in one that has others; and wherever the process
+    /// cannot tell that the page is as in its file.
+    pub fn unhook(&mut self, places: impl IntoIterator<Item = FunctionPlace>) {
+        self.chosen.unhooked.extend(places);
+        self.decide_again();
+    }
+
+    fn decide_again(&mut self) {
         self.ledgers.values_mut().for_each(Followed::decide_again);
         self.order();
     }
@@ -217,7 +241,7 @@ impl Observer {
         let order = self.current_order();
         let mut real = Real::default();
         for followed in self.ledgers.values_mut() {
-            followed.order(order, &self.moved, &mut real);
+            followed.order(order, &self.chosen, &mut real);
         }
     }
 

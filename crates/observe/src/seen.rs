@@ -56,10 +56,10 @@ pub struct Observed {
 /// functions lead.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FunctionPlace {
+    /// The address in the file. It comes first, as it tells most of them apart, sooner than a path.
+    pub address: u64,
     /// The file.
     pub file: PathBuf,
-    /// The address in it.
-    pub address: u64,
 }
 
 /// A decision about the calls of a function.

@@ -42,6 +42,8 @@ impl Tally {
 pub(crate) struct ThreadTally {
     /// Each function that it called.
     pub(crate) functions: BTreeMap<usize, Tally>,
+    /// Calls of all of them.
+    calls: u64,
     /// Clock samples before and after calls.
     pub(crate) clocks: Clocks,
     /// The last timed call.
@@ -146,6 +148,7 @@ impl ThreadTally {
     pub(crate) fn count(&mut self, site: usize, calls: u64) {
         let tally = self.functions.entry(site).or_default();
         tally.calls = tally.calls.saturating_add(calls);
+        self.calls = self.calls.saturating_add(calls);
     }
 
     /// Lets the pending times stand for the calls that were counted since times last stood for
@@ -160,8 +163,7 @@ impl ThreadTally {
 
     /// Calls of all functions.
     pub(crate) fn calls(&self) -> u64 {
-        let calls = self.functions.values().map(|tally| tally.calls);
-        calls.fold(0, u64::saturating_add)
+        self.calls
     }
 }
 

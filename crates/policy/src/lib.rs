@@ -18,4 +18,5 @@ pub mod narrowing;
 pub mod phases;
 pub mod server;
 pub mod specialise;
+pub mod unhooking;
 pub mod ways;

@@ -62,8 +62,8 @@ fn heaviest_first<'a>(findings: &'a Findings, classes: &[Class<'_>]) -> Vec<&'a 
 struct Class<'a> {
     class: InstructionClass,
     upper: Upper,
-    /// The clock at which its code settles, over nominal, and the measurement of it; `None` without
-    /// an effect.
+    /// The clock at which its code settles, over nominal, and the measurement of it; `None` if none
+    /// was seen to be lower.
     clock: Option<(Estimate, &'a Outcome)>,
     /// The measurement that saw the effect, or saw none.
     evidence: &'a Outcome,
@@ -77,10 +77,12 @@ fn classes(findings: &Findings) -> Vec<Class<'_>> {
             let of_class = |outcome: &&Outcome| is_of(outcome, class, upper);
             let outcomes: Vec<&Outcome> = findings.outcomes.iter().filter(of_class).collect();
             let Some(first) = outcomes.first() else { continue };
-            let with_effect = outcomes.iter().filter(|outcome| outcome.effect);
-            let clocks = with_effect.filter_map(|outcome| Some((clock_of(outcome)?, *outcome)));
-            let clock = lowest(clocks.collect());
-            let evidence = clock.as_ref().map_or(*first, |(_, outcome)| *outcome);
+            let with_effect = || outcomes.iter().filter(|outcome| outcome.effect);
+            let clocks = with_effect().filter_map(|outcome| Some((clock_of(outcome)?, *outcome)));
+            // What costs time at the nominal clock asks for no level.
+            let clock = lowest(clocks.filter(|(clock, _)| clock.ci95.1 < 1.0).collect());
+            let evidence = clock.as_ref().map(|(_, outcome)| *outcome);
+            let evidence = evidence.or_else(|| with_effect().next().copied()).unwrap_or(first);
             let instructions = outcomes.iter().find_map(|outcome| match &outcome.detail {
                 Detail::Instructions(found) if outcome.effect => found.median,
                 _ => None,
@@ -143,6 +145,8 @@ fn add_levels(model: &mut Model, classes: &[Class<'_>]) {
         let index = class.clock.as_ref().map_or(0, |(estimate, _)| level_of(model, estimate));
         let source = if class.clock.is_some() {
             source(class.evidence)
+        } else if class.evidence.effect {
+            format!("{}: an effect, but no lower clock", source(class.evidence))
         } else {
             let bound = class.evidence.bound_ns;
             format!("{}: no effect above {bound:.0} ns", source(class.evidence))

@@ -71,6 +71,7 @@ struct FunctionEntry<'a> {
     lasted_ns: Option<f64>,
     moved_ns: Option<f64>,
     verdict: &'static str,
+    is_unhooked: bool,
     server_moves_ratio: Option<f64>,
 }
 
@@ -116,6 +117,7 @@ impl<'a> FunctionEntry<'a> {
                 Verdict::TooShort => "too short",
                 Verdict::CostsLess => "costs less",
             },
+            is_unhooked: function.is_unhooked,
             server_moves_ratio: function.server_moves_ratio,
         }
     }
@@ -226,6 +228,9 @@ fn verdict(account: &Account, function: &Function) -> &'static str {
         }
         Verdict::Move if !account.tried.is_empty() => "moved while that was in force",
         Verdict::Move => "moved",
+        _ if function.is_unhooked => {
+            "stayed, and counted only until they were seen to be short or rare"
+        }
         Verdict::Unknown => "stayed, as too few calls were timed",
         Verdict::TooShort => {
             "stayed, as a call is over before it would have moved, and is not known to cost more"
@@ -247,7 +252,15 @@ mod tests {
         let (lasted_ns, moved_ns) = (Some(5000.0), None);
         let name = name.to_owned();
         let server_moves_ratio = server;
-        Function { name, calls, lasted_ns, moved_ns, verdict, server_moves_ratio }
+        Function {
+            name,
+            calls,
+            lasted_ns,
+            moved_ns,
+            verdict,
+            is_unhooked: false,
+            server_moves_ratio,
+        }
     }
 
     fn of(functions: Vec<Function>) -> Account {

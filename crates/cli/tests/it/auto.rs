@@ -11,9 +11,13 @@ use crate::{boost, command, dimmer, stderr, stdout};
 
 /// `dimmer run --auto=kept` with these arguments, where no daemon is.
 fn auto(victims: &Victims, arguments: &[&str]) -> std::process::Command {
+    auto_of(victims, "--auto=kept", arguments)
+}
+
+fn auto_of(victims: &Victims, auto: &str, arguments: &[&str]) -> std::process::Command {
     victims::library();
     let home = victims.directory.path();
-    let mut command = command(home, &[&["run", "--auto=kept"], arguments].concat());
+    let mut command = command(home, &[&["run", auto], arguments].concat());
     command.env("HOME", home).env("DIMMER_SOCKET", home.join("none"));
     command.env_remove("XDG_CACHE_HOME").env_remove("XDG_STATE_HOME");
     command
@@ -45,6 +49,23 @@ fn a_program_that_does_more_when_its_calls_move_has_them_moved() {
         gain.is_some_and(|gain| gain > 0.0) && account["moved"].as_u64() > Some(0)
     };
     assert!((0..RUNS).any(gains));
+}
+
+#[test]
+fn hooks_that_cannot_help_are_taken_out_while_threads_call_there() {
+    let Some(cpu) = away() else { return };
+    let Some(victims) = Victims::compile(&["hot"]) else { return };
+    // The program ends as soon as its code is as it was built.
+    let arguments = ["--json=account.json", "--cpus", &cpu, "--", &victims.path("hot"), "120"];
+    let output = auto_of(&victims, "--auto=hot", &arguments).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(stdout(&output), "changed: 1, then 0\n", "{}", stderr(&output));
+    let account = std::fs::read_to_string(victims.directory.path().join("account.json")).unwrap();
+    let account: serde_json::Value = serde_json::from_str(&account).unwrap();
+    let hot = &account["functions"][0];
+    assert_eq!((&hot["name"], &hot["verdict"]), (&"hot".into(), &"too short".into()), "{account}");
+    assert_eq!(hot["is_unhooked"], true, "{account}");
+    assert!(stderr(&output).contains("counted only until"), "{}", stderr(&output));
 }
 
 #[test]

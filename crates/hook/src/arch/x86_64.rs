@@ -11,6 +11,7 @@ pub(crate) mod registers;
 pub(crate) mod rows;
 pub(crate) mod section;
 pub(crate) mod swap;
+pub(crate) mod take_out;
 #[cfg(test)]
 pub(crate) mod tests;
 pub(crate) mod thread_block;

@@ -6,7 +6,7 @@ use std::mem::offset_of;
 /// "dimmerlg", as the first bytes of the file.
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"dimmerlg");
 /// Changes with the layout.
-pub(super) const VERSION: u32 = 8;
+pub(super) const VERSION: u32 = 9;
 
 /// The start of the file.
 #[repr(C)]
@@ -40,7 +40,8 @@ struct HeadLayout {
     files_left_out: u32,
     /// The number of the set of wide CPUs in use, plus one; 0 if none is. Written by the observer.
     wide_set: u32,
-    unused_word: u32,
+    /// How often the observer has ordered that hooks be taken out, modulo 2³².
+    unhook_orders: u32,
     unused: [u64; 5],
 }
 
@@ -60,6 +61,7 @@ pub(super) const MOVES: usize = offset_of!(HeadLayout, moves);
 pub(super) const SITES_TAKEN: usize = offset_of!(HeadLayout, sites_taken);
 pub(super) const FILES_LEFT_OUT: usize = offset_of!(HeadLayout, files_left_out);
 pub(super) const WIDE_SET: usize = offset_of!(HeadLayout, wide_set);
+pub(crate) const UNHOOK_ORDERS: usize = offset_of!(HeadLayout, unhook_orders);
 /// Length of the head.
 pub(super) const HEAD_BYTES: usize = size_of::<HeadLayout>();
 
@@ -108,7 +110,10 @@ pub(super) const ADDRESS_BITS: u32 = 48;
 
 /// Offset of the decisions.
 pub(super) const DECISIONS_AT: usize = SITES_AT + SITES * SITE_BYTES;
+/// The first byte of a decision is not zero if calls move, the second if the hook is to be taken
+/// out.
 pub(super) const DECISION_BYTES: usize = 4;
+pub(super) const TAKES_OUT: usize = 1;
 
 /// Offset of the slots.
 pub(super) const SLOTS_AT: usize = DECISIONS_AT + SITES * DECISION_BYTES;
@@ -216,6 +221,7 @@ const _: () = assert!(SLOT_COUNT == 12 && SITE_COUNT == 16 && OBJECT_COUNT == 20
 const _: () = assert!(USED_CORES == 24 && TEXT_USED == 28 && INSIDE == 32 && BETWEEN == 40);
 const _: () = assert!(COUNTING == 48 && HOLDS_UNTIL == 56 && LEFT_OUT == 64 && MOVES == 68);
 const _: () = assert!(SITES_TAKEN == 72 && FILES_LEFT_OUT == 76 && WIDE_SET == 80);
+const _: () = assert!(UNHOOK_ORDERS == 84);
 const _: () = assert!(OBJECT_BASE == 0 && OBJECT_PATH == 8 && OBJECT_PROBLEM == 16);
 const _: () = assert!(OBJECT_BYTES == 32 && TEXT_LENGTH == 4 && TEXT_PLACE_BYTES == 8);
 const _: () = assert!(TID == 0 && PID == 4 && PERIOD == 8 && CLAIMED == 12 && DROPPED == 16);

@@ -20,7 +20,7 @@ use super::layout::{
     BETWEEN, CLAIMED, COUNTERS, COUNTING, DECISION_BYTES, DECISIONS_AT, FILES_LEFT_OUT,
     HOLDS_UNTIL, INSIDE, LONGEST_TEXT, MAGIC, MAGIC_AT, MOVES, OBJECT_BASE, OBJECT_BYTES,
     OBJECT_COUNT, OBJECT_PATH, OBJECT_PROBLEM, OBJECTS, OBJECTS_AT, PAGE, PERIOD, ROOM, SITE_BYTES,
-    SITE_COUNT, SITES, SITES_AT, SITES_TAKEN, SLOT_BYTES, SLOT_COUNT, SLOTS, TEXT_BYTES,
+    SITE_COUNT, SITES, SITES_AT, SITES_TAKEN, SLOT_BYTES, SLOT_COUNT, SLOTS, TAKES_OUT, TEXT_BYTES,
     TEXT_PLACE_BYTES, TEXT_USED, TEXTS_AT, USED_CORES, VERSION, VERSION_AT, WIDE_SET,
 };
 use super::reader::Orders;
@@ -313,6 +313,12 @@ impl OwnLedger {
         if let Some(decision) = self.decision(site) {
             decision.store(is_moved.into(), Ordering::Relaxed);
         }
+    }
+
+    /// Whether the observer has ordered that the hook of this function be taken out.
+    pub(crate) fn takes_out(&self, site: u32) -> bool {
+        let word = self.decision(site).map_or(0, |decision| decision.load(Ordering::Relaxed));
+        word.to_le_bytes()[TAKES_OUT] != 0
     }
 
     fn decision(&self, site: u32) -> Option<&AtomicU32> {

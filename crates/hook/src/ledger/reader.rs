@@ -18,8 +18,8 @@ use super::layout::{
     FILES_LEFT_OUT, HEAD, HEAD_BYTES, HOLDS_UNTIL, INSIDE, LEFT_OUT, LONGEST_TEXT, MAGIC, MAGIC_AT,
     MOVED, MOVES, OBJECT_BASE, OBJECT_BYTES, OBJECT_COUNT, OBJECT_PATH, OBJECT_PROBLEM, OBJECTS,
     OBJECTS_AT, PERIOD, PID, RECORD_BYTES, RECORD_END, RECORDS, RING, ROOM, SITE_BYTES, SITE_COUNT,
-    SITES, SITES_AT, SLOT_COUNT, SLOTS, STAYS, TAIL, TEXT_BYTES, TEXT_LENGTH, TEXTS_AT, TID,
-    TO_WIDE, USED_CORES, VERSION, VERSION_AT, WIDE_NS, WIDE_SET,
+    SITES, SITES_AT, SLOT_COUNT, SLOTS, STAYS, TAIL, TAKES_OUT, TEXT_BYTES, TEXT_LENGTH, TEXTS_AT,
+    TID, TO_WIDE, UNHOOK_ORDERS, USED_CORES, VERSION, VERSION_AT, WIDE_NS, WIDE_SET,
 };
 use super::phase_counts::PhaseCounts;
 use super::{
@@ -185,8 +185,21 @@ impl Ledger {
     /// whose hooks can do that.
     pub fn decide(&self, site: usize, is_moved: bool) {
         if site < SITES {
-            self.write(DECISIONS_AT + site * DECISION_BYTES, &u32::from(is_moved).to_le_bytes());
+            self.write(DECISIONS_AT + site * DECISION_BYTES, &[is_moved.into()]);
         }
+    }
+
+    /// Orders the processes to take out the hooks of these functions, besides those of earlier
+    /// orders, if they can: their hooks can move calls, and stand in code pages without others
+    /// (see [`crate::Hooks`]). They do so at timed calls. Calls that move do not count as hooked
+    /// out, so decide first that they stay.
+    pub fn unhook(&self, sites: &[usize]) {
+        for site in sites.iter().filter(|site| **site < SITES) {
+            self.write(DECISIONS_AT + site * DECISION_BYTES + TAKES_OUT, &[1]);
+        }
+        // Last: a process that sees the number reads the sites.
+        let orders = self.u32(UNHOOK_ORDERS).wrapping_add(1);
+        self.write(UNHOOK_ORDERS, &orders.to_le_bytes());
     }
 
     /// Makes moved calls go from now on to the first `threads` of the hardware threads that the

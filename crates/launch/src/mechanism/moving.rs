@@ -2,7 +2,7 @@
 //! `--auto` have in common.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dimmer_hook::PlannedEntry;
 use dimmer_host::root::format_cpu_list;
@@ -13,6 +13,8 @@ use dimmer_policy::narrowing::Shown;
 use dimmer_processor::units::CpuId;
 
 use super::auto::{self, Auto};
+use super::interval::Interval;
+use super::unhooking::Unhooking;
 use super::{End, How, Mechanism, Prepared, Setup, delegate, migrate, narrow, specialise};
 use crate::account::{Account, Function, Summary, Traced};
 use crate::chosen::{self, Chosen};
@@ -38,11 +40,16 @@ struct Moving {
     /// Functions whose calls stay because they are no leaf functions.
     others: Vec<NoLeaf>,
     takes: Takes,
-    decided: Instant,
+    /// When the counts are read, and when decisions are made.
+    looks: Interval,
+    decisions: Interval,
     /// Whether what threads do is kept.
     is_traced: bool,
     /// What makes the final decision besides the observed calls.
     auto: Option<Auto>,
+    /// Hooks that cannot help are taken out, where trials decide: elsewhere all calls are to be
+    /// counted.
+    unhooking: Option<Unhooking>,
     /// Where the hooks read what to hook; removed when this is dropped.
     _plans: Plans,
 }
@@ -56,13 +63,17 @@ pub(super) struct Takes {
 
 /// A function whose calls may be moved, and the decisions about it.
 #[derive(Debug)]
-struct Moved {
+pub(super) struct Moved {
     planned: Planned,
-    decision: Decision,
+    /// The places of its entries.
+    pub(super) places: Vec<FunctionPlace>,
+    pub(super) decision: Decision,
     /// Whether its calls should be moved, by what was seen of them and by the server.
     is_wanted: bool,
     /// Whether its calls are moved now.
-    is_moved: bool,
+    pub(super) is_moved: bool,
+    /// Whether a hook of it was taken out.
+    pub(super) is_unhooked: bool,
     /// The number of steps in which the policy server wanted its calls moved, and of all steps.
     server: (u64, u64),
     /// What its calls cost the code after them by the model, if that counts.
@@ -109,6 +120,7 @@ pub(super) fn prepare(setup: &mut Setup<'_>) -> Result<Prepared, LaunchError> {
         auto.begin_trials(setup, leaves > 0, leaves < plans.functions.len())?;
     }
     let is_narrow = auto.as_ref().is_some_and(Auto::is_narrow);
+    let is_tried = auto.as_ref().is_some_and(Auto::is_tried) && !setup.request.is_traced;
     if !is_narrow {
         note_functions(setup, &functions, takes, &cpus);
     }
@@ -124,10 +136,12 @@ pub(super) fn prepare(setup: &mut Setup<'_>) -> Result<Prepared, LaunchError> {
         how: setup.how,
         is_traced: setup.request.is_traced,
         auto,
+        unhooking: is_tried.then(|| Unhooking::new(functions.len())),
         functions,
         others,
         takes,
-        decided: Instant::now(),
+        looks: Interval::new(Duration::ZERO),
+        decisions: Interval::new(STEP),
         _plans: plans,
     })))
 }
@@ -191,11 +205,13 @@ impl Moved {
     fn new(((planned, cost), has_zmm): ((&Planned, Option<CallCost>), bool)) -> Self {
         Self {
             planned: planned.clone(),
+            places: planned.places(),
             cost,
             has_zmm,
             decision: Decision::default(),
             is_wanted: false,
             is_moved: false,
+            is_unhooked: false,
             server: (0, 0),
             told: Tally::default(),
             lasted_ns: None,
@@ -203,9 +219,9 @@ impl Moved {
     }
 
     /// Its tally, of all its entries.
-    fn tally<'a>(&self, of: impl FnMut(&FunctionPlace) -> Option<&'a Tally>) -> Tally {
+    pub(super) fn tally<'a>(&self, of: impl FnMut(&FunctionPlace) -> Option<&'a Tally>) -> Tally {
         let mut all = Tally::default();
-        self.planned.places().iter().filter_map(of).for_each(|one| all.merge(one));
+        self.places.iter().filter_map(of).for_each(|one| all.merge(one));
         all
     }
 }
@@ -257,6 +273,9 @@ impl Moving {
                 moved.decision.moves(word)
             };
         }
+        if let Some(unhooking) = &mut self.unhooking {
+            unhooking.step(&mut self.functions, &tallies, &mut self.observer);
+        }
         for (process, ledger) in self.observer.processes() {
             self.used_cores.know(process, ledger);
         }
@@ -277,7 +296,7 @@ impl Moving {
             let now = moved.is_wanted && may_move && !is_narrow;
             if now != moved.is_moved {
                 moved.is_moved = now;
-                changes.extend(moved.planned.places().into_iter().map(|place| (place, now)));
+                changes.extend(moved.places.iter().map(|place| (place.clone(), now)));
             }
         }
         let is_wanted = self.functions.iter().any(|moved| moved.is_moved);
@@ -290,8 +309,8 @@ impl Moving {
         });
         // The program must leave the cores before calls move there.
         self.observer.use_cores(self.used_cores.step(dedicated, is_wanted));
-        for (place, is_moved) in changes {
-            self.observer.decide(place, is_moved);
+        if !changes.is_empty() {
+            self.observer.decide(changes);
         }
     }
 }
@@ -308,18 +327,19 @@ impl Mechanism for Moving {
     /// Reads the counts of the hooks, decides every [`STEP`], and changes mechanisms when a trial
     /// begins or ends.
     fn look(&mut self, notes: &mut Notes<'_>) {
-        self.observer.look();
-        let is_due = self.decided.elapsed() >= STEP;
+        let is_due = self.looks.is_due() || self.is_traced;
         if is_due {
-            self.decided = Instant::now();
-            self.judge(notes);
+            self.looks.take(|| self.observer.look());
         }
-        let can_gain = self.functions.iter().any(|moved| moved.is_wanted);
-        let calls = || {
-            let tallies = self.observer.so_far();
-            let calls = |moved: &Moved| moved.tally(|place| tallies.get(place)).calls;
-            self.functions.iter().map(calls).fold(0, u64::saturating_add)
-        };
+        let is_due = is_due && self.decisions.is_due();
+        if is_due {
+            let mut decisions = self.decisions;
+            decisions.take(|| self.judge(notes));
+            self.decisions = decisions;
+        }
+        let is_counting = self.unhooking.as_ref().is_none_or(Unhooking::is_counting);
+        let can_gain = is_counting && self.functions.iter().any(|moved| moved.is_wanted);
+        let calls = || self.observer.calls_now();
         let is_other = self.auto.as_mut().is_some_and(|auto| auto.step(calls, can_gain, notes));
         if is_due || is_other {
             self.apply();
@@ -333,9 +353,8 @@ impl Mechanism for Moving {
     fn finish(mut self: Box<Self>, end: &End, notes: &mut Notes<'_>) -> Summary {
         let End { status, spent } = *end;
         // Processes that outlive the program run their calls in place.
-        for place in self.functions.iter().flat_map(|moved| moved.planned.places()) {
-            self.observer.decide(place, false);
-        }
+        let places = self.functions.iter().flat_map(|moved| moved.places.clone());
+        self.observer.decide(places.map(|place| (place, false)));
         self.used_cores.end();
         let is_narrow = self.is_narrow();
         let observed = self.observer.finish();
@@ -353,16 +372,22 @@ impl Mechanism for Moving {
                 lasted_ns: moved.lasted_ns,
                 moved_ns: seen.moved.quantile(0.5),
                 verdict: moved.decision.verdict(),
+                is_unhooked: moved.is_unhooked,
                 server_moves_ratio: is_served.then(|| wanted as f64 / steps.max(1) as f64),
             }
         };
-        let costs = all().filter(|_| !is_narrow);
+        // Later calls of some functions were not counted.
+        let before = self.unhooking.as_ref();
+        let before = before.and_then(|unhooking| unhooking.before(unhooking.ran(), spent.usage));
+        let (counted, usage) =
+            before.map_or((&tallies, spent.usage), |(before, usage)| (&before.tallies, usage));
+        let costs = self.functions.iter().zip(counted).filter(|_| !is_narrow);
         let costs = costs.filter_map(|(moved, seen)| Some((moved.cost?, moved.has_zmm, seen)));
-        let forecast = forms::forecast(costs, spent.usage);
+        let forecast = forms::forecast(costs, usage);
         let name = |planned: &Planned| format!("{} in {}", planned.title, planned.file.display());
         let shown = || Shown {
             calls: all()
-                .filter(|(_, seen)| seen.calls > 0)
+                .filter(|(moved, seen)| seen.calls > 0 && !moved.is_unhooked)
                 .map(|(moved, seen)| (name(&moved.planned), seen.calls))
                 .collect(),
             forecast,
@@ -391,8 +416,8 @@ impl Mechanism for Moving {
         account.others = std::mem::take(&mut self.others);
         account.problems = specialise::problems(&observed);
         let named = |moved: &Moved| {
-            let places = moved.planned.places().into_iter();
-            places.map(|place| (place, moved.planned.title.clone())).collect::<Vec<_>>()
+            let places = moved.places.iter();
+            places.map(|place| (place.clone(), moved.planned.title.clone())).collect::<Vec<_>>()
         };
         let names = || self.functions.iter().flat_map(named).collect();
         account.traced = self.is_traced.then(|| Box::new(Traced { names: names(), observed }));

@@ -58,10 +58,14 @@ pub(super) struct Followed {
     head: Head,
     /// Threads, by slot number.
     threads: BTreeMap<usize, FollowedThread>,
+    /// The function of each site, by its number; `None` for a site of this library itself.
+    places: Vec<Option<FunctionPlace>>,
     /// Number of its functions for which it is decided whether their calls are moved.
     decided: usize,
     /// Functions whose calls are moved.
     moved: BTreeSet<usize>,
+    /// Functions whose hooks were ordered out.
+    unhooked: BTreeSet<usize>,
     /// Number of hardware threads to which they are moved, as last written to the ledger.
     used_cores: Option<usize>,
     /// The set of wide CPUs, as last written to the ledger, which has none at first.
@@ -87,6 +91,15 @@ impl Real {
         self.0.insert(path, real.clone());
         real
     }
+}
+
+/// What was decided about functions.
+#[derive(Debug, Default)]
+pub(super) struct Chosen {
+    /// Those whose calls are moved.
+    pub(super) moved: BTreeSet<FunctionPlace>,
+    /// Those whose hooks are taken out.
+    pub(super) unhooked: BTreeSet<FunctionPlace>,
 }
 
 /// What the observer traces.
@@ -126,8 +139,10 @@ impl Followed {
             head: ledger.head()?,
             ledger,
             threads: BTreeMap::new(),
+            places: Vec::new(),
             decided: 0,
             moved: BTreeSet::new(),
+            unhooked: BTreeSet::new(),
             used_cores: None,
             wide_set: None,
             memory: (0, 0, 0),
@@ -153,9 +168,10 @@ impl Followed {
     pub(super) fn order(
         &mut self,
         Order { used_cores, wide_set, until }: Order,
-        moved: &BTreeSet<FunctionPlace>,
+        Chosen { moved, unhooked }: &Chosen,
         real: &mut Real,
     ) {
+        self.learn_places(real);
         if !self.head.moves() {
             return;
         }
@@ -168,12 +184,18 @@ impl Followed {
             self.used_cores = Some(used_cores);
             self.ledger.use_cores(used_cores);
         }
-        if self.decided == self.head.sites() {
+        if self.decided == self.places.len() {
             return;
         }
-        let places = self.places(&self.objects(real));
-        for (site, place) in places.iter().enumerate().skip(self.decided) {
-            let is_moved = place.as_ref().is_some_and(|place| moved.contains(place));
+        let mut to_unhook = Vec::new();
+        for (site, place) in self.places.iter().enumerate().skip(self.decided) {
+            let is_in = |set: &BTreeSet<FunctionPlace>| {
+                place.as_ref().is_some_and(|place| set.contains(place))
+            };
+            if is_in(unhooked) && self.unhooked.insert(site) {
+                to_unhook.push(site);
+            }
+            let is_moved = is_in(moved);
             if is_moved != self.moved.contains(&site) {
                 self.ledger.decide(site, is_moved);
                 if is_moved {
@@ -183,7 +205,10 @@ impl Followed {
                 };
             }
         }
-        self.decided = places.len();
+        if !to_unhook.is_empty() {
+            self.ledger.unhook(&to_unhook);
+        }
+        self.decided = self.places.len();
     }
 
     /// Reads what is new, and returns whether there was anything; `None` if the file is no longer a
@@ -242,13 +267,33 @@ impl Followed {
     }
 
     /// Adds the calls of all threads so far, by function.
-    pub(super) fn add_to(&self, all: &mut BTreeMap<FunctionPlace, Tally>, real: &mut Real) {
-        let places = self.places(&self.objects(real));
+    pub(super) fn add_to(&self, all: &mut BTreeMap<FunctionPlace, Tally>) {
         let threads = self.threads.values();
         for (site, tally) in threads.flat_map(|thread| &thread.tally.functions) {
-            if let Some(Some(place)) = places.get(*site) {
+            if let Some(Some(place)) = self.places.get(*site) {
                 all.entry(place.clone()).or_default().merge(tally);
             }
+        }
+    }
+
+    /// The number of calls of all functions up to now, this library's own included.
+    pub(super) fn calls_now(&self) -> u64 {
+        let mut look = Look::default();
+        let of_thread = |(number, own): (&usize, &FollowedThread)| {
+            let thread = self.ledger.thread(*number);
+            let since = thread.map_or(0, |thread| {
+                thread.look(self.head.sites(), &mut look);
+                own.calls_since(&look)
+            });
+            own.tally.calls().saturating_add(since)
+        };
+        self.threads.iter().map(of_thread).fold(0, u64::saturating_add)
+    }
+
+    /// Reads the places of functions that were hooked since the last time.
+    fn learn_places(&mut self, real: &mut Real) {
+        if self.places.len() != self.head.sites() {
+            self.places = self.read_places(&self.objects(real));
         }
     }
 
@@ -279,7 +324,7 @@ impl Followed {
             return;
         };
         let objects = self.objects(real);
-        let (sites, places) = (self.ledger.sites(), self.places(&objects));
+        let (sites, places) = (self.ledger.sites(), self.read_places(&objects));
         observed.processes += 1;
         for (number, object) in objects.iter().enumerate().filter(|(_, object)| is_foreign(object))
         {
@@ -336,7 +381,7 @@ impl Followed {
         if requests.is_empty() {
             return BTreeSet::new();
         }
-        let places = self.places(&self.objects(&mut Real::default()));
+        let places = self.read_places(&self.objects(&mut Real::default()));
         let is_one = |place: &Option<FunctionPlace>| {
             place.as_ref().is_some_and(|one| requests.contains(one))
         };
@@ -351,7 +396,7 @@ impl Followed {
     }
 
     /// The function of each site, by its number; `None` for a site of this library itself.
-    fn places(&self, objects: &[Object]) -> Vec<Option<FunctionPlace>> {
+    fn read_places(&self, objects: &[Object]) -> Vec<Option<FunctionPlace>> {
         let place = |site: SiteEntry| {
             let object = objects.get(site.object).filter(is_foreign)?;
             Some(FunctionPlace { file: object.path.clone(), address: site.address })
@@ -382,6 +427,13 @@ impl FollowedThread {
             self.tally.count(site, more.into());
         }
         is_changed
+    }
+
+    /// Calls that [`Self::count`] has not stored yet.
+    fn calls_since(&self, look: &Look) -> u64 {
+        let shown = self.shown.iter().copied().chain(std::iter::repeat(0));
+        let more = look.calls().zip(shown).map(|(now, shown)| now.wrapping_sub(shown));
+        more.filter(|more| *more <= MOST_CALLS).map(u64::from).sum()
     }
 
     /// Has all of the thread's calls timed, and reads what the kernel has counted of it. It had

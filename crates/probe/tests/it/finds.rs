@@ -463,3 +463,26 @@ fn what_was_not_measured_of_the_heaviest_class_comes_from_the_next() {
     assert!(model.release.recurrence_ns.is_some());
     assert_eq!(model.release.recurrence_ns, without.release.recurrence_ns);
 }
+
+#[test]
+fn what_costs_time_at_the_nominal_clock_asks_for_no_level() {
+    let mut findings = probe(&mut Fake::new(Some(XEON_6)), &[Mode::Episode], &[HEAVY, NARROW]);
+    let narrow =
+        findings.outcomes.iter_mut().find(|outcome| outcome.class == InstructionClass::Heavy256);
+    let narrow = narrow.unwrap();
+    assert!(!narrow.effect);
+    narrow.effect = true;
+    let Detail::Episode(found) = &narrow.detail else { panic!("{narrow:?}") };
+    assert!(found.clock_ratio_after.estimate.ci95.1 >= 1.0, "{found:?}");
+    let identity = Identity {
+        name: "Made up".to_owned(),
+        vendor: "Nobody".to_owned(),
+        microarchitecture: "None".to_owned(),
+        note: None,
+    };
+    let model = model::of(&findings, identity, Shape::default());
+    assert_eq!(model.levels.len(), 2, "{:?}", model.levels);
+    assert_eq!(model.level_of(InstructionClass::Heavy256, Upper::Any).index(), 0);
+    let toml = model.to_toml();
+    assert!(toml.contains("an effect, but no lower clock"), "{toml}");
+}

@@ -53,7 +53,7 @@ pub(crate) struct Moving {
     /// Address of the decision whether they are, or of the function's gate.
     pub(crate) decision: u64,
     /// Whether it is a gate, which a thread passes that was there in this round: otherwise, calls
-    /// are moved if the word is not zero.
+    /// are moved if the first byte is not zero.
     pub(crate) is_gate: bool,
     /// Place, near the stub, of the address of the code for moved calls.
     pub(crate) away_at: u64,
@@ -165,7 +165,7 @@ fn count(place: &Place) -> Result<Vec<u8>, IcedError> {
             ]);
             Code::Jb_rel32_64
         } else {
-            code.push(Instruction::with2(Code::Cmp_rm32_imm8, decision, 0)?);
+            code.push(Instruction::with2(Code::Cmp_rm8_imm8, decision, 0)?);
             Code::Jne_rel32_64
         };
         code.extend([

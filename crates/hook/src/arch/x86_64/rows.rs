@@ -419,7 +419,7 @@ mod tests {
         let entry = (PlannedEntry::new(0, 5), &[0x0f, 0x1f, 0x44, 0x00, 0x00][..]);
         // SAFETY: the function is on a page of its own, starts with an instruction of five bytes,
         // and no thread calls it meanwhile.
-        unsafe { hooks.patch(object, base, &[entry]) }.unwrap();
+        unsafe { hooks.patch(object, base, &[entry], &BTreeSet::new()) }.unwrap();
         let timed_throw = |depth| {
             time_next();
             // SAFETY: the function needs nothing.

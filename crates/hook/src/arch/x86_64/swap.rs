@@ -36,17 +36,21 @@ use super::thread_block::{self, load_thread_offset};
 use crate::ledger::{
     CHAIN_AFTER, CHAIN_BEFORE, CLAIMED, COUNTER_BYTES, COUNTERS, DROPPED, FOLLOWS, GOES_ON_SHIFT,
     HEAD, INTERRUPTED, LEFT_OUT, PERIOD, PID, RECORD_BEGIN, RECORD_END, RECORD_FLAGS, RECORD_SHIFT,
-    RECORD_SITE, RECORDS, RING, SLOT_BYTES, TAIL, TID,
+    RECORD_SITE, RECORDS, RING, SLOT_BYTES, TAIL, TID, UNHOOK_ORDERS,
 };
 use crate::process::{LEDGER, ONLY_COUNTS, PROCESS, TID_AT};
 use crate::site::Site;
 use crate::slots::{self, POOL};
+use crate::unhook::DONE;
 
 /// Timed calls under way for which the ring of records keeps room.
 const UNDER_WAY: usize = 64;
 
 /// Calls until the next check whether the ring of records has room.
 const LATER: u32 = 1 << 12;
+
+/// Calls from one attempt to take hooks out to the next.
+const SOON: u32 = 1 << 10;
 
 /// A null selector that no other code uses. It is in `es` until the kernel returns from an
 /// interrupt, which leaves zero there (Intel SDM, vol. 2, IRET; AMD's processors may not do that).
@@ -163,6 +167,14 @@ global_asm!(
     "22:",
     "cmp dword ptr [rip + {only_counts}], 0",
     "jne 41f",
+    // Has the observer ordered that hooks be taken out?
+    "mov rax, [rip + {ledger}]",
+    "test rax, rax",
+    "jz 23f",
+    "mov eax, [rax + {unhook_orders}]",
+    "cmp eax, [rip + {orders_done}]",
+    "jne 60f",
+    "23:",
     "mov rdx, [rbx + {head}]",
     "sub rdx, [rbx + {tail}]",
     "cmp rdx, {ring_room}",
@@ -278,11 +290,21 @@ global_asm!(
     "mov [rdi + {goes_on}], eax",
     // Go on without timing.
     "45:",
+    ".cfi_remember_state",
     pop_timed!(),
     "mov r11, [rsp + {r11_at}]",
     "lea rsp, [rsp + {returns_at}]",
     ".cfi_adjust_cfa_offset -{returns_at}",
     "jmp qword ptr [rsp - {returns_at} + {body_at}]",
+    ".cfi_restore_state",
+    // Take hooks out, and come back soon: there may be more of them.
+    "60:",
+    "mov eax, {soon}",
+    "mov fs:[r8 + {countdown}], rax",
+    pop_timed!(),
+    "lea rsp, [rsp + {returns_at}]",
+    ".cfi_adjust_cfa_offset -{returns_at}",
+    "jmp dimmer_hook_take_out",
     ".cfi_endproc",
     ".size dimmer_hook_slow, . - dimmer_hook_slow",
     ".p2align 6",
@@ -469,6 +491,9 @@ global_asm!(
     records = const RECORDS,
     ring_room = const RECORDS - UNDER_WAY,
     later = const LATER,
+    soon = const SOON,
+    unhook_orders = const UNHOOK_ORDERS,
+    orders_done = sym DONE,
     record_shift = const RECORD_SHIFT,
     record_begin = const RECORD_BEGIN,
     record_end = const RECORD_END,

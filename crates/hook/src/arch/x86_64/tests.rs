@@ -170,7 +170,7 @@ struct Hooked {
 
 /// Whether calls can move on this processor; prints the reason if not.
 #[expect(clippy::print_stdout, reason = "a test that cannot run says so")]
-fn can_move() -> bool {
+pub(crate) fn can_move() -> bool {
     let form = super::registers::Form::find();
     if let Err(why) = &form {
         println!("SKIPPED: {why}");
@@ -207,7 +207,7 @@ impl Hooked {
             .collect();
         // SAFETY: the functions are on pages of their own, start with an instruction of five bytes,
         // and no other thread calls them.
-        assert_eq!(unsafe { hooks.patch(object, base, &entries) }.unwrap(), 0);
+        assert_eq!(unsafe { hooks.patch(object, base, &entries, &BTreeSet::new()) }.unwrap(), 0);
         Self { hooks, _directory: directory, _one_at_a_time }
     }
 
@@ -465,7 +465,7 @@ static CUT: AtomicU32 = AtomicU32::new(0);
 static END_OF_CUT: AtomicU32 = AtomicU32::new(0);
 
 /// Counts what it is called for; the thread stays on its kernel thread.
-const COUNTING: Mover = {
+pub(crate) const COUNTING: Mover = {
     extern "C" fn begin(_: u32) -> u32 {
         BEGUN.fetch_add(1, Ordering::Relaxed);
         1

@@ -1,0 +1,360 @@
+//! Takes hooks out of a running process, when the observer orders that ([`crate::Ledger::unhook`]).
+//!
+//! A page of code with hooks is the process's own copy of a page of the file. Once the kernel drops
+//! the copy (MADV_DONTNEED), whichever thread comes there next executes the file's page: no thread
+//! ever sees half of the change. Stubs stay, since a thread may be inside one.
+//!
+//! A page goes back as a whole, and only if nothing but its hooks goes with it:
+//!
+//! - all functions hooked in it are to lose their hooks, and no jump reaches into another page;
+//! - it was the file's before it was hooked, and has changed in nothing but the hooks. One with a
+//!   debugger's breakpoint, or with changes of the program's own, keeps its hooks;
+//! - it is still mapped from a file. Programs that copy their code to huge pages keep their hooks.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+use crate::hooks::{PAGE, address, page};
+use crate::ledger::OwnLedger;
+use crate::{process, slots};
+
+/// The number of orders that were carried out; see [`crate::Ledger::unhook`].
+pub(crate) static DONE: AtomicU32 = AtomicU32::new(0);
+
+/// The most pages that one call of a hooked function takes hooks out of: a few microseconds each.
+const AT_ONCE: usize = 8;
+
+/// Bytes that are read at a time to compare a page. They lie on the program's stack.
+const PIECE: usize = 512;
+
+/// The content of a page in short: FNV-1a of its words, which is enough to notice a change that was
+/// not made to deceive.
+type Content = u64;
+
+const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
+
+/// A page of code whose hooks can be taken out.
+#[derive(Debug)]
+struct Page {
+    start: u64,
+    /// The functions that are hooked in it.
+    sites: Range<u32>,
+    /// With the hooks.
+    content: Content,
+    /// Its hooks are out, or stay for good.
+    is_over: AtomicBool,
+}
+
+/// Pages that were hooked together, and those that were hooked before them. No lock: a child of
+/// fork(2) might inherit one that is held.
+#[derive(Debug)]
+struct Hooked {
+    ledger: &'static OwnLedger,
+    pages: Vec<Page>,
+    before: Option<&'static Hooked>,
+}
+
+static HOOKED: AtomicPtr<Hooked> = AtomicPtr::new(std::ptr::null_mut());
+
+/// A thread takes hooks out.
+static IS_BUSY: AtomicBool = AtomicBool::new(false);
+
+fn last() -> Option<&'static Hooked> {
+    // SAFETY: null, or what `add` has leaked.
+    // Ordering: Acquire pairs with the store in `add`.
+    unsafe { HOOKED.load(Ordering::Acquire).as_ref() }
+}
+
+/// Adds pages whose hooks were just made. One thread at a time does this: the one that hooks.
+///
+/// * `patches`: the first and the last address of each change, and the function's number, by
+///   address.
+/// * `unchanged`: the pages, of those, that were the file's before.
+pub(crate) fn add(
+    ledger: &'static OwnLedger,
+    patches: &[(u64, u64, u32)],
+    unchanged: &BTreeSet<u64>,
+) {
+    if !can_tell_files() {
+        return;
+    }
+    let split = |(first, last, _): &&(u64, u64, u32)| page(*first) != page(*last);
+    let split: BTreeSet<u64> = patches
+        .iter()
+        .filter(split)
+        .flat_map(|(first, last, _)| [page(*first), page(*last)])
+        .collect();
+    let of_page = patches.chunk_by(|one, other| page(one.0) == page(other.0));
+    let pages = of_page.filter_map(|patches| {
+        let ((first, _, lowest), (_, _, highest)) = (patches.first()?, patches.last()?);
+        let start = page(*first);
+        let can_go = unchanged.contains(&start) && !split.contains(&start);
+        let content = content(start).filter(|_| can_go)?;
+        let is_over = AtomicBool::new(false);
+        Some(Page { start, sites: *lowest..highest + 1, content, is_over })
+    });
+    let pages: Vec<Page> = pages.collect();
+    if !pages.is_empty() {
+        let hooked = Box::leak(Box::new(Hooked { ledger, pages, before: last() }));
+        // Ordering: pairs with the load in `last`: the pages are there.
+        HOOKED.store(hooked, Ordering::Release);
+    }
+}
+
+/// Takes out hooks as the observer has ordered: of some pages at a call. Makes system calls; takes
+/// no lock, allocates nothing, and leaves `errno`. Hooked functions call it, with room for some
+/// kilobytes on their stack.
+pub(crate) extern "C" fn take_out() {
+    // Ordering: pairs with the store below.
+    if IS_BUSY.swap(true, Ordering::Acquire) {
+        return;
+    }
+    let orders = process::unhook_orders();
+    let all = std::iter::successors(last(), |hooked| hooked.before);
+    let mut pages = all.flat_map(Hooked::to_go);
+    // A process that has restricted its system calls keeps its hooks.
+    if !slots::is_restricted() {
+        pages.by_ref().take(AT_ONCE).for_each(Page::give_back);
+    }
+    if slots::is_restricted() || pages.next().is_none() {
+        DONE.store(orders, Ordering::Relaxed);
+    }
+    // Ordering: pairs with the swap above.
+    IS_BUSY.store(false, Ordering::Release);
+}
+
+/// For the child of a fork: the thread that took hooks out is not in this process.
+pub(crate) fn begin_child() {
+    IS_BUSY.store(false, Ordering::Relaxed);
+}
+
+impl Hooked {
+    /// Pages whose hooks are to be taken out, and still are there.
+    fn to_go(&self) -> impl Iterator<Item = &Page> {
+        let is_ordered = |page: &Page| page.sites.clone().all(|site| self.ledger.takes_out(site));
+        self.pages
+            .iter()
+            .filter(|page| !page.is_over.load(Ordering::Relaxed))
+            .filter(move |page| is_ordered(page))
+    }
+}
+
+impl Page {
+    /// Gives the page back to the file, if nothing speaks against it. It is over in any case.
+    fn give_back(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        if is_of_file(self.start) && content(self.start) == Some(self.content) {
+            // If the kernel refuses, as for locked memory, the hooks stay.
+            let _ = advise(self.start, Advice::LinuxDontNeed);
+        }
+    }
+}
+
+/// Whether a page is mapped from a file: the kernel takes this advice for other memory only.
+fn is_of_file(page: u64) -> bool {
+    let advised = advise(page, Advice::LinuxWipeOnFork);
+    if advised.is_ok() {
+        let _ = advise(page, Advice::LinuxKeepOnFork);
+    }
+    advised == Err(Errno::INVAL)
+}
+
+/// Whether [`is_of_file`] can tell: before Linux 4.14 the kernel refuses that advice always.
+fn can_tell_files() -> bool {
+    let (anywhere, length) = (std::ptr::null_mut(), address(PAGE));
+    // SAFETY: a new mapping, at an address that the kernel chooses.
+    let memory = unsafe {
+        rustix::mm::mmap_anonymous(anywhere, length, ProtFlags::empty(), MapFlags::PRIVATE)
+    };
+    let Ok(memory) = memory else { return false };
+    let can_tell = !is_of_file(memory.expose_provenance() as u64);
+    // SAFETY: the mapping is this function's own.
+    let unmapped = unsafe { rustix::mm::munmap(memory, length) };
+    can_tell && unmapped.is_ok()
+}
+
+fn advise(page: u64, advice: Advice) -> Result<(), Errno> {
+    let at = std::ptr::with_exposed_provenance_mut(address(page));
+    // SAFETY: the advice changes nothing, or what a fork would copy for a moment; dropping a copy
+    // of the file's code leaves the file's code.
+    unsafe { rustix::mm::madvise(at, address(PAGE), advice) }
+}
+
+/// What a page holds now; `None` if it cannot be read. The program may have unmapped it.
+fn content(page: u64) -> Option<Content> {
+    let mut content = FNV_OFFSET;
+    for at in (page..page + PAGE).step_by(PIECE) {
+        let mut piece = [0; PIECE];
+        read(at, &mut piece)?;
+        for word in piece.chunks_exact(size_of::<u64>()) {
+            let word = word.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+            content = (content ^ word).wrapping_mul(FNV_PRIME);
+        }
+    }
+    Some(content)
+}
+
+/// Reads memory of this process, which need not be mapped.
+fn read(at: u64, bytes: &mut [u8]) -> Option<()> {
+    let to = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+    let from = std::ptr::with_exposed_provenance_mut(address(at));
+    let from = libc::iovec { iov_base: from, iov_len: bytes.len() };
+    let own = rustix::process::getpid().as_raw_pid();
+    // SAFETY: the C library's variable of this thread.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: as above.
+    let kept = unsafe { *errno };
+    // SAFETY: the kernel writes to `bytes` and checks what it reads.
+    let read = unsafe { libc::process_vm_readv(own, &raw const to, 1, &raw const from, 1, 0) };
+    // SAFETY: as above.
+    unsafe { *errno = kept };
+    (usize::try_from(read) == Ok(bytes.len())).then_some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::arch::global_asm;
+    use std::path::Path;
+    use std::sync::atomic::AtomicU64;
+
+    use super::*;
+    use crate::Hooks;
+    use crate::arch::tests::{COUNTING, can_move, one_at_a_time};
+    use crate::arch::thread_block::time_next;
+    use crate::ledger::{Ledger, OwnLedger};
+    use crate::plan::PlannedEntry;
+
+    // Two pages of their own, with two functions each: twice the argument, and three times.
+    global_asm!(
+        ".section .text.dimmer_hook_unhook_tests,\"ax\",@progbits",
+        ".irp page, first, second",
+        ".p2align 12",
+        ".hidden dimmer_hook_test_\\page\\()_two",
+        ".globl dimmer_hook_test_\\page\\()_two",
+        "dimmer_hook_test_\\page\\()_two:",
+        ".byte 0x0f, 0x1f, 0x44, 0x00, 0x00",
+        "lea rax, [2 * rdi]",
+        "ret",
+        ".p2align 6",
+        ".hidden dimmer_hook_test_\\page\\()_three",
+        ".globl dimmer_hook_test_\\page\\()_three",
+        "dimmer_hook_test_\\page\\()_three:",
+        ".byte 0x0f, 0x1f, 0x44, 0x00, 0x00",
+        "lea rax, [rdi + 2 * rdi]",
+        "ret",
+        ".endr",
+        ".p2align 12",
+        ".text",
+    );
+
+    unsafe extern "C" {
+        fn dimmer_hook_test_first_two(number: u64) -> u64;
+        fn dimmer_hook_test_first_three(number: u64) -> u64;
+        fn dimmer_hook_test_second_two(number: u64) -> u64;
+        fn dimmer_hook_test_second_three(number: u64) -> u64;
+    }
+
+    /// What each function starts with.
+    const HEAD: [u8; 5] = [0x0f, 0x1f, 0x44, 0x00, 0x00];
+
+    type Function = unsafe extern "C" fn(u64) -> u64;
+    const FUNCTIONS: [Function; 4] = [
+        dimmer_hook_test_first_two,
+        dimmer_hook_test_first_three,
+        dimmer_hook_test_second_two,
+        dimmer_hook_test_second_three,
+    ];
+
+    fn is_hooked(function: Function) -> bool {
+        let mut head = [0; HEAD.len()];
+        read(function as *const () as u64, &mut head).unwrap();
+        head != HEAD
+    }
+
+    fn call(function: Function, times: u64) {
+        let is_two = |one: &Function| std::ptr::fn_addr_eq(*one, function);
+        let by = if FUNCTIONS.iter().step_by(2).any(is_two) { 2 } else { 3 };
+        for number in 0..times {
+            // SAFETY: the function needs nothing else.
+            assert_eq!(unsafe { function(number) }, by * number);
+        }
+    }
+
+    fn are_hooked() -> [bool; 4] {
+        FUNCTIONS.map(is_hooked)
+    }
+
+    #[test]
+    fn hooks_are_taken_out_of_whole_pages_while_other_threads_call_there() {
+        if !can_move() {
+            return;
+        }
+        let _one_at_a_time = one_at_a_time();
+        let directory = tempfile::tempdir().unwrap();
+        let own = OwnLedger::create(directory.path()).unwrap();
+        let mut hooks = Hooks::new(own, BTreeSet::new(), None);
+        hooks.move_by(COUNTING, false).unwrap();
+        let base = FUNCTIONS[0] as *const () as u64;
+        let object = hooks.ledger().add_objects(&[(base, Path::new("tests"))]).unwrap().start;
+        let entry = |function: Function| {
+            (PlannedEntry::new(function as *const () as u64 - base, HEAD.len() as u8), &HEAD[..])
+        };
+        let unchanged = BTreeSet::from([base, base + PAGE]);
+        // SAFETY: the functions are on pages of their own, start with an instruction of five bytes,
+        // and no other thread calls them yet.
+        let failed = unsafe { hooks.patch(object, base, &FUNCTIONS.map(entry), &unchanged) };
+        assert_eq!((failed.unwrap(), are_hooked()), (0, [true; 4]));
+        let observer = Ledger::open(hooks.ledger().path()).unwrap();
+        let timed = |function| {
+            time_next();
+            call(function, 1);
+            // The next one is only looked at.
+            call(function, 1);
+        };
+        timed(FUNCTIONS[0]);
+        let (is_over, calls) = (AtomicBool::new(false), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            for function in [FUNCTIONS[0], FUNCTIONS[1]] {
+                let (is_over, calls) = (&is_over, &calls);
+                scope.spawn(move || {
+                    while !is_over.load(Ordering::Relaxed) {
+                        call(function, 1000);
+                        calls.fetch_add(1000, Ordering::Relaxed);
+                    }
+                });
+            }
+            let more = || {
+                let before = calls.load(Ordering::Relaxed);
+                while calls.load(Ordering::Relaxed) < before + 10_000 {
+                    std::thread::yield_now();
+                }
+            };
+            more();
+            // One function of two: nothing happens.
+            observer.unhook(&[0]);
+            timed(FUNCTIONS[1]);
+            more();
+            assert_eq!(are_hooked(), [true; 4]);
+            // Its neighbour's, too, and one of the other page.
+            observer.unhook(&[1, 2]);
+            timed(FUNCTIONS[3]);
+            more();
+            assert_eq!(are_hooked(), [false, false, true, true]);
+            is_over.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(DONE.load(Ordering::Relaxed), process::unhook_orders());
+        // A page that was changed since it was hooked keeps its hooks.
+        let changed = std::fs::File::open("/proc/self/exe").unwrap();
+        let at = base + PAGE + 4000;
+        // SAFETY: the bytes belong to no function, and no other thread runs in the page.
+        unsafe { crate::replace_code(&changed, at, &[0xcc]) }.unwrap();
+        observer.unhook(&[3]);
+        timed(FUNCTIONS[2]);
+        assert_eq!(are_hooked(), [false, false, true, true]);
+    }
+}

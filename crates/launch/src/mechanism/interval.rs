@@ -1,0 +1,64 @@
+//! How often something is done that takes time from the program.
+
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// What is done takes one part of the time in this number at most. A program with thousands of
+/// functions is looked at less often.
+const SPARE: u32 = 100;
+
+/// Something that is done at intervals: as long as it takes little time, by the least interval.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Interval {
+    least: Duration,
+    last: Instant,
+    /// CPU time that the last one took.
+    took: Duration,
+}
+
+impl Interval {
+    pub(super) fn new(least: Duration) -> Self {
+        Self { least, last: Instant::now(), took: Duration::ZERO }
+    }
+
+    /// Whether enough time has passed.
+    pub(super) fn is_due(&self) -> bool {
+        self.last.elapsed() >= self.least.max(self.took * SPARE)
+    }
+
+    /// Does it now.
+    pub(super) fn take(&mut self, what: impl FnOnce()) {
+        self.last = Instant::now();
+        let before = on_cpu();
+        what();
+        self.took = on_cpu().saturating_sub(before);
+    }
+}
+
+/// CPU time of the calling thread.
+fn on_cpu() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
+    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_takes_long_is_done_less_often() {
+        let mut interval = Interval::new(Duration::ZERO);
+        assert!(interval.is_due());
+        let work = || {
+            let end = on_cpu() + Duration::from_millis(5);
+            while on_cpu() < end {}
+        };
+        interval.take(work);
+        assert!(interval.took >= Duration::from_millis(5) && !interval.is_due(), "{interval:?}");
+        interval.last -= interval.took * SPARE;
+        assert!(interval.is_due());
+        assert!(!Interval::new(Duration::from_secs(3600)).is_due());
+    }
+}

@@ -1,0 +1,122 @@
+//! Decides which hooks are taken out of a running program: those that only cost.
+//!
+//! A hook costs each call a little, and helps only if calls move. So the hooks go of functions that
+//! are called often, and whose calls have been too short to move for a while. Code is given back by
+//! the page, so all hooks in a page go, or none: functions that are hardly called go with their
+//! neighbours, and those that may move keep them. What is taken out stays out until the program
+//! ends, although its calls might become longer.
+
+use std::collections::BTreeMap;
+
+use dimmer_processor::units::Nanos;
+
+use crate::moving::Verdict;
+
+/// For how long a function's calls must have been too short to move.
+pub const LONG_ENOUGH: Nanos = Nanos::from_ms(2000);
+
+/// Calls a second from which a hook costs: these take a millionth of a core, and a program has a few
+/// thousand hooks. An estimate.
+const OFTEN: f64 = 1000.0;
+
+/// Calls a second from which calls are known after [`LONG_ENOUGH`], unless others are timed in their
+/// place: those of the function in which they go on by a jump.
+const VERY_OFTEN: f64 = 100_000.0;
+
+/// The part of all calls that may lose their hooks while work is counted in calls. A guess.
+const FEW: f64 = 0.05;
+
+/// A hook, and what was seen of its function.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Hook<P> {
+    /// The page of code that it stands in.
+    pub page: P,
+    /// What its function's calls are to do.
+    pub verdict: Verdict,
+    /// For how long that was the verdict.
+    pub for_ns: Nanos,
+    /// Calls a second, on average.
+    pub calls_per_s: f64,
+}
+
+/// The pages whose hooks are taken out.
+pub fn pages<P: Copy + Ord>(hooks: &[Hook<P>]) -> Vec<P> {
+    let mut pages: BTreeMap<P, (bool, bool)> = BTreeMap::new();
+    for hook in hooks {
+        let (costs, stays) = pages.entry(hook.page).or_default();
+        match hook.verdict {
+            Verdict::TooShort if hook.for_ns >= LONG_ENOUGH => {
+                *costs |= hook.calls_per_s >= OFTEN;
+            }
+            Verdict::Unknown if hook.calls_per_s < OFTEN => {}
+            Verdict::Unknown if hook.for_ns >= LONG_ENOUGH && hook.calls_per_s >= VERY_OFTEN => {
+                *costs = true;
+            }
+            Verdict::TooShort | Verdict::Unknown | Verdict::CostsLess | Verdict::Move => {
+                *stays = true;
+            }
+        }
+    }
+    pages.into_iter().filter(|(_, (costs, stays))| *costs && !stays).map(|(page, _)| page).collect()
+}
+
+/// Whether hooks are about to be taken out that count a good part of all calls. The number of calls
+/// is no measure of the program's work before they are.
+pub fn are_about_to_go<P: Copy + Ord>(hooks: &[Hook<P>]) -> bool {
+    let in_time: Vec<Hook<P>> =
+        hooks.iter().map(|hook| Hook { for_ns: LONG_ENOUGH, ..*hook }).collect();
+    let pages = pages(&in_time);
+    let all: f64 = hooks.iter().map(|hook| hook.calls_per_s).sum();
+    let going = hooks.iter().filter(|hook| pages.binary_search(&hook.page).is_ok());
+    going.map(|hook| hook.calls_per_s).sum::<f64>() > FEW * all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hook(page: u8, verdict: Verdict, calls_per_s: f64) -> Hook<u8> {
+        Hook { page, verdict, for_ns: LONG_ENOUGH, calls_per_s }
+    }
+
+    #[test]
+    fn hooks_go_that_cost_and_cannot_help() {
+        let often = hook(1, Verdict::TooShort, 1e6);
+        assert_eq!(pages(&[often]), [1]);
+        // Not if they were judged a moment ago, nor if they cost next to nothing.
+        assert!(pages(&[Hook { for_ns: Nanos::from_ms(1900), ..often }]).is_empty());
+        assert!(pages(&[Hook { calls_per_s: 999.0, ..often }]).is_empty());
+        assert!(pages::<u8>(&[]).is_empty());
+    }
+
+    #[test]
+    fn calls_are_no_measure_while_many_of_them_are_about_to_lose_their_hooks() {
+        let soon =
+            |calls_per_s| Hook { for_ns: Nanos::ZERO, ..hook(1, Verdict::TooShort, calls_per_s) };
+        let stays = hook(2, Verdict::Move, 1e6);
+        assert!(are_about_to_go(&[soon(1e5), stays]));
+        assert!(!are_about_to_go(&[soon(1e4), stays]), "few of all");
+        assert!(!are_about_to_go(&[soon(1e5), stays, hook(1, Verdict::Move, 1.0)]), "they stay");
+        assert!(!are_about_to_go::<u8>(&[]));
+    }
+
+    #[test]
+    fn a_page_keeps_its_hooks_if_one_may_help() {
+        let often = hook(1, Verdict::TooShort, 1e6);
+        for (verdict, goes) in [
+            (Verdict::Unknown, true),
+            (Verdict::TooShort, true),
+            (Verdict::CostsLess, false),
+            (Verdict::Move, false),
+        ] {
+            let other = |page| hook(page, verdict, 10.0);
+            assert_eq!(pages(&[often, other(1)]) == [1], goes, "{verdict:?}");
+            assert_eq!(pages(&[often, other(2)]), [1], "another page has no part in it");
+        }
+        // What is called often will soon be known, or never.
+        assert!(pages(&[often, hook(1, Verdict::Unknown, 1e4)]).is_empty());
+        let unknown = hook(1, Verdict::Unknown, 1e5);
+        assert_eq!(pages(&[unknown]), [1]);
+        assert!(pages(&[Hook { for_ns: Nanos::ZERO, ..unknown }]).is_empty());
+    }
+}
