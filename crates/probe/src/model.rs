@@ -192,11 +192,16 @@ fn add_request(model: &mut Model, outcomes: &[&Outcome]) {
         model.request.throttle_factor = Some(ratio(&found.throttle_factor, outcome));
         model.request.throttled_ns = Some(time(found.throttled_ns.estimate, outcome));
     }
-    let stall = outcomes.iter().find_map(|outcome| match &outcome.detail {
-        Detail::Downclock(found) => found.stall_ns.as_ref().map(|s| time(s.estimate, outcome)),
+    // The heaviest code that was seen to lower the clock, without a stall, shows that there is none:
+    // what lighter code has is not that of a request.
+    let mut with_effect = outcomes.iter().filter(|outcome| outcome.effect);
+    let stall = with_effect.find_map(|outcome| match &outcome.detail {
+        Detail::Downclock(found) => {
+            Some(found.stall_ns.as_ref().map(|stall| time(stall.estimate, outcome)))
+        }
         _ => None,
     });
-    model.request.stall_ns = stall;
+    model.request.stall_ns = stall.flatten();
 }
 
 /// Adds what the outcomes show about how levels are released: each value by the first that has it.

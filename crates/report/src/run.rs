@@ -275,6 +275,7 @@ mod tests {
             function("often", 9000, Verdict::Move, Some(0.5)),
             function("kept", 8000, Verdict::Move, Some(0.0)),
             function("short", 6, Verdict::TooShort, Some(1.0)),
+            Function { is_unhooked: true, ..function("hot", 5, Verdict::TooShort, None) },
         ];
         let mut account = of(functions);
         (account.calls, account.moved) = (17_013, 4500);
@@ -283,7 +284,8 @@ mod tests {
         let place = |part: &str| text.find(part).unwrap_or_else(|| panic!("no {part} in {text}"));
         assert!(place("  moved:") < place("often") && place("often") < place("rare"), "{text}");
         assert!(place("the policy server has not") < place("kept"));
-        assert!(place("before it would have moved") < place("short"));
+        assert!(place("before it would have moved") < place("    short"), "{text}");
+        assert!(place("counted only until") < place("    hot"), "{text}");
         account.moving_ratio = Some(0.012);
         let text = told(&account).replace('\u{a0}', " ");
         assert!(
@@ -294,6 +296,8 @@ mod tests {
         );
         let json = serde_json::to_value(Document::new(&account)).unwrap();
         assert_eq!(json["functions"][3]["verdict"], "too short");
+        let is_unhooked = |function: usize| json["functions"][function]["is_unhooked"] == true;
+        assert_eq!([3, 4].map(is_unhooked), [false, true]);
         assert_eq!(json["functions"][1]["server_moves_ratio"], 0.5);
     }
 

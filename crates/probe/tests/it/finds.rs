@@ -411,17 +411,18 @@ fn stop_returns_what_is_complete() {
     assert_eq!(findings.outcomes[0].class, InstructionClass::Heavy512);
 }
 
+fn model_of(findings: &Findings) -> Model {
+    let text = |text: &str| text.to_owned();
+    let (name, vendor) = (text("Made up"), text("Nobody"));
+    let identity = Identity { name, vendor, microarchitecture: text("None"), note: None };
+    model::of(findings, identity, Shape::default())
+}
+
 #[test]
 fn findings_become_a_model_that_reads_back() {
     let modes = [Mode::Episode, Mode::Downclock, Mode::Recurrence];
     let findings = probe(&mut Fake::new(Some(XEON_6)), &modes, &[HEAVY, NARROW]);
-    let identity = Identity {
-        name: "Made up".to_owned(),
-        vendor: "Nobody".to_owned(),
-        microarchitecture: "None".to_owned(),
-        note: None,
-    };
-    let model = model::of(&findings, identity, Shape::default());
+    let model = model_of(&findings);
     let read = Model::parse(std::path::Path::new("m.toml"), &model.to_toml()).unwrap();
     assert_eq!(read, model);
     assert_eq!(model.level_of(InstructionClass::Heavy512, Upper::Any).index(), 1);
@@ -449,15 +450,9 @@ fn what_was_not_measured_of_the_heaviest_class_comes_from_the_next() {
     if let Detail::Episode(found) = &mut tile.detail {
         found.throttling = None;
     }
-    let of = |findings: &Findings| {
-        let text = |text: &str| text.to_owned();
-        let (name, vendor) = (text("Made up"), text("Nobody"));
-        let identity = Identity { name, vendor, microarchitecture: text("None"), note: None };
-        model::of(findings, identity, Shape::default())
-    };
-    let without = of(&findings);
+    let without = model_of(&findings);
     findings.outcomes.push(tile);
-    let model = of(&findings);
+    let model = model_of(&findings);
     assert!(model.request.throttled_ns.is_some());
     assert_eq!(model.request, without.request);
     assert!(model.release.recurrence_ns.is_some());
@@ -474,15 +469,26 @@ fn what_costs_time_at_the_nominal_clock_asks_for_no_level() {
     narrow.effect = true;
     let Detail::Episode(found) = &narrow.detail else { panic!("{narrow:?}") };
     assert!(found.clock_ratio_after.estimate.ci95.1 >= 1.0, "{found:?}");
-    let identity = Identity {
-        name: "Made up".to_owned(),
-        vendor: "Nobody".to_owned(),
-        microarchitecture: "None".to_owned(),
-        note: None,
-    };
-    let model = model::of(&findings, identity, Shape::default());
+    let model = model_of(&findings);
     assert_eq!(model.levels.len(), 2, "{:?}", model.levels);
     assert_eq!(model.level_of(InstructionClass::Heavy256, Upper::Any).index(), 0);
     let toml = model.to_toml();
     assert!(toml.contains("an effect, but no lower clock"), "{toml}");
+}
+
+#[test]
+fn a_stall_that_heavier_code_lacks_is_not_that_of_a_request() {
+    let mut findings = probe(&mut Fake::new(Some(XEON_6)), &[Mode::Downclock], &[HEAVY]);
+    let heavy = findings.outcomes.last_mut().unwrap();
+    assert!(heavy.effect && heavy.class == InstructionClass::Heavy512);
+    let mut tile = heavy.clone();
+    tile.class = InstructionClass::Tile;
+    for (outcome, has_stall) in [(&mut *heavy, true), (&mut tile, false)] {
+        let Detail::Downclock(found) = &mut outcome.detail else { panic!("{outcome:?}") };
+        // Any quantity will do.
+        found.stall_ns = has_stall.then(|| found.clock_ratio.clone());
+    }
+    assert!(model_of(&findings).request.stall_ns.is_some());
+    findings.outcomes.push(tile);
+    assert_eq!(model_of(&findings).request.stall_ns, None);
 }
