@@ -21,8 +21,8 @@
 //!   runs then; all of the processor's state goes along on the stack.
 //! - `section`: `entry` reports a call, and its end if that is wanted, and hands the call back; all
 //!   of the processor's state goes along on the stack.
-//! - `take_out`: has [`crate::unhook`] take hooks out at a call that `swap` would time, and hands the
-//!   call back; all of the processor's state goes along on the stack.
+//! - `take_out`: has [`crate::unhook`] take hooks out at a call that `swap` would time, and hands
+//!   the call back; all of the processor's state goes along on the stack.
 //! - `registers`: `Form` says how the processor's state is stored, or why it cannot be.
 //! - `empty`: functions that do nothing, for measuring hooks.
 //! - `CHAIN_CYCLES`: how long the chain takes that measures the clock next to timed calls.

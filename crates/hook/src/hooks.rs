@@ -23,6 +23,7 @@ use crate::ledger::{LedgerError, Orders, OwnLedger};
 use crate::marks;
 use crate::mover::{self, Mover};
 use crate::objects::Loaded;
+use crate::page::{PAGE, address, page};
 use crate::plan::{Plan, PlannedEntry};
 use crate::sections::{self, Watcher};
 use crate::site::{Passed, Site};
@@ -54,12 +55,9 @@ const SECTION_AT: usize = 32;
 /// Bytes of these addresses, and of the one before them.
 const ADDRESS_BYTES: usize = 40;
 
-pub(crate) const PAGE: u64 = 4096;
-
 /// Hooks of this process. There is one such value at most, and it lives until the process ends: a
-/// thread may be inside a stub. The observer can order that functions whose calls could move lead to
-/// their stubs no more ([`crate::Ledger::unhook`]), for which all others in their code pages must go
-/// too.
+/// thread may be inside a stub. The observer can order that functions whose calls could move lead
+/// to their stubs no more ([`crate::Ledger::unhook`]), with all others in their code pages.
 #[derive(Debug)]
 pub struct Hooks {
     /// Never unmapped, because hooked code writes to it.
@@ -527,11 +525,6 @@ fn unchanged(file: &[u8], base: u64, entries: &[(PlannedEntry, &[u8])]) -> BTree
     same.map(|(entry, _)| base + page(entry.address)).collect()
 }
 
-/// The start of the page of an address.
-pub(crate) const fn page(address: u64) -> u64 {
-    address & !(PAGE - 1)
-}
-
 /// Whether memory holds these bytes there.
 ///
 /// # Safety
@@ -541,9 +534,4 @@ unsafe fn holds(at: u64, bytes: &[u8]) -> bool {
     // SAFETY: the caller guarantees readable memory; code does not change meanwhile.
     let live = unsafe { std::slice::from_raw_parts(live, bytes.len()) };
     live == bytes
-}
-
-/// Converts an address. This machine's addresses have 64 bits.
-pub(crate) fn address(of: u64) -> usize {
-    usize::try_from(of).unwrap_or_default()
 }

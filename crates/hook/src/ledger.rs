@@ -11,7 +11,7 @@
 //! | `OBJECTS_AT` | hooked files, 32 bytes each: base address, places of path and problem | no |
 //! | `TEXTS_AT` | paths and problems | no |
 //! | `SITES_AT` | hooked functions, 8 bytes each: file number above 48 bits of address | no |
-//! | `DECISIONS_AT` | 4 bytes for each function: whether its calls move, and whether its hook goes | if calls can move |
+//! | `DECISIONS_AT` | 4 bytes a function: do its calls move, does its hook go | if calls can move |
 //! | `SLOTS_AT` | slots of [`SLOT_BYTES`], one for a thread | each when it is reserved |
 //!
 //! A slot:

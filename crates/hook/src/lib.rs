@@ -21,6 +21,7 @@ mod marks;
 mod mover;
 mod objects;
 mod overhead;
+mod page;
 mod phases;
 mod plan;
 mod process;

@@ -1,6 +1,6 @@
 //! Facts about the process that the code of hooked calls reads.
 
-use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, Ordering};
 
 use crate::arch::word_of_thread;
 use crate::ledger::UNHOOK_ORDERS;
@@ -26,6 +26,7 @@ pub(crate) static LEDGER: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
 /// The number of times that the observer has ordered that hooks be taken out, modulo 2³²; see
 /// [`crate::Ledger::unhook`].
 pub(crate) fn unhook_orders() -> u32 {
+    // Ordering: pairs with the store in `begin`.
     let ledger = LEDGER.load(Ordering::Acquire);
     if ledger.is_null() {
         return 0;
@@ -37,6 +38,12 @@ pub(crate) fn unhook_orders() -> u32 {
     // Ordering: the sites of an order, which the observer wrote before, are read after this.
     number.load(Ordering::Acquire)
 }
+
+/// The number of these orders that this process has carried out.
+pub(crate) static ORDERS_DONE: AtomicU32 = AtomicU32::new(0);
+
+/// A thread takes hooks out.
+pub(crate) static IS_UNHOOKING: AtomicBool = AtomicBool::new(false);
 
 /// From now on, no call of a hooked function is timed or moved in this process: no time stamps are
 /// read, and no return addresses are taken off the stack. Calls under way return normally.
@@ -85,7 +92,8 @@ fn tid_at() -> Option<i64> {
     (i32::try_from(tid) == Ok(rustix::thread::gettid().as_raw_pid())).then_some(at)
 }
 
-/// Updates the process id, in the child of a fork.
+/// Updates the process id, in the child of a fork. A thread that took hooks out is not there.
 pub(crate) fn begin_child() {
+    IS_UNHOOKING.store(false, Ordering::Relaxed);
     PROCESS.store(std::process::id(), Ordering::Relaxed);
 }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering}
 
 use crate::arch::thread_block;
 use crate::ledger::{LedgerError, NoRoom, OwnLedger, SLOTS, Slot};
-use crate::{process, unhook};
+use crate::process;
 
 /// The most slots that are reserved and not claimed: threads and processes that start at once,
 /// before the first of them calls a hooked function.
@@ -138,7 +138,6 @@ pub(crate) fn unrestricted() -> Result<(), LedgerError> {
 pub fn forget_thread() {
     go_on_in_child();
     process::begin_child();
-    unhook::begin_child();
     thread_block::forget();
 }
 

@@ -13,17 +13,15 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
-use crate::hooks::{PAGE, address, page};
 use crate::ledger::OwnLedger;
-use crate::{process, slots};
-
-/// The number of orders that were carried out; see [`crate::Ledger::unhook`].
-pub(crate) static DONE: AtomicU32 = AtomicU32::new(0);
+use crate::page::{PAGE, address, page};
+use crate::process::{self, IS_UNHOOKING, ORDERS_DONE};
+use crate::slots;
 
 /// The most pages that one call of a hooked function takes hooks out of: a few microseconds each.
 const AT_ONCE: usize = 8;
@@ -60,9 +58,6 @@ struct Hooked {
 }
 
 static HOOKED: AtomicPtr<Hooked> = AtomicPtr::new(std::ptr::null_mut());
-
-/// A thread takes hooks out.
-static IS_BUSY: AtomicBool = AtomicBool::new(false);
 
 fn last() -> Option<&'static Hooked> {
     // SAFETY: null, or what `add` has leaked.
@@ -111,7 +106,7 @@ pub(crate) fn add(
 /// kilobytes on their stack.
 pub(crate) extern "C" fn take_out() {
     // Ordering: pairs with the store below.
-    if IS_BUSY.swap(true, Ordering::Acquire) {
+    if IS_UNHOOKING.swap(true, Ordering::Acquire) {
         return;
     }
     let orders = process::unhook_orders();
@@ -122,15 +117,10 @@ pub(crate) extern "C" fn take_out() {
         pages.by_ref().take(AT_ONCE).for_each(Page::give_back);
     }
     if slots::is_restricted() || pages.next().is_none() {
-        DONE.store(orders, Ordering::Relaxed);
+        ORDERS_DONE.store(orders, Ordering::Relaxed);
     }
     // Ordering: pairs with the swap above.
-    IS_BUSY.store(false, Ordering::Release);
-}
-
-/// For the child of a fork: the thread that took hooks out is not in this process.
-pub(crate) fn begin_child() {
-    IS_BUSY.store(false, Ordering::Relaxed);
+    IS_UNHOOKING.store(false, Ordering::Release);
 }
 
 impl Hooked {
@@ -302,7 +292,7 @@ mod tests {
         let base = FUNCTIONS[0] as *const () as u64;
         let object = hooks.ledger().add_objects(&[(base, Path::new("tests"))]).unwrap().start;
         let entry = |function: Function| {
-            (PlannedEntry::new(function as *const () as u64 - base, HEAD.len() as u8), &HEAD[..])
+            (PlannedEntry::new(function as *const () as u64 - base, 5), &HEAD[..])
         };
         let unchanged = BTreeSet::from([base, base + PAGE]);
         // SAFETY: the functions are on pages of their own, start with an instruction of five bytes,
@@ -347,7 +337,7 @@ mod tests {
             assert_eq!(are_hooked(), [false, false, true, true]);
             is_over.store(true, Ordering::Relaxed);
         });
-        assert_eq!(DONE.load(Ordering::Relaxed), process::unhook_orders());
+        assert_eq!(ORDERS_DONE.load(Ordering::Relaxed), process::unhook_orders());
         // A page that was changed since it was hooked keeps its hooks.
         let changed = std::fs::File::open("/proc/self/exe").unwrap();
         let at = base + PAGE + 4000;

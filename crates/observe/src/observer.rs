@@ -219,8 +219,8 @@ impl Observer {
     }
 
     /// Has the hooks of these functions taken out, in running processes and in those that start
-    /// later, if they were started with [`dimmer_hook::MOVE`]. Calls that no hook counts are not
-    /// seen. A code page goes as a whole: hooks stay in one that has others; and wherever the process
+    /// later, if they were started with [`dimmer_hook::MOVE`]. Their later calls are not seen. A
+    /// code page goes as a whole: hooks stay in one that has others, and wherever the process
     /// cannot tell that the page is as in its file.
     pub fn unhook(&mut self, places: impl IntoIterator<Item = FunctionPlace>) {
         self.chosen.unhooked.extend(places);

@@ -15,12 +15,12 @@ use crate::moving::Verdict;
 /// For how long a function's calls must have been too short to move.
 pub const LONG_ENOUGH: Nanos = Nanos::from_ms(2000);
 
-/// Calls a second from which a hook costs: these take a millionth of a core, and a program has a few
-/// thousand hooks. An estimate.
+/// Calls a second from which a hook costs: these take a millionth of a core, and a program has a
+/// few thousand hooks. An estimate.
 const OFTEN: f64 = 1000.0;
 
-/// Calls a second from which calls are known after [`LONG_ENOUGH`], unless others are timed in their
-/// place: those of the function in which they go on by a jump.
+/// Calls a second from which calls are known after [`LONG_ENOUGH`], unless others are timed in
+/// their place: those of the function in which they go on by a jump.
 const VERY_OFTEN: f64 = 100_000.0;
 
 /// The part of all calls that may lose their hooks while work is counted in calls. A guess.

@@ -192,8 +192,8 @@ fn add_request(model: &mut Model, outcomes: &[&Outcome]) {
         model.request.throttle_factor = Some(ratio(&found.throttle_factor, outcome));
         model.request.throttled_ns = Some(time(found.throttled_ns.estimate, outcome));
     }
-    // The heaviest code that was seen to lower the clock, without a stall, shows that there is none:
-    // what lighter code has is not that of a request.
+    // The heaviest code that was seen to lower the clock, without a stall, shows that there is
+    // none: what lighter code has is not that of a request.
     let mut with_effect = outcomes.iter().filter(|outcome| outcome.effect);
     let stall = with_effect.find_map(|outcome| match &outcome.detail {
         Detail::Downclock(found) => {

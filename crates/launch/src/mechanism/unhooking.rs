@@ -100,17 +100,17 @@ impl Unhooking {
         observer.unhook(places);
     }
 
-    /// What was seen before hooks were taken out, and what the program used in that time, if it used
-    /// as much then as on the average: it ran for `ran`. `None` if all hooks are in place.
+    /// What was seen before hooks were taken out, and what the program used in that time, if it
+    /// used as much then as on the average: it ran for `ran`. `None` if all hooks are in place.
     pub(super) fn before(&self, ran: Duration, usage: Usage) -> Option<(&Before, Usage)> {
         let before = self.before.as_ref()?;
-        let part =
-            (before.lasted.as_secs_f64() / ran.as_secs_f64().max(f64::MIN_POSITIVE)).min(1.0);
+        let ran = ran.max(before.lasted).max(Duration::from_nanos(1));
+        let part = before.lasted.div_duration_f64(ran);
+        let switches = u128::from(usage.switches) * before.lasted.as_nanos() / ran.as_nanos();
         let usage = Usage {
             on_cpu: usage.on_cpu.mul_f64(part),
             in_kernel: usage.in_kernel.mul_f64(part),
-            // A whole number, as it was.
-            switches: (usage.switches as f64 * part) as u64,
+            switches: u64::try_from(switches).unwrap_or(u64::MAX),
         };
         Some((before, usage))
     }

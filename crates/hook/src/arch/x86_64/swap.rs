@@ -38,10 +38,9 @@ use crate::ledger::{
     HEAD, INTERRUPTED, LEFT_OUT, PERIOD, PID, RECORD_BEGIN, RECORD_END, RECORD_FLAGS, RECORD_SHIFT,
     RECORD_SITE, RECORDS, RING, SLOT_BYTES, TAIL, TID, UNHOOK_ORDERS,
 };
-use crate::process::{LEDGER, ONLY_COUNTS, PROCESS, TID_AT};
+use crate::process::{LEDGER, ONLY_COUNTS, ORDERS_DONE, PROCESS, TID_AT};
 use crate::site::Site;
 use crate::slots::{self, POOL};
-use crate::unhook::DONE;
 
 /// Timed calls under way for which the ring of records keeps room.
 const UNDER_WAY: usize = 64;
@@ -493,7 +492,7 @@ global_asm!(
     later = const LATER,
     soon = const SOON,
     unhook_orders = const UNHOOK_ORDERS,
-    orders_done = sym DONE,
+    orders_done = sym ORDERS_DONE,
     record_shift = const RECORD_SHIFT,
     record_begin = const RECORD_BEGIN,
     record_end = const RECORD_END,

@@ -19,8 +19,8 @@ global_asm!(
     ".globl dimmer_hook_take_out",
     ".type dimmer_hook_take_out,@function",
     // [`super::swap`] jumps here at the start of a call that it has counted. In: r11 the site
-    // ([`Site`]), at C - 16 the caller's r11. All other registers are the caller's, and the stack is
-    // as in [`super::migrate`].
+    // ([`Site`]), at C - 16 the caller's r11. All other registers are the caller's, and the stack
+    // is as in [`super::migrate`].
     "dimmer_hook_take_out:",
     ".cfi_startproc",
     "lea rsp, [rsp - {returns_at}]",
