@@ -17,6 +17,7 @@ mod file;
 pub mod gate;
 mod hooks;
 mod ledger;
+mod mapping;
 mod marks;
 mod mover;
 mod objects;

@@ -42,6 +42,10 @@ pub(crate) fn unhook_orders() -> u32 {
 /// The number of these orders that this process has carried out.
 pub(crate) static ORDERS_DONE: AtomicU32 = AtomicU32::new(0);
 
+/// How often a call would have been timed while an order was not carried out. Threads may miss one
+/// another's.
+pub(crate) static ATTEMPTS: AtomicU32 = AtomicU32::new(0);
+
 /// A thread takes hooks out.
 pub(crate) static IS_UNHOOKING: AtomicBool = AtomicBool::new(false);
 

@@ -9,21 +9,23 @@
 //! - all functions hooked in it are to lose their hooks, and no jump reaches into another page;
 //! - it was the file's before it was hooked, and has changed in nothing but the hooks. One with a
 //!   debugger's breakpoint, or with changes of the program's own, keeps its hooks;
-//! - it is still mapped from a file. Programs that copy their code to huge pages keep their hooks.
+//! - it is mapped from the same place of the same file as then. Programs that copy their code to
+//!   huge pages keep their hooks.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::mm::Advice;
 
 use crate::ledger::OwnLedger;
+use crate::mapping::{self, Mapping};
 use crate::page::{PAGE, address, page};
 use crate::process::{self, IS_UNHOOKING, ORDERS_DONE};
 use crate::slots;
 
-/// The most pages that one call of a hooked function takes hooks out of: a few microseconds each.
+/// The most pages that one call of a hooked function takes hooks out of: a few microseconds each,
+/// and some tens for the list of the process's mappings.
 const AT_ONCE: usize = 8;
 
 /// Bytes that are read at a time to compare a page. They lie on the program's stack.
@@ -44,6 +46,7 @@ struct Page {
     sites: Range<u32>,
     /// With the hooks.
     content: Content,
+    mapping: Mapping,
     /// Its hooks are out, or stay for good.
     is_over: AtomicBool,
 }
@@ -75,9 +78,6 @@ pub(crate) fn add(
     patches: &[(u64, u64, u32)],
     unchanged: &BTreeSet<u64>,
 ) {
-    if !can_tell_files() {
-        return;
-    }
     let split = |(first, last, _): &&(u64, u64, u32)| page(*first) != page(*last);
     let split: BTreeSet<u64> = patches
         .iter()
@@ -90,14 +90,22 @@ pub(crate) fn add(
         let start = page(*first);
         let can_go = unchanged.contains(&start) && !split.contains(&start);
         let content = content(start).filter(|_| can_go)?;
-        let is_over = AtomicBool::new(false);
-        Some(Page { start, sites: *lowest..highest + 1, content, is_over })
+        let (is_over, mapping) = (AtomicBool::new(false), Mapping::default());
+        Some(Page { start, sites: *lowest..highest + 1, content, mapping, is_over })
     });
-    let pages: Vec<Page> = pages.collect();
+    let mut pages: Vec<Page> = pages.collect();
+    let starts: Vec<u64> = pages.iter().map(|page| page.start).collect();
+    mapping::of_pages(starts.iter().copied(), |start, mapping| {
+        if let Ok(number) = starts.binary_search(&start) {
+            pages[number].mapping = mapping;
+        }
+    });
     if !pages.is_empty() {
         let hooked = Box::leak(Box::new(Hooked { ledger, pages, before: last() }));
         // Ordering: pairs with the load in `last`: the pages are there.
         HOOKED.store(hooked, Ordering::Release);
+        // An order may have come since the functions were noted.
+        ORDERS_DONE.store(process::unhook_orders().wrapping_sub(1), Ordering::Relaxed);
     }
 }
 
@@ -110,14 +118,12 @@ pub(crate) extern "C" fn take_out() {
         return;
     }
     let orders = process::unhook_orders();
-    let all = std::iter::successors(last(), |hooked| hooked.before);
-    let mut pages = all.flat_map(Hooked::to_go);
+    let all = || std::iter::successors(last(), |hooked| hooked.before);
     // A process that has restricted its system calls keeps its hooks.
-    if !slots::is_restricted() {
-        pages.by_ref().take(AT_ONCE).for_each(Page::give_back);
-    }
-    if slots::is_restricted() || pages.next().is_none() {
-        ORDERS_DONE.store(orders, Ordering::Relaxed);
+    let next = all().find(|hooked| hooked.to_go().next().is_some());
+    match next.filter(|_| !slots::is_restricted()) {
+        Some(hooked) => hooked.give_back(),
+        None => ORDERS_DONE.store(orders, Ordering::Relaxed),
     }
     // Ordering: pairs with the swap above.
     IS_UNHOOKING.store(false, Ordering::Release);
@@ -132,47 +138,31 @@ impl Hooked {
             .filter(|page| !page.is_over.load(Ordering::Relaxed))
             .filter(move |page| is_ordered(page))
     }
+
+    /// Gives back the next of these pages, as far as they can be. They are over in any case.
+    fn give_back(&self) {
+        let mut pages: [Option<&Page>; AT_ONCE] = [None; AT_ONCE];
+        pages.iter_mut().zip(self.to_go()).for_each(|(place, page)| *place = Some(page));
+        let pages = || pages.iter().flatten();
+        mapping::of_pages(pages().map(|page| page.start), |start, mapping| {
+            pages().filter(|page| page.start == start).for_each(|page| page.give_back(&mapping));
+        });
+        pages().for_each(|page| page.is_over.store(true, Ordering::Relaxed));
+    }
 }
 
 impl Page {
-    /// Gives the page back to the file, if nothing speaks against it. It is over in any case.
-    fn give_back(&self) {
-        self.is_over.store(true, Ordering::Relaxed);
-        if is_of_file(self.start) && content(self.start) == Some(self.content) {
-            // If the kernel refuses, as for locked memory, the hooks stay.
-            let _ = advise(self.start, Advice::LinuxDontNeed);
+    /// Gives the page, which is mapped like this now, back to its file, if nothing speaks against
+    /// it.
+    fn give_back(&self, mapping: &Mapping) {
+        if mapping.is_as(&self.mapping, self.start) && content(self.start) == Some(self.content) {
+            let at = std::ptr::with_exposed_provenance_mut(address(self.start));
+            // SAFETY: dropping a copy of the file's code leaves the file's code. The copy differs
+            // from it in the jumps over entries alone, and their stubs stay. If the kernel refuses,
+            // as for locked memory, the hooks stay.
+            let _ = unsafe { rustix::mm::madvise(at, address(PAGE), Advice::LinuxDontNeed) };
         }
     }
-}
-
-/// Whether a page is mapped from a file: the kernel takes this advice for other memory only.
-fn is_of_file(page: u64) -> bool {
-    let advised = advise(page, Advice::LinuxWipeOnFork);
-    if advised.is_ok() {
-        let _ = advise(page, Advice::LinuxKeepOnFork);
-    }
-    advised == Err(Errno::INVAL)
-}
-
-/// Whether [`is_of_file`] can tell: before Linux 4.14 the kernel refuses that advice always.
-fn can_tell_files() -> bool {
-    let (anywhere, length) = (std::ptr::null_mut(), address(PAGE));
-    // SAFETY: a new mapping, at an address that the kernel chooses.
-    let memory = unsafe {
-        rustix::mm::mmap_anonymous(anywhere, length, ProtFlags::empty(), MapFlags::PRIVATE)
-    };
-    let Ok(memory) = memory else { return false };
-    let can_tell = !is_of_file(memory.expose_provenance() as u64);
-    // SAFETY: the mapping is this function's own.
-    let unmapped = unsafe { rustix::mm::munmap(memory, length) };
-    can_tell && unmapped.is_ok()
-}
-
-fn advise(page: u64, advice: Advice) -> Result<(), Errno> {
-    let at = std::ptr::with_exposed_provenance_mut(address(page));
-    // SAFETY: the advice changes nothing, or what a fork would copy for a moment; dropping a copy
-    // of the file's code leaves the file's code.
-    unsafe { rustix::mm::madvise(at, address(PAGE), advice) }
 }
 
 /// What a page holds now; `None` if it cannot be read. The program may have unmapped it.
@@ -211,6 +201,7 @@ mod tests {
     use std::arch::global_asm;
     use std::path::Path;
     use std::sync::atomic::AtomicU64;
+    use std::time::{Duration, Instant};
 
     use super::*;
     use crate::Hooks;
@@ -332,11 +323,17 @@ mod tests {
             assert_eq!(are_hooked(), [true; 4]);
             // Its neighbour's, too, and one of the other page.
             observer.unhook(&[1, 2]);
-            timed(FUNCTIONS[3]);
+            let end = Instant::now() + Duration::from_secs(60);
+            while are_hooked()[0] && Instant::now() < end {
+                // Another thread may be about it.
+                timed(FUNCTIONS[3]);
+            }
             more();
             assert_eq!(are_hooked(), [false, false, true, true]);
             is_over.store(true, Ordering::Relaxed);
         });
+        timed(FUNCTIONS[2]);
+        timed(FUNCTIONS[2]);
         assert_eq!(ORDERS_DONE.load(Ordering::Relaxed), process::unhook_orders());
         // A page that was changed since it was hooked keeps its hooks.
         let changed = std::fs::File::open("/proc/self/exe").unwrap();
@@ -345,6 +342,8 @@ mod tests {
         unsafe { crate::replace_code(&changed, at, &[0xcc]) }.unwrap();
         observer.unhook(&[3]);
         timed(FUNCTIONS[2]);
+        timed(FUNCTIONS[2]);
+        assert_eq!(ORDERS_DONE.load(Ordering::Relaxed), process::unhook_orders());
         assert_eq!(are_hooked(), [false, false, true, true]);
     }
 }

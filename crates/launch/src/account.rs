@@ -196,7 +196,7 @@ pub struct Function {
     pub moved_ns: Option<f64>,
     /// The verdict from the observed calls alone.
     pub verdict: Verdict,
-    /// Whether its hook was taken out, so that later calls were not counted.
+    /// Whether its hook was to be taken out, so that later calls may not have been counted.
     pub is_unhooked: bool,
     /// The share of the time in which the server wanted the calls moved; `None` without a server.
     pub server_moves_ratio: Option<f64>,

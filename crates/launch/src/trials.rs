@@ -115,10 +115,24 @@ impl Trials {
     ///
     /// * `work`: what the program has done up to now, in one unit or in several.
     /// * `can_gain`: whether any of the mechanisms does anything. Until one does, none is tried.
-    pub(crate) fn step(&mut self, now: Time, work: &[f64], can_gain: bool) -> bool {
+    /// * `is_measure`: whether the work can be compared with that of the last step. Until it can,
+    ///   none is tried, and what is tried ends without a result.
+    pub(crate) fn step(
+        &mut self,
+        now: Time,
+        work: &[f64],
+        can_gain: bool,
+        is_measure: bool,
+    ) -> bool {
         let before = self.number();
+        let can_gain = can_gain && is_measure;
         if let Some(auto) = &mut self.auto {
-            auto.step(now, work);
+            if is_measure {
+                auto.step(now, work);
+            } else {
+                // All work is one user's.
+                auto.restart(now, work, vec![0; work.len()]);
+            }
         } else if can_gain && self.mechanisms.len() > 1 {
             self.auto = Some(Auto::new(Settings::USUAL, self.mechanisms.len(), now, work));
         }
@@ -187,7 +201,7 @@ mod tests {
                 let span = self.seconds() - from;
                 self.work += span * speed(in_force, from);
                 self.of_none += span * speed(Switched::Nothing, from);
-                self.trials.step(self.now, &[1e9 * self.work], true);
+                self.trials.step(self.now, &[1e9 * self.work], true, true);
                 if self.seconds() > until - 1.0 {
                     last[in_force as usize].0 = in_force;
                     last[in_force as usize].1 += span;
@@ -253,11 +267,11 @@ mod tests {
         let mut trials = Trials::new(Switched::all(true, false, false), Time::START);
         let at = |step: u64| Time::START + step * Settings::USUAL.window;
         for step in 0..100 {
-            assert!(!trials.step(at(step), &[step as f64], false));
+            assert!(!trials.step(at(step), &[step as f64], false, true));
         }
-        assert!((100..200).any(|step| trials.step(at(step), &[step as f64], true)));
+        assert!((100..200).any(|step| trials.step(at(step), &[step as f64], true, true)));
         let mut none = Trials::new(Switched::all(false, false, false), Time::START);
-        assert!((0..100).all(|step| !none.step(at(step), &[step as f64], true)));
+        assert!((0..100).all(|step| !none.step(at(step), &[step as f64], true, true)));
         assert_eq!(none.finish(at(100)).len(), 1);
     }
 }

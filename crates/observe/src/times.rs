@@ -58,6 +58,18 @@ impl Times {
         }
     }
 
+    /// The same times, each of which stands for `factor` as many calls.
+    #[must_use]
+    pub fn scaled(&self, factor: f64) -> Self {
+        let scaled = |(bucket, count): (&i32, &f64)| (*bucket, count * factor);
+        Self {
+            buckets: self.buckets.iter().map(scaled).collect(),
+            measured: self.measured,
+            calls: self.calls * factor,
+            sum: self.sum * factor,
+        }
+    }
+
     /// Number of times that were added.
     #[must_use]
     pub fn measured(&self) -> u64 {

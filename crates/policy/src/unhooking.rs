@@ -3,8 +3,8 @@
 //! A hook costs each call a little, and helps only if calls move. So the hooks go of functions that
 //! are called often, and whose calls have been too short to move for a while. Code is given back by
 //! the page, so all hooks in a page go, or none: functions that are hardly called go with their
-//! neighbours, and those that may move keep them. What is taken out stays out until the program
-//! ends, although its calls might become longer.
+//! neighbours, and those that may move, or are not yet known, keep them. What is taken out stays
+//! out until the program ends, although its calls might become longer.
 
 use std::collections::BTreeMap;
 
@@ -22,6 +22,10 @@ const OFTEN: f64 = 1000.0;
 /// Calls a second from which calls are known after [`LONG_ENOUGH`], unless others are timed in
 /// their place: those of the function in which they go on by a jump.
 const VERY_OFTEN: f64 = 100_000.0;
+
+/// Calls a second up to which a function is called so rarely that it cannot gain much, however long
+/// its calls are: a hundredth of a core by calls of a millisecond. A guess.
+const RARELY: f64 = 10.0;
 
 /// The part of all calls that may lose their hooks while work is counted in calls. A guess.
 const FEW: f64 = 0.05;
@@ -48,7 +52,7 @@ pub fn pages<P: Copy + Ord>(hooks: &[Hook<P>]) -> Vec<P> {
             Verdict::TooShort if hook.for_ns >= LONG_ENOUGH => {
                 *costs |= hook.calls_per_s >= OFTEN;
             }
-            Verdict::Unknown if hook.calls_per_s < OFTEN => {}
+            Verdict::Unknown if hook.calls_per_s < RARELY => {}
             Verdict::Unknown if hook.for_ns >= LONG_ENOUGH && hook.calls_per_s >= VERY_OFTEN => {
                 *costs = true;
             }
@@ -109,12 +113,13 @@ mod tests {
             (Verdict::CostsLess, false),
             (Verdict::Move, false),
         ] {
-            let other = |page| hook(page, verdict, 10.0);
+            let other = |page| hook(page, verdict, 9.0);
             assert_eq!(pages(&[often, other(1)]) == [1], goes, "{verdict:?}");
             assert_eq!(pages(&[often, other(2)]), [1], "another page has no part in it");
         }
         // What is called often will soon be known, or never.
         assert!(pages(&[often, hook(1, Verdict::Unknown, 1e4)]).is_empty());
+        assert!(pages(&[often, hook(1, Verdict::Unknown, 100.0)]).is_empty(), "perhaps long");
         let unknown = hook(1, Verdict::Unknown, 1e5);
         assert_eq!(pages(&[unknown]), [1]);
         assert!(pages(&[Hook { for_ns: Nanos::ZERO, ..unknown }]).is_empty());

@@ -44,8 +44,8 @@ pub fn of(findings: &Findings, identity: Identity, shape: Shape) -> Model {
     model
 }
 
-/// The outcomes on the classes with an effect, those on the heaviest class first. How levels are
-/// requested and released is written once for all classes, and not every mode measures each: a
+/// The outcomes on the classes that ask for a level, those on the heaviest class first. How levels
+/// are requested and released is written once for all classes, and not every mode measures each: a
 /// quick probe has the time for one kernel's recurrence.
 fn heaviest_first<'a>(findings: &'a Findings, classes: &[Class<'_>]) -> Vec<&'a Outcome> {
     let mut with_effect: Vec<&Class<'_>> =
@@ -62,8 +62,8 @@ fn heaviest_first<'a>(findings: &'a Findings, classes: &[Class<'_>]) -> Vec<&'a 
 struct Class<'a> {
     class: InstructionClass,
     upper: Upper,
-    /// The clock at which its code settles, over nominal, and the measurement of it; `None` if none
-    /// was seen to be lower.
+    /// The clock at which its code settles, over nominal, and the measurement of it; `None` if it
+    /// asks for no level.
     clock: Option<(Estimate, &'a Outcome)>,
     /// The measurement that saw the effect, or saw none.
     evidence: &'a Outcome,
@@ -79,8 +79,11 @@ fn classes(findings: &Findings) -> Vec<Class<'_>> {
             let Some(first) = outcomes.first() else { continue };
             let with_effect = || outcomes.iter().filter(|outcome| outcome.effect);
             let clocks = with_effect().filter_map(|outcome| Some((clock_of(outcome)?, *outcome)));
-            // What costs time at the nominal clock asks for no level.
-            let clock = lowest(clocks.filter(|(clock, _)| clock.ci95.1 < 1.0).collect());
+            // What only costs time, neither throttled nor at a lower clock, asks for no level.
+            let asks = |(clock, outcome): &(Estimate, &Outcome)| {
+                1.0 - clock.median > SAME_LEVEL || throttling(outcome).is_some()
+            };
+            let clock = lowest(clocks.filter(asks).collect());
             let evidence = clock.as_ref().map(|(_, outcome)| *outcome);
             let evidence = evidence.or_else(|| with_effect().next().copied()).unwrap_or(first);
             let instructions = outcomes.iter().find_map(|outcome| match &outcome.detail {
@@ -134,7 +137,7 @@ fn add_levels(model: &mut Model, classes: &[Class<'_>]) {
     clocks.sort_by(|a, b| b.0.median.total_cmp(&a.0.median));
     for (estimate, outcome) in clocks {
         let lowest = model.levels.last().and_then(|level| level.clock_ratio.as_ref());
-        // The first level has no stored ratio (it is 1), and a class with an effect never gets it.
+        // The first level has no stored ratio (it is 1); no class that asks for a level gets it.
         if lowest.is_none_or(|lowest| lowest.value - estimate.median > SAME_LEVEL) {
             let ratio = ratio(estimate, outcome);
             let name = format!("L{}", model.levels.len());
@@ -178,16 +181,18 @@ fn level_of(model: &Model, estimate: &Estimate) -> u32 {
     closest.and_then(|index| u32::try_from(index).ok()).unwrap_or(0)
 }
 
+/// The throttling that an outcome measured.
+fn throttling(outcome: &Outcome) -> Option<Throttling> {
+    match &outcome.detail {
+        Detail::Downclock(found) => found.throttling.clone(),
+        Detail::Episode(found) => found.throttling.clone(),
+        Detail::Throttle(found) => found.throttling.clone(),
+        _ => None,
+    }
+}
+
 /// Adds what the outcomes show about how levels are requested: each value by the first that has it.
 fn add_request(model: &mut Model, outcomes: &[&Outcome]) {
-    let throttling = |outcome: &Outcome| -> Option<Throttling> {
-        match &outcome.detail {
-            Detail::Downclock(found) => found.throttling.clone(),
-            Detail::Episode(found) => found.throttling.clone(),
-            Detail::Throttle(found) => found.throttling.clone(),
-            _ => None,
-        }
-    };
     if let Some((outcome, found)) = outcomes.iter().find_map(|o| Some((o, throttling(o)?))) {
         model.request.throttle_factor = Some(ratio(&found.throttle_factor, outcome));
         model.request.throttled_ns = Some(time(found.throttled_ns.estimate, outcome));

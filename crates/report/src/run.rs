@@ -229,7 +229,7 @@ fn verdict(account: &Account, function: &Function) -> &'static str {
         Verdict::Move if !account.tried.is_empty() => "moved while that was in force",
         Verdict::Move => "moved",
         _ if function.is_unhooked => {
-            "stayed, and counted only until they were seen to be short or rare"
+            "stayed, and perhaps counted only until they were seen to be short or rare"
         }
         Verdict::Unknown => "stayed, as too few calls were timed",
         Verdict::TooShort => {

@@ -68,7 +68,7 @@ impl Mechanism for WithoutCalls {
     }
 
     fn look(&mut self, notes: &mut Notes<'_>) {
-        self.0.step(|| 0, false, notes);
+        self.0.step(|| 0, false, true, notes);
     }
 
     fn next_look(&self) -> Option<Duration> {
@@ -146,10 +146,12 @@ impl Auto {
     ///
     /// * `calls`: calls up to now of the functions whose calls may move.
     /// * `can_gain`: whether any of these calls are long enough to move.
+    /// * `is_measure`: whether their number is a measure of the program's work.
     pub(super) fn step(
         &mut self,
         calls: impl FnOnce() -> u64,
         can_gain: bool,
+        is_measure: bool,
         notes: &mut Notes<'_>,
     ) -> bool {
         if let Some(boosting) = &mut self.boosting {
@@ -162,7 +164,7 @@ impl Auto {
         // Either is a unit of its own, and counts if there is any.
         let mut work = vec![calls() as f64];
         work.extend(self.boosting.as_mut().map(|boosting| boosting.taken() as f64));
-        let is_other = trials.step(now, &work, can_gain || self.boosting.is_some());
+        let is_other = trials.step(now, &work, can_gain || self.boosting.is_some(), is_measure);
         if let Some(boosting) = &mut self.boosting {
             boosting.switch(trials.in_force() == Switched::Boost);
         }

@@ -8,6 +8,10 @@ use rustix::time::{ClockId, clock_gettime};
 /// functions is looked at less often.
 const SPARE: u32 = 100;
 
+/// The longest interval: what a killed observer has decided lapses after a second, so a live one
+/// has to come back sooner.
+const LONGEST: Duration = Duration::from_millis(500);
+
 /// Something that is done at intervals: as long as it takes little time, by the least interval.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Interval {
@@ -18,13 +22,14 @@ pub(super) struct Interval {
 }
 
 impl Interval {
+    /// `least` is no longer than half a second.
     pub(super) fn new(least: Duration) -> Self {
         Self { least, last: Instant::now(), took: Duration::ZERO }
     }
 
     /// Whether enough time has passed.
     pub(super) fn is_due(&self) -> bool {
-        self.last.elapsed() >= self.least.max(self.took * SPARE)
+        self.last.elapsed() >= self.least.max((self.took * SPARE).min(LONGEST))
     }
 
     /// Does it now.
@@ -59,6 +64,6 @@ mod tests {
         assert!(interval.took >= Duration::from_millis(5) && !interval.is_due(), "{interval:?}");
         interval.last -= interval.took * SPARE;
         assert!(interval.is_due());
-        assert!(!Interval::new(Duration::from_secs(3600)).is_due());
+        assert!(!Interval::new(LONGEST).is_due());
     }
 }

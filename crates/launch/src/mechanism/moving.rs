@@ -337,10 +337,11 @@ impl Mechanism for Moving {
             decisions.take(|| self.judge(notes));
             self.decisions = decisions;
         }
-        let is_counting = self.unhooking.as_ref().is_none_or(Unhooking::is_counting);
-        let can_gain = is_counting && self.functions.iter().any(|moved| moved.is_wanted);
+        let is_measure = self.unhooking.as_ref().is_none_or(Unhooking::is_counting);
+        let can_gain = self.functions.iter().any(|moved| moved.is_wanted);
         let calls = || self.observer.calls_now();
-        let is_other = self.auto.as_mut().is_some_and(|auto| auto.step(calls, can_gain, notes));
+        let is_other =
+            self.auto.as_mut().is_some_and(|auto| auto.step(calls, can_gain, is_measure, notes));
         if is_due || is_other {
             self.apply();
         }
@@ -376,18 +377,17 @@ impl Mechanism for Moving {
                 server_moves_ratio: is_served.then(|| wanted as f64 / steps.max(1) as f64),
             }
         };
-        // Later calls of some functions were not counted.
-        let before = self.unhooking.as_ref();
-        let before = before.and_then(|unhooking| unhooking.before(unhooking.ran(), spent.usage));
-        let (counted, usage) =
-            before.map_or((&tallies, spent.usage), |(before, usage)| (&before.tallies, usage));
-        let costs = self.functions.iter().zip(counted).filter(|_| !is_narrow);
+        let unhooking = self.unhooking.as_ref();
+        let completed = unhooking.map(|unhooking| unhooking.completed(&self.functions, &tallies));
+        let completed = completed.as_ref().unwrap_or(&tallies);
+        let costs = self.functions.iter().zip(completed).filter(|_| !is_narrow);
         let costs = costs.filter_map(|(moved, seen)| Some((moved.cost?, moved.has_zmm, seen)));
-        let forecast = forms::forecast(costs, usage);
+        let forecast = forms::forecast(costs, spent.usage);
         let name = |planned: &Planned| format!("{} in {}", planned.title, planned.file.display());
         let shown = || Shown {
             calls: all()
-                .filter(|(moved, seen)| seen.calls > 0 && !moved.is_unhooked)
+                // Later runs compare the number of calls, which has to be that of all.
+                .filter(|(_, seen)| seen.calls > 0 && !unhooking.is_some_and(Unhooking::is_begun))
                 .map(|(moved, seen)| (name(&moved.planned), seen.calls))
                 .collect(),
             forecast,

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use dimmer_host::usage::Usage;
 use dimmer_observe::{FunctionPlace, Observer, Tally};
 use dimmer_policy::moving::Verdict;
 use dimmer_policy::unhooking::{self, Hook};
@@ -32,9 +31,9 @@ pub(super) struct Unhooking {
 
 /// What was seen of all functions while all had their hooks.
 #[derive(Debug)]
-pub(super) struct Before {
+struct Before {
     /// Of each function, by its number.
-    pub(super) tallies: Vec<Tally>,
+    tallies: Vec<Tally>,
     /// For how long.
     lasted: Duration,
 }
@@ -100,30 +99,34 @@ impl Unhooking {
         observer.unhook(places);
     }
 
-    /// What was seen before hooks were taken out, and what the program used in that time, if it
-    /// used as much then as on the average: it ran for `ran`. `None` if all hooks are in place.
-    pub(super) fn before(&self, ran: Duration, usage: Usage) -> Option<(&Before, Usage)> {
-        let before = self.before.as_ref()?;
-        let ran = ran.max(before.lasted).max(Duration::from_nanos(1));
-        let part = before.lasted.div_duration_f64(ran);
-        let switches = u128::from(usage.switches) * before.lasted.as_nanos() / ran.as_nanos();
-        let usage = Usage {
-            on_cpu: usage.on_cpu.mul_f64(part),
-            in_kernel: usage.in_kernel.mul_f64(part),
-            switches: u64::try_from(switches).unwrap_or(u64::MAX),
+    /// The times of calls of each function, by its number, as `tallies` has them, but those of
+    /// functions that lost a hook: as before, and as many a second, for as long as the program has
+    /// run. The number of calls stays as counted.
+    pub(super) fn completed(&self, functions: &[Moved], tallies: &[Tally]) -> Vec<Tally> {
+        let Some(before) = &self.before else { return tallies.to_vec() };
+        let factor = self.begun.elapsed().div_duration_f64(before.lasted).max(1.0);
+        let complete = |((moved, now), then): ((&Moved, &Tally), &Tally)| {
+            if !moved.is_unhooked {
+                return now.clone();
+            }
+            Tally {
+                lasted: then.lasted.scaled(factor),
+                gap_after: then.gap_after.scaled(factor),
+                ..now.clone()
+            }
         };
-        Some((before, usage))
+        functions.iter().zip(tallies).zip(&before.tallies).map(complete).collect()
+    }
+
+    /// Whether a hook was taken out.
+    pub(super) const fn is_begun(&self) -> bool {
+        self.before.is_some()
     }
 
     /// Whether the number of calls is a measure of the program's work, as no hooks are about to go
     /// that count many of them.
     pub(super) fn is_counting(&self) -> bool {
         self.is_counting
-    }
-
-    /// For how long the program has run.
-    pub(super) fn ran(&self) -> Duration {
-        self.begun.elapsed()
     }
 }
 

@@ -38,7 +38,7 @@ use crate::ledger::{
     HEAD, INTERRUPTED, LEFT_OUT, PERIOD, PID, RECORD_BEGIN, RECORD_END, RECORD_FLAGS, RECORD_SHIFT,
     RECORD_SITE, RECORDS, RING, SLOT_BYTES, TAIL, TID, UNHOOK_ORDERS,
 };
-use crate::process::{LEDGER, ONLY_COUNTS, ORDERS_DONE, PROCESS, TID_AT};
+use crate::process::{ATTEMPTS, LEDGER, ONLY_COUNTS, ORDERS_DONE, PROCESS, TID_AT};
 use crate::site::Site;
 use crate::slots::{self, POOL};
 
@@ -172,7 +172,11 @@ global_asm!(
     "jz 23f",
     "mov eax, [rax + {unhook_orders}]",
     "cmp eax, [rip + {orders_done}]",
-    "jne 60f",
+    "je 23f",
+    // Each second time, in case that none can be taken out at this thread's calls.
+    "inc dword ptr [rip + {attempts}]",
+    "test dword ptr [rip + {attempts}], 1",
+    "jnz 60f",
     "23:",
     "mov rdx, [rbx + {head}]",
     "sub rdx, [rbx + {tail}]",
@@ -493,6 +497,7 @@ global_asm!(
     soon = const SOON,
     unhook_orders = const UNHOOK_ORDERS,
     orders_done = sym ORDERS_DONE,
+    attempts = sym ATTEMPTS,
     record_shift = const RECORD_SHIFT,
     record_begin = const RECORD_BEGIN,
     record_end = const RECORD_END,
