@@ -51,8 +51,9 @@ pub struct Observer {
     ended_calls: u64,
     /// Number of processes without a ledger, by reason.
     without: BTreeMap<String, usize>,
+    /// What was decided about functions.
     chosen: Chosen,
-    /// The number of hardware threads to which they are moved.
+    /// The number of hardware threads to which calls are moved.
     used_cores: usize,
     /// The set of CPUs that is wide now.
     wide_set: Option<usize>,
@@ -159,7 +160,7 @@ impl Observer {
     }
 
     /// The number of calls up to now of the processes of the last look, and of those that have
-    /// ended. Takes a tenth of the time of a look, where threads call thousands of functions.
+    /// ended. Takes less time than a look, as it takes in no timed call.
     #[must_use]
     pub fn calls_now(&self) -> u64 {
         let calls = self.ledgers.values().map(Followed::calls_now);

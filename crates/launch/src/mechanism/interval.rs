@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// What is done takes one part of the time in this number at most. A program with thousands of
-/// functions is looked at less often.
+/// What is done takes one part of the time in this number, or more if [`LONGEST`] is too short for
+/// that. A program with thousands of functions is looked at less often.
 const SPARE: u32 = 100;
 
 /// The longest interval: what a killed observer has decided lapses after a second, so a live one

@@ -386,7 +386,7 @@ impl Mechanism for Moving {
         let name = |planned: &Planned| format!("{} in {}", planned.title, planned.file.display());
         let shown = || Shown {
             calls: all()
-                // Later runs compare the number of calls, which has to be that of all.
+                // Later runs compare numbers of calls: only if all were counted.
                 .filter(|(_, seen)| seen.calls > 0 && !unhooking.is_some_and(Unhooking::is_begun))
                 .map(|(moved, seen)| (name(&moved.planned), seen.calls))
                 .collect(),
