@@ -83,21 +83,21 @@ pub fn ticks() -> u64 {
 /// Cycles of the chain of multiplications that measures the clock next to some timed calls.
 pub const CHAIN_CYCLES: u32 = arch::CHAIN_CYCLES;
 
-/// Pairs of calls that are timed in a second of a thread's life. A timed call takes some 60 ns more
-/// if everything lies in caches. It takes 0.3 to 0.5 us more in an encoder, which needs its caches
-/// itself: with 20 000 pairs a second x265 ran 1.7 % slower than with none (median of 9 rounds,
-/// Emerald Rapids).
-const PAIRS_PER_SECOND: f64 = 4000.0;
+/// Pairs of calls that are timed in a second of a thread's life while its program is followed
+/// closely. A timed call takes some 60 ns more if everything lies in caches. It takes 0.3 to 0.5 us
+/// more in an encoder, which needs its caches itself: with 20 000 pairs a second x265 ran 1.7 %
+/// slower than with none (median of 9 rounds, Emerald Rapids).
+pub const PAIRS_PER_SECOND: f64 = 4000.0;
 
 /// The number of calls from one timed pair to the next, for a thread with `calls_per_second` hooked
-/// calls a second.
+/// calls a second, so that `pairs_per_second` pairs are timed.
 #[must_use]
-pub fn period(calls_per_second: f64) -> u32 {
+pub fn period(calls_per_second: f64, pairs_per_second: f64) -> u32 {
     // Pairs overlap if all calls are timed. So all calls can be timed up to twice this rate.
-    if calls_per_second.is_nan() || calls_per_second <= 2.0 * PAIRS_PER_SECOND {
+    if calls_per_second.is_nan() || calls_per_second <= 2.0 * pairs_per_second {
         return 1;
     }
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded")]
-    let period = (calls_per_second / PAIRS_PER_SECOND).min(1e9) as u32;
+    let period = (calls_per_second / pairs_per_second).min(1e9) as u32;
     period
 }

@@ -102,7 +102,7 @@ impl Hooks {
             thread.set_period(NEVER);
             restart(&thread);
             let counted_ns = per_call(calls, || call_hooked(calls));
-            thread.set_period(crate::period(1e9 / counted_ns));
+            thread.set_period(crate::period(1e9 / counted_ns, crate::PAIRS_PER_SECOND));
             restart(&thread);
             let observed_ns = per_call(calls, || call_hooked(calls));
             thread.set_period(1);

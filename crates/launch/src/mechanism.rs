@@ -19,6 +19,7 @@ use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
 use dimmer_host::root::Root;
+use dimmer_observe::INTERVAL;
 use dimmer_processor::units::CpuId;
 
 use crate::account::Summary;
@@ -65,14 +66,13 @@ pub(crate) trait Mechanism: fmt::Debug {
     /// The program was started, as this process.
     fn started(&mut self, _process: u32) {}
 
-    /// Looks at the program, and acts on what it sees. Called every
-    /// [`INTERVAL`](dimmer_observe::INTERVAL) while the program runs, or earlier
-    /// ([`Self::next_look`]).
+    /// Looks at the program, and acts on what it sees. Called once [`Self::next_look`] has passed,
+    /// or earlier.
     fn look(&mut self, notes: &mut Notes<'_>);
 
-    /// The time from now until it has to look again; `None`: any.
-    fn next_look(&self) -> Option<Duration> {
-        None
+    /// The time from now until it has to look again.
+    fn next_look(&self) -> Duration {
+        INTERVAL
     }
 
     /// Undoes what concerns others, and sums up.

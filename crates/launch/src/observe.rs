@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use dimmer_host::relay::Relay;
 use dimmer_host::usage::Usage;
-use dimmer_observe::{FunctionPlace, INTERVAL, Observed, Observer, TRACE_INTERVAL};
+use dimmer_observe::{FunctionPlace, INTERVAL, Observed, Observer};
 use dimmer_policy::phases::{Choice, Graph};
 use dimmer_processor::class::InstructionClass;
 
@@ -115,7 +115,7 @@ pub fn start(options: &Options<'_>) -> Result<Seen, LaunchError> {
     }
     let begun = Instant::now();
     let before = Usage::of_ended_children();
-    let interval = if options.is_traced { TRACE_INTERVAL } else { INTERVAL };
+    let interval = observer.as_ref().map_or(INTERVAL, Observer::interval);
     let relay = Relay::begin().map_err(LaunchError::Signals)?;
     let mut child = program.spawn(&mut command, &relay)?;
     let look = || {

@@ -2,13 +2,12 @@
 
 use std::ffi::OsString;
 use std::process::{Command, ExitStatus};
-use std::time::Duration;
 
 use dimmer_host::exclusion::{ByCpusets, Exclusion};
 use dimmer_host::relay::Relay;
 use dimmer_host::root::Root;
 use dimmer_narrow::Width;
-use dimmer_observe::{INTERVAL, TRACE_INTERVAL};
+use dimmer_observe::INTERVAL;
 use dimmer_processor::units::CpuId;
 
 use crate::LaunchError;
@@ -96,10 +95,9 @@ pub fn run(
     let before = Spent::read();
     let mut child = program.spawn(&mut command, &relay)?;
     mechanisms.iter_mut().for_each(|mechanism| mechanism.started(child.id()));
-    let longest = if request.is_traced { TRACE_INTERVAL } else { INTERVAL };
     let look = || {
         mechanisms.iter_mut().for_each(|mechanism| mechanism.look(notes));
-        mechanisms.iter().filter_map(|mechanism| mechanism.next_look()).fold(longest, Duration::min)
+        mechanisms.iter().map(|mechanism| mechanism.next_look()).min().unwrap_or(INTERVAL)
     };
     let status = follow(&mut child, None, &relay, look)?;
     let not_given_back = others.and_then(|mut others| give_back(others.as_mut(), notes).err());

@@ -114,9 +114,10 @@ impl Trials {
     /// Decides which mechanism is in force from now on; returns whether that has changed.
     ///
     /// * `work`: what the program has done up to now, in one unit or in several.
-    /// * `can_gain`: whether any of the mechanisms does anything. Until one does, none is tried.
-    /// * `is_measure`: whether the work can be compared with that of the last step. Until it can,
-    ///   none is tried, and what is tried ends without a result.
+    /// * `can_gain`: whether any of the mechanisms does anything.
+    /// * `is_measure`: whether the work can be compared with that of the last step.
+    ///
+    /// Unless both are so, none is tried, and what is tried ends without a result.
     pub(crate) fn step(
         &mut self,
         now: Time,
@@ -125,18 +126,18 @@ impl Trials {
         is_measure: bool,
     ) -> bool {
         let before = self.number();
-        let can_gain = can_gain && is_measure;
+        let can_try = can_gain && is_measure;
         if let Some(auto) = &mut self.auto {
-            if is_measure {
+            if can_try {
                 auto.step(now, work);
             } else {
                 // All work is one user's.
                 auto.restart(now, work, vec![0; work.len()]);
             }
-        } else if can_gain && self.mechanisms.len() > 1 {
+        } else if can_try && self.mechanisms.len() > 1 {
             self.auto = Some(Auto::new(Settings::USUAL, self.mechanisms.len(), now, work));
         }
-        let wakeup = self.auto.as_ref().map(|auto| auto.next_wakeup(now));
+        let wakeup = self.auto.as_ref().filter(|_| can_try).map(|auto| auto.next_wakeup(now));
         self.next = wakeup.unwrap_or(now + Settings::USUAL.window);
         let is_changed = self.number() != before;
         if is_changed {
@@ -270,6 +271,11 @@ mod tests {
             assert!(!trials.step(at(step), &[step as f64], false, true));
         }
         assert!((100..200).any(|step| trials.step(at(step), &[step as f64], true, true)));
+        assert_ne!(trials.in_force(), Switched::Nothing);
+        // What is being tried when nothing can gain any more ends.
+        assert!(trials.step(at(200), &[200.0], false, true));
+        assert!((201..300).all(|step| !trials.step(at(step), &[step as f64], false, true)));
+        assert_eq!(trials.in_force(), Switched::Nothing);
         let mut none = Trials::new(Switched::all(false, false, false), Time::START);
         assert!((0..100).all(|step| !none.step(at(step), &[step as f64], true, true)));
         assert_eq!(none.finish(at(100)).len(), 1);

@@ -25,4 +25,4 @@ pub use place::{KEPT_OFF, NoPlace, Place, places, remove_left_behind};
 pub use seen::{Decided, FunctionPlace, Observed, ThreadSeen};
 pub use tally::{Clocks, Tally};
 pub use times::Times;
-pub use trace::{Event, TRACE_INTERVAL, ThreadTrace, TimedSpan};
+pub use trace::{Event, ThreadTrace, TimedSpan};

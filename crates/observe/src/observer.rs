@@ -11,7 +11,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use dimmer_hook::{Ledger, Names, PhaseCounts, ticks};
+use dimmer_hook::{Ledger, Names, PAIRS_PER_SECOND, PhaseCounts, ticks};
 use dimmer_host::root::Root;
 use dimmer_processor::class::InstructionClass;
 use rustix::process::{Resource, getrlimit};
@@ -19,10 +19,16 @@ use rustix::process::{Resource, getrlimit};
 use crate::place::{NoPlace, Place, places, remove_left_behind};
 use crate::seen::{Decided, FunctionPlace, MOST_FUNCTIONS, Observed};
 use crate::tally::Tally;
+use crate::trace::TRACE_INTERVAL;
 use followed::{Chosen, Followed, Order, Rate, Real, Tracing};
 
-/// Interval at which [`Observer::look`] must be called, so that rings of records do not fill up.
+/// Interval at which [`Observer::look`] must be called, so that rings of records do not fill up,
+/// while programs are followed closely.
 pub const INTERVAL: Duration = Duration::from_millis(20);
+
+/// How many times more rarely programs are looked at, and their calls timed, that are followed
+/// loosely: they are still timed 800 times a second and thread. A guess.
+const LOOSER: u32 = 5;
 
 /// Time for which a decision to move calls holds after a look. The decisions of a killed observer
 /// lapse after it. A guess: on a busy machine the observer may not run for many intervals.
@@ -61,6 +67,7 @@ pub struct Observer {
     room: usize,
     /// Whether ledgers are currently forbidden to grow.
     is_limited: bool,
+    is_loose: bool,
     tracing: Option<Tracing>,
     /// Decisions and used hardware threads, with their times (ticks), while it traces.
     moves: Vec<(u64, FunctionPlace, bool)>,
@@ -87,6 +94,7 @@ impl Observer {
             wide_set: None,
             room: MOST_FUNCTIONS,
             is_limited: false,
+            is_loose: false,
             tracing: None,
             moves: Vec::new(),
             used: Vec::new(),
@@ -94,10 +102,30 @@ impl Observer {
     }
 
     /// Makes the observer trace all threads: their calls are all timed, which takes 25 to 62
-    /// ns each. Calls of these functions start requests, and count as nothing else. Look every
-    /// [`crate::TRACE_INTERVAL`] then.
+    /// ns each. Calls of these functions start requests, and count as nothing else.
     pub fn trace(&mut self, requests: BTreeSet<FunctionPlace>) {
         self.tracing = Some(Tracing::new(requests));
+    }
+
+    /// Sets whether programs are followed loosely from now on, or closely, as at the start. What is
+    /// looked at loosely costs the program a fifth, and is learnt five times as slowly.
+    pub fn follow_loosely(&mut self, is_loose: bool) {
+        self.is_loose = is_loose;
+    }
+
+    /// The interval at which [`Self::look`] must be called from now on.
+    #[must_use]
+    pub fn interval(&self) -> Duration {
+        match (&self.tracing, self.is_loose) {
+            (Some(_), _) => TRACE_INTERVAL,
+            (None, true) => INTERVAL * LOOSER,
+            (None, false) => INTERVAL,
+        }
+    }
+
+    fn pairs_per_second(&self) -> f64 {
+        let looser = if self.is_loose { LOOSER } else { 1 };
+        PAIRS_PER_SECOND / f64::from(looser)
     }
 
     /// The environment that a program needs, besides the library to preload, so that its functions
@@ -129,12 +157,12 @@ impl Observer {
     /// that no process has mapped any more, and keeps only its sums.
     pub fn look(&mut self) {
         self.follow_new();
-        let rate = self.rate();
+        let (rate, pairs) = (self.rate(), self.pairs_per_second());
         let (mut over, mut real) = (Vec::new(), Real::default());
         let order = self.current_order();
         for (path, followed) in &mut self.ledgers {
             followed.order(order, &self.chosen, &mut real);
-            let seen = followed.look(rate, &mut self.room, self.tracing.as_mut());
+            let seen = followed.look(rate, pairs, &mut self.room, self.tracing.as_mut());
             let is_abandoned = seen == Some(false) && followed.is_abandoned();
             if seen.is_none() || is_abandoned {
                 over.push(path.clone());
@@ -143,7 +171,7 @@ impl Observer {
         for path in over {
             let Some(mut followed) = self.ledgers.remove(&path) else { continue };
             // Reads what was written between the last look and the end.
-            followed.look(rate, &mut self.room, self.tracing.as_mut());
+            followed.look(rate, pairs, &mut self.room, self.tracing.as_mut());
             self.ended_calls = self.ended_calls.saturating_add(followed.calls_now());
             followed.fold(&mut self.ended, rate, &mut self.room, &mut real);
             let _ = std::fs::remove_file(&path);

@@ -21,7 +21,7 @@ use crate::seen::FunctionPlace;
 
 /// Interval at which [`crate::Observer::look`] must be called while it traces. A ring of records
 /// lasts for 220,000 calls a second then; of threads that call more often, stretches are seen.
-pub const TRACE_INTERVAL: Duration = Duration::from_millis(2);
+pub(crate) const TRACE_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Calls and samples that are kept of a run, 32 bytes each. Later ones are not traced.
 pub(crate) const MOST_TRACED: usize = 1 << 21;

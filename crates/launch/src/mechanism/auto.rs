@@ -7,6 +7,7 @@
 use std::time::{Duration, Instant};
 
 use dimmer_host::affinity;
+use dimmer_observe::INTERVAL;
 use dimmer_policy::narrowing::Form;
 use dimmer_processor::units::{CpuId, Time};
 use dimmer_protocol::Hello;
@@ -71,8 +72,8 @@ impl Mechanism for WithoutCalls {
         self.0.step(|| 0, false, true, notes);
     }
 
-    fn next_look(&self) -> Option<Duration> {
-        self.0.next_look()
+    fn next_look(&self) -> Duration {
+        self.0.next_look().min(INTERVAL)
     }
 
     fn finish(self: Box<Self>, end: &End, notes: &mut Notes<'_>) -> Summary {
@@ -172,9 +173,10 @@ impl Auto {
     }
 
     /// The time until [`Self::step`] is due.
-    pub(super) fn next_look(&self) -> Option<Duration> {
-        let next = self.trials.as_ref()?.next();
-        Some(Duration::from_nanos((next - self.now()).ns()))
+    pub(super) fn next_look(&self) -> Duration {
+        let next = self.trials.as_ref().map(|trials| (trials.next() - self.now()).ns());
+        let of_locks = self.boosting.as_ref().map_or(Duration::MAX, |_| INTERVAL);
+        next.map_or(of_locks, |next| of_locks.min(Duration::from_nanos(next)))
     }
 
     /// Gives back the machine's clocks. Returns the program's code, and what became of trials.

@@ -15,21 +15,23 @@ const LONGEST: Duration = Duration::from_millis(500);
 /// Something that is done at intervals: as long as it takes little time, by the least interval.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Interval {
-    least: Duration,
     last: Instant,
     /// CPU time that the last one took.
     took: Duration,
 }
 
 impl Interval {
-    /// `least` is no longer than half a second.
-    pub(super) fn new(least: Duration) -> Self {
-        Self { least, last: Instant::now(), took: Duration::ZERO }
+    pub(super) fn new() -> Self {
+        Self { last: Instant::now(), took: Duration::ZERO }
     }
 
-    /// Whether enough time has passed.
-    pub(super) fn is_due(&self) -> bool {
-        self.last.elapsed() >= self.least.max((self.took * SPARE).min(LONGEST))
+    /// Whether enough time has passed: `least`, which is no longer than half a second, or more.
+    pub(super) fn is_due(&self, least: Duration) -> bool {
+        self.last.elapsed() >= self.waits(least)
+    }
+
+    fn waits(&self, least: Duration) -> Duration {
+        least.max((self.took * SPARE).min(LONGEST))
     }
 
     /// Does it now.
@@ -54,16 +56,17 @@ mod tests {
 
     #[test]
     fn what_takes_long_is_done_less_often() {
-        let mut interval = Interval::new(Duration::ZERO);
-        assert!(interval.is_due());
+        let mut interval = Interval::new();
+        assert_eq!(interval.waits(Duration::ZERO), Duration::ZERO);
         let work = || {
-            let end = on_cpu() + Duration::from_millis(5);
+            let end = on_cpu() + Duration::from_millis(1);
             while on_cpu() < end {}
         };
         interval.take(work);
-        assert!(interval.took >= Duration::from_millis(5) && !interval.is_due(), "{interval:?}");
-        interval.last -= interval.took * SPARE;
-        assert!(interval.is_due());
-        assert!(!Interval::new(LONGEST).is_due());
+        let waits = interval.waits(Duration::ZERO);
+        assert!(Duration::from_millis(100) <= waits && waits <= LONGEST, "{interval:?}");
+        assert_eq!(interval.waits(LONGEST), LONGEST);
+        interval.last -= waits;
+        assert!(interval.is_due(Duration::ZERO));
     }
 }

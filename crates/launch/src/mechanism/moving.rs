@@ -2,7 +2,7 @@
 //! `--auto` have in common.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dimmer_hook::PlannedEntry;
 use dimmer_host::root::format_cpu_list;
@@ -26,8 +26,12 @@ use crate::trips::{self, TripError};
 use crate::used_cores::UsedCores;
 use crate::{LaunchError, cores, preload};
 
-/// Interval of the decisions.
-const STEP: Duration = Duration::from_millis(100);
+/// Looks from one decision to the next: a tenth of a second, or half of one.
+const LOOKS: u32 = 5;
+
+/// How long nothing has changed in a program that is followed loosely. A guess: most of what can be
+/// known of its calls is known by then.
+const SETTLED: Duration = Duration::from_secs(2);
 
 /// A program whose calls are moved, and what is known about it.
 #[derive(Debug)]
@@ -43,6 +47,8 @@ struct Moving {
     /// When the counts are read, and when decisions are made.
     looks: Interval,
     decisions: Interval,
+    /// When it last changed which calls move.
+    changed: Instant,
     /// Whether what threads do is kept.
     is_traced: bool,
     /// What makes the final decision besides the observed calls.
@@ -140,8 +146,9 @@ pub(super) fn prepare(setup: &mut Setup<'_>) -> Result<Prepared, LaunchError> {
         functions,
         others,
         takes,
-        looks: Interval::new(Duration::ZERO),
-        decisions: Interval::new(STEP),
+        looks: Interval::new(),
+        decisions: Interval::new(),
+        changed: Instant::now(),
         _plans: plans,
     })))
 }
@@ -310,8 +317,15 @@ impl Moving {
         // The program must leave the cores before calls move there.
         self.observer.use_cores(self.used_cores.step(dedicated, is_wanted));
         if !changes.is_empty() {
+            self.changed = Instant::now();
             self.observer.decide(changes);
         }
+    }
+
+    /// Whether nothing has changed for a while, nor is about to.
+    fn is_settled(&self) -> bool {
+        let is_counting = self.unhooking.as_ref().is_some_and(Unhooking::is_counting);
+        is_counting && self.changed.elapsed() >= SETTLED
     }
 }
 
@@ -324,14 +338,17 @@ impl Mechanism for Moving {
         self.auto.iter_mut().for_each(|auto| auto.started(process));
     }
 
-    /// Reads the counts of the hooks, decides every [`STEP`], and changes mechanisms when a trial
+    /// Reads the counts of the hooks, decides every [`LOOKS`], and changes mechanisms when a trial
     /// begins or ends.
     fn look(&mut self, notes: &mut Notes<'_>) {
-        let is_due = self.looks.is_due() || self.is_traced;
+        self.observer.follow_loosely(self.is_settled());
+        let interval = self.observer.interval();
+        // Trials wake it in between.
+        let is_due = self.looks.is_due(interval / 2) || self.is_traced;
         if is_due {
             self.looks.take(|| self.observer.look());
         }
-        let is_due = is_due && self.decisions.is_due();
+        let is_due = is_due && self.decisions.is_due(interval * LOOKS);
         if is_due {
             let mut decisions = self.decisions;
             decisions.take(|| self.judge(notes));
@@ -347,8 +364,9 @@ impl Mechanism for Moving {
         }
     }
 
-    fn next_look(&self) -> Option<Duration> {
-        self.auto.as_ref().and_then(Auto::next_look)
+    fn next_look(&self) -> Duration {
+        let own = self.observer.interval();
+        self.auto.as_ref().map_or(own, |auto| own.min(auto.next_look()))
     }
 
     fn finish(mut self: Box<Self>, end: &End, notes: &mut Notes<'_>) -> Summary {

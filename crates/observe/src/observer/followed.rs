@@ -212,10 +212,12 @@ impl Followed {
     }
 
     /// Reads what is new, and returns whether there was anything; `None` if the file is no longer a
-    /// ledger. `room` is the number of further functions of threads for which there is room.
+    /// ledger. `room` is the number of further functions of threads for which there is room; of a
+    /// thread's calls, `pairs_per_second` pairs are timed from now on, or all if they are traced.
     pub(super) fn look(
         &mut self,
         rate: Rate,
+        pairs_per_second: f64,
         room: &mut usize,
         mut tracing: Option<&mut Tracing>,
     ) -> Option<bool> {
@@ -260,7 +262,7 @@ impl Followed {
             own.tally.settle();
             match &mut tracing {
                 Some(tracing) => own.trace(&thread, before, &mut tracing.room),
-                None => own.set_period(&thread),
+                None => own.set_period(&thread, pairs_per_second),
             }
         }
         Some(is_changed)
@@ -450,13 +452,13 @@ impl FollowedThread {
     }
 
     /// Sets how many of the thread's calls are timed, according to its rate of calls.
-    fn set_period(&mut self, thread: &Thread<'_>) {
+    fn set_period(&mut self, thread: &Thread<'_>, pairs_per_second: f64) {
         let (now, calls) = (Instant::now(), self.tally.calls());
         let (then, before) = *self.counted.get_or_insert((now, 0));
         let passed = now.duration_since(then).as_secs_f64();
         if passed >= INTERVAL.as_secs_f64() / 2.0 {
             let rate = calls.saturating_sub(before) as f64 / passed;
-            let period = dimmer_hook::period(rate);
+            let period = dimmer_hook::period(rate, pairs_per_second);
             if period != self.period {
                 thread.set_period(period);
                 self.period = period;
