@@ -338,8 +338,8 @@ impl Mechanism for Moving {
         self.auto.iter_mut().for_each(|auto| auto.started(process));
     }
 
-    /// Reads the counts of the hooks, decides every [`LOOKS`], and changes mechanisms when a trial
-    /// begins or ends.
+    /// Reads the counts of the hooks, decides every few looks ([`LOOKS`]), and changes mechanisms
+    /// when a trial begins or ends.
     fn look(&mut self, notes: &mut Notes<'_>) {
         self.observer.follow_loosely(self.is_settled());
         let interval = self.observer.interval();
