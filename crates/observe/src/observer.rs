@@ -107,8 +107,9 @@ impl Observer {
         self.tracing = Some(Tracing::new(requests));
     }
 
-    /// Sets whether programs are followed loosely from now on, or closely, as at the start. Loosely,
-    /// looks and timed calls are a fifth as many, so changes are noticed five times as slowly.
+    /// Sets whether programs are followed loosely from now on, or closely, as at the start.
+    /// Loosely, looks and timed calls are a fifth as many, so changes are noticed five times as
+    /// slowly.
     pub fn follow_loosely(&mut self, is_loose: bool) {
         self.is_loose = is_loose;
     }
