@@ -373,9 +373,7 @@ fn uncounted(why: String, remedy: &'static str) -> Unavailable {
 
 /// How long a group was enabled, and how long it had the hardware, since it was opened.
 fn times(data: &GroupData) -> (Nanos, Nanos) {
-    let span = |time: Option<Duration>| {
-        Nanos::from_ns(time.and_then(|time| u64::try_from(time.as_nanos()).ok()).unwrap_or(0))
-    };
+    let span = |time: Option<Duration>| time.map_or(Nanos::ZERO, Nanos::from);
     (span(data.time_enabled()), span(data.time_running()))
 }
 

@@ -177,7 +177,7 @@ impl Monitor {
         // Estimates may fall.
         let grown = |at: usize| of_program[at]?.checked_sub(self.of_program[at]?);
         self.seen.intervals.push(Interval {
-            lasted: nanos(now - self.since),
+            lasted: (now - self.since).into(),
             spent: std::mem::take(&mut self.spent),
             of_program: [0, 1, 2].map(grown),
         });
@@ -211,10 +211,6 @@ fn halved(intervals: &[Interval]) -> Vec<Interval> {
         sum
     };
     intervals.chunks(2).map(pair).collect()
-}
-
-fn nanos(time: Duration) -> Nanos {
-    Nanos::from_ns(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]

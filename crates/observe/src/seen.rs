@@ -1,6 +1,7 @@
 //! What was seen of a run's processes. Its size is bounded, whatever processes write into their
 //! ledgers and however many processes there are.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -54,13 +55,36 @@ pub struct Observed {
 
 /// An entry of a function in a file: the function's start, or a place inside it to which other
 /// functions lead.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug)]
 pub struct FunctionPlace {
-    /// The address in the file. It comes first, as it tells most of them apart, sooner than a path.
+    /// The address in the file.
     pub address: u64,
     /// The file.
     pub file: PathBuf,
 }
+
+/// By address first, which tells most of them apart, and by the path's bytes: sooner compared than
+/// its components.
+impl Ord for FunctionPlace {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let by_address = self.address.cmp(&other.address);
+        by_address.then_with(|| self.file.as_os_str().cmp(other.file.as_os_str()))
+    }
+}
+
+impl PartialOrd for FunctionPlace {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for FunctionPlace {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for FunctionPlace {}
 
 /// A decision about the calls of a function.
 #[derive(Clone, Debug, PartialEq)]

@@ -10,6 +10,8 @@
 //! Programs change their habits, and calls are timed only at home. So moved calls stay at home for
 //! a short while now and then, to be timed again.
 
+use dimmer_processor::units::Nanos;
+
 /// Number of timed calls that a decision needs.
 const ENOUGH: u64 = 32;
 
@@ -19,6 +21,18 @@ const SURELY: f64 = 2.0;
 
 /// Number of steps for which calls are moved. Then they stay until the next decision.
 const STEPS_MOVED: u32 = 50;
+
+/// How long nothing has changed in a program that is followed loosely. A guess: most of what can be
+/// known of its calls is known by then.
+const SETTLED: Nanos = Nanos::from_ms(2000);
+
+/// Whether a program is followed loosely: looked at less often, and with fewer calls timed. What
+/// moves has not changed for `unchanged`, and no hooks are about to be taken out that count a good
+/// part of its calls (`is_counting`, [`crate::unhooking::are_about_to_go`]).
+#[must_use]
+pub fn is_settled(unchanged: Nanos, is_counting: bool) -> bool {
+    is_counting && unchanged >= SETTLED
+}
 
 /// What was seen of a function's calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -158,6 +172,13 @@ mod tests {
         let moved = |moved| Calls { moved_ns: Some(moved), ..seen(5000.0, Some(2750.0)) };
         assert_eq!(Verdict::new(&moved(15_000.0), 1000.0), Verdict::CostsLess);
         assert_eq!(Verdict::new(&moved(7000.0), 1000.0), Verdict::Move);
+    }
+
+    #[test]
+    fn a_program_is_followed_loosely_once_nothing_changes() {
+        assert!(is_settled(Nanos::from_ms(2000), true));
+        assert!(!is_settled(Nanos::from_ms(1999), true));
+        assert!(!is_settled(Nanos::from_ms(60_000), false), "hooks are about to go");
     }
 
     #[test]

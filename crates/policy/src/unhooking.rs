@@ -12,15 +12,20 @@ use dimmer_processor::units::Nanos;
 
 use crate::moving::Verdict;
 
-/// For how long a function's calls must have been too short to move.
+/// For how long the calls of a page's functions must have been too short to move, if they are not
+/// called very often.
 pub const LONG_ENOUGH: Nanos = Nanos::from_ms(2000);
+
+/// The least that is long enough, however often they are called: a few decisions.
+const LEAST: Nanos = Nanos::from_ms(250);
 
 /// Calls a second from which a hook costs: these take a millionth of a core, and a program has a
 /// few thousand hooks. An estimate.
 const OFTEN: f64 = 1000.0;
 
 /// Calls a second from which calls are known after [`LONG_ENOUGH`], unless others are timed in
-/// their place: those of the function in which they go on by a jump.
+/// their place: those of the function in which they go on by a jump. Of more calls a second, as
+/// many are enough as these are in that time.
 const VERY_OFTEN: f64 = 100_000.0;
 
 /// Calls a second up to which a function is called so rarely that it cannot gain much, however long
@@ -45,23 +50,36 @@ pub struct Hook<P> {
 
 /// The pages whose hooks are taken out.
 pub fn pages<P: Copy + Ord>(hooks: &[Hook<P>]) -> Vec<P> {
-    let mut pages: BTreeMap<P, (bool, bool)> = BTreeMap::new();
+    let mut pages: BTreeMap<P, Vec<&Hook<P>>> = BTreeMap::new();
     for hook in hooks {
-        let (costs, stays) = pages.entry(hook.page).or_default();
-        match hook.verdict {
-            Verdict::TooShort if hook.for_ns >= LONG_ENOUGH => {
-                *costs |= hook.calls_per_s >= OFTEN;
-            }
-            Verdict::Unknown if hook.calls_per_s < RARELY => {}
-            Verdict::Unknown if hook.for_ns >= LONG_ENOUGH && hook.calls_per_s >= VERY_OFTEN => {
-                *costs = true;
-            }
-            Verdict::TooShort | Verdict::Unknown | Verdict::CostsLess | Verdict::Move => {
-                *stays = true;
-            }
-        }
+        pages.entry(hook.page).or_default().push(hook);
     }
-    pages.into_iter().filter(|(_, (costs, stays))| *costs && !stays).map(|(page, _)| page).collect()
+    pages.into_iter().filter(|(_, hooks)| go(hooks)).map(|(page, _)| page).collect()
+}
+
+/// Whether these hooks, all of a page, are taken out.
+fn go<P>(hooks: &[&Hook<P>]) -> bool {
+    let calls_per_s = hooks.iter().map(|hook| hook.calls_per_s).sum();
+    let long_enough = long_enough_for(calls_per_s);
+    let can_go = |hook: &&Hook<P>| match hook.verdict {
+        Verdict::TooShort => hook.for_ns >= long_enough,
+        Verdict::Unknown if hook.calls_per_s < RARELY => true,
+        Verdict::Unknown if hook.calls_per_s < VERY_OFTEN => false,
+        Verdict::Unknown => hook.for_ns >= long_enough_for(hook.calls_per_s),
+        Verdict::CostsLess | Verdict::Move => false,
+    };
+    let costs = |hook: &&Hook<P>| match hook.verdict {
+        Verdict::TooShort => hook.calls_per_s >= OFTEN,
+        Verdict::Unknown => hook.calls_per_s >= VERY_OFTEN,
+        Verdict::CostsLess | Verdict::Move => false,
+    };
+    hooks.iter().all(can_go) && hooks.iter().any(costs)
+}
+
+/// For how long the verdict must have been the same on what is called this often.
+fn long_enough_for(calls_per_s: f64) -> Nanos {
+    let part = (VERY_OFTEN / calls_per_s).min(1.0);
+    LEAST.max(Nanos::rounded(LONG_ENOUGH.as_f64() * part))
 }
 
 /// Whether hooks are about to be taken out that count a good part of all calls. The number of calls
@@ -88,9 +106,27 @@ mod tests {
         let often = hook(1, Verdict::TooShort, 1e6);
         assert_eq!(pages(&[often]), [1]);
         // Not if they were judged a moment ago, nor if they cost next to nothing.
-        assert!(pages(&[Hook { for_ns: Nanos::from_ms(1900), ..often }]).is_empty());
+        assert!(pages(&[Hook { for_ns: Nanos::from_ms(200), ..often }]).is_empty());
         assert!(pages(&[Hook { calls_per_s: 999.0, ..often }]).is_empty());
         assert!(pages::<u8>(&[]).is_empty());
+    }
+
+    #[test]
+    fn the_more_often_functions_are_called_the_sooner_their_hooks_go() {
+        let after = |ms, calls_per_s| Hook {
+            for_ns: Nanos::from_ms(ms),
+            ..hook(1, Verdict::TooShort, calls_per_s)
+        };
+        for (ms, calls_per_s) in [(2000, 1e5), (1000, 2e5), (250, 8e5), (250, 1e9)] {
+            assert_eq!(pages(&[after(ms, calls_per_s)]), [1], "{calls_per_s}");
+            assert!(pages(&[after(ms - 1, calls_per_s)]).is_empty(), "{calls_per_s}");
+        }
+        // A page's hooks go together, so their calls count together.
+        assert_eq!(pages(&[after(1000, 1.9e5), after(1000, 1e4)]), [1]);
+        // The calls of one function are known by their own number.
+        let unknown = |ms, calls_per_s| Hook { verdict: Verdict::Unknown, ..after(ms, calls_per_s) };
+        assert_eq!(pages(&[unknown(1000, 2e5), after(250, 1e6)]), [1]);
+        assert!(pages(&[unknown(999, 2e5), after(250, 1e6)]).is_empty());
     }
 
     #[test]

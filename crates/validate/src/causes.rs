@@ -355,6 +355,18 @@ const MIGRATION: &[Change] = &[
         change: |inputs| set(&mut inputs.model.clock.divisor_step, 0.125),
     },
     Change {
+        what: "a core computes while it waits for memory, as far as both last",
+        ids: &["R004-06b"],
+        rows: migration::cycles,
+        change: |inputs| inputs.turns.overlap = true,
+    },
+    Change {
+        what: "of indirect access at 60 %, 73 333 accesses, not 60 000",
+        ids: &["R004-06b"],
+        rows: migration::cycles,
+        change: |inputs| inputs.turns.indirect_60 = 0.733_33,
+    },
+    Change {
         what: "a migration takes 10 µs, with what a core finds in cold caches",
         ids: &["R004-49b"],
         rows: migration::waiting,

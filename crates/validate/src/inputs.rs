@@ -7,6 +7,7 @@ use dimmer_processor::model::{Bin, Missing, Model};
 use dimmer_processor::units::{Nanos, whole};
 use dimmer_sim::{Costs, Scheduling, SimError};
 
+use crate::migration::Turns;
 use crate::server::{Load, X265};
 use crate::turbo::Locks;
 use crate::{Follower, taken};
@@ -48,6 +49,8 @@ pub(crate) struct Inputs<'a> {
     pub(crate) x265: X265,
     /// How long the way from P6 to P0 takes at paper 002's lock (ns).
     pub(crate) rise_ns: u64,
+    /// How the functions of paper 004's mixed microbenchmark take turns.
+    pub(crate) turns: Turns,
     /// The data that a migration of paper 004's database fetches (KiB).
     pub(crate) cached_kib: u32,
     /// The voltage in paper 004 with P0 set to 3125 MHz (mV).
@@ -95,6 +98,7 @@ impl<'a> Inputs<'a> {
             at_worker: 0.5,
             x265: X265 { dense: taken::value("R003-02"), waits: taken::value("R003-07") },
             rise_ns: whole(taken::value("R002-08")),
+            turns: Turns { overlap: false, indirect_60: 0.6 },
             cached_kib: 0,
             memory_by_l3: 0.0,
             seeds: 3,

@@ -132,18 +132,40 @@ pub(crate) fn mysql(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
     ])
 }
 
+/// How the functions of a mixed microbenchmark take turns.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Turns {
+    /// Whether a core computes while it waits for memory.
+    pub(crate) overlap: bool,
+    /// The part of all indirect accesses that the memory-bound function makes at 60 %.
+    pub(crate) indirect_60: f64,
+}
+
 /// Cycles an instruction of both functions of a mixed microbenchmark, over those on the slow core.
 fn ratios(memory: Memory, share: f64, inputs: &Inputs<'_>) -> Result<[f64; 2], SimError> {
     let seconds = |core, part| -> Result<f64, SimError> {
         Ok(run(memory, &Setup::alone(core, part), inputs)?.seconds)
     };
-    let ratio = |part| -> Result<f64, SimError> {
-        Ok(3600.0 * seconds(0, part)? / (1440.0 * seconds(1, part)?))
+    // What memory takes is what does not change with the clock.
+    let [fast, slow] = [seconds(0, Part::Memory)?, seconds(1, Part::Memory)?];
+    let waits = fast - (slow - fast) * 1440.0 / (3600.0 - 1440.0);
+    let mixed = |core, of_cpu: f64, of_memory: f64| -> Result<f64, SimError> {
+        let in_turn = seconds(core, Part::Mixed(of_cpu, of_memory))?;
+        let computes = of_cpu * seconds(core, Part::Cpu)?;
+        let both = if inputs.turns.overlap { computes.min(of_memory * waits) } else { 0.0 };
+        Ok(in_turn - both)
     };
-    Ok([ratio(Part::Mixed(share, 1.0 - share))?, ratio(Part::Mixed(1.0 - share, share))?])
+    let ratio = |of_cpu, of_memory| -> Result<f64, SimError> {
+        Ok(3600.0 * mixed(0, of_cpu, of_memory)? / (1440.0 * mixed(1, of_cpu, of_memory)?))
+    };
+    let of_memory = match (memory, share) {
+        (Memory::Indirect, 0.6) => inputs.turns.indirect_60,
+        (Memory::Indirect | Memory::Chase, _) => share,
+    };
+    Ok([ratio(share, 1.0 - share)?, ratio(1.0 - share, of_memory)?])
 }
 
-fn cycles(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
+pub(crate) fn cycles(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
     let pure = |memory| ratios(memory, 1.0, inputs);
     let [[cpu, chase], [_, indirect]] = [pure(Memory::Chase)?, pure(Memory::Indirect)?];
     let mixed = |memory, share| ratios(memory, share, inputs);

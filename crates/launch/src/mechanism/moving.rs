@@ -8,7 +8,7 @@ use dimmer_hook::PlannedEntry;
 use dimmer_host::root::format_cpu_list;
 use dimmer_observe::{FunctionPlace, Observer, Tally, Times};
 use dimmer_policy::cost::{CallCost, Running};
-use dimmer_policy::moving::{Calls, Decision, Verdict, Word};
+use dimmer_policy::moving::{self, Calls, Decision, Verdict, Word};
 use dimmer_policy::narrowing::Shown;
 use dimmer_processor::units::CpuId;
 
@@ -28,10 +28,6 @@ use crate::{LaunchError, cores, preload};
 
 /// Looks from one decision to the next: a tenth of a second, or half of one.
 const LOOKS: u32 = 5;
-
-/// How long nothing has changed in a program that is followed loosely. A guess: most of what can be
-/// known of its calls is known by then.
-const SETTLED: Duration = Duration::from_secs(2);
 
 /// A program whose calls are moved, and what is known about it.
 #[derive(Debug)]
@@ -325,7 +321,7 @@ impl Moving {
     /// Whether nothing has changed for a while, nor is about to.
     fn is_settled(&self) -> bool {
         let is_counting = self.unhooking.as_ref().is_some_and(Unhooking::is_counting);
-        is_counting && self.changed.elapsed() >= SETTLED
+        moving::is_settled(self.changed.elapsed().into(), is_counting)
     }
 }
 

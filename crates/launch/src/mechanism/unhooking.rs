@@ -1,7 +1,7 @@
 //! Takes the hooks out of a program that cannot help there, while it runs ([`unhooking`]).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::ffi::OsStr;
 use std::time::{Duration, Instant};
 
 use dimmer_observe::{FunctionPlace, Observer, Tally};
@@ -14,8 +14,9 @@ use super::moving::Moved;
 /// Bytes of a page of code.
 const PAGE: u64 = 4096;
 
-/// Interval of the decisions.
-const STEP: Duration = Duration::from_secs(1);
+/// Interval of the decisions: each has the program give back some pages, for some tens of
+/// microseconds.
+const STEP: Duration = Duration::from_millis(250);
 
 /// Which hooks of a program were taken out, and what was known before.
 #[derive(Debug)]
@@ -65,8 +66,7 @@ impl Unhooking {
             if since.0 != verdict || moved.is_moved {
                 *since = (verdict, now);
             }
-            let for_ns =
-                Nanos::from_ns(u64::try_from((now - since.1).as_nanos()).unwrap_or(u64::MAX));
+            let for_ns = Nanos::from(now - since.1);
             if moved.is_unhooked {
                 continue;
             }
@@ -130,7 +130,8 @@ impl Unhooking {
     }
 }
 
-/// The page of code of an entry: the file, and the page's address in it.
-fn page(place: &FunctionPlace) -> (&Path, u64) {
-    (&place.file, place.address & !(PAGE - 1))
+/// The page of code of an entry: the page's address in the file, which is sooner compared, and the
+/// file.
+fn page(place: &FunctionPlace) -> (u64, &OsStr) {
+    (place.address & !(PAGE - 1), place.file.as_os_str())
 }

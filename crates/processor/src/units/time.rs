@@ -7,6 +7,7 @@
 
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Div, Mul, Sub};
+use std::time::Duration;
 
 use super::nearest;
 
@@ -245,6 +246,12 @@ impl Nanos {
     }
 }
 
+impl From<Duration> for Nanos {
+    fn from(duration: Duration) -> Self {
+        Self(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
 impl Time {
     /// The same instant on a simulated clock.
     #[must_use]
@@ -294,6 +301,7 @@ mod tests {
         assert_eq!(early - Nanos::from_ns(7), Time::START);
         assert_eq!([Nanos::MAX, Nanos::MAX].iter().sum::<Nanos>(), Nanos::MAX);
         assert_eq!(Nanos::MAX * 2, Nanos::MAX);
+        assert_eq!(Nanos::from(Duration::MAX), Nanos::MAX);
         assert_eq!(
             (Nanos::from_us(7).times(Nanos::from_us(2)), Nanos::from_ns(3).times(Nanos::ZERO)),
             (3, 3)

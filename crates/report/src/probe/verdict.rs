@@ -303,7 +303,8 @@ fn recurring(findings: &Findings) -> Option<String> {
         .filter(|(_, _, gap)| gap.slowdown_pct.ci95.0 > 0.0)
         .max_by(|a, b| a.2.slowdown_pct.median.total_cmp(&b.2.slowdown_pct.median))?;
     let slowdown = format!(
-        "Recurring bursts of `{}` make the code between them up to {} slower.",
+        "Recurring bursts, {} of `{}` each, make the code between them up to {} slower.",
+        counted(recurrence.burst_instructions as usize, "instruction"),
         outcome.kernel,
         percent(gap.slowdown_pct.median / 100.0)
     );
