@@ -124,7 +124,8 @@ mod tests {
         // A page's hooks go together, so their calls count together.
         assert_eq!(pages(&[after(1000, 1.9e5), after(1000, 1e4)]), [1]);
         // The calls of one function are known by their own number.
-        let unknown = |ms, calls_per_s| Hook { verdict: Verdict::Unknown, ..after(ms, calls_per_s) };
+        let unknown =
+            |ms, calls_per_s| Hook { verdict: Verdict::Unknown, ..after(ms, calls_per_s) };
         assert_eq!(pages(&[unknown(1000, 2e5), after(250, 1e6)]), [1]);
         assert!(pages(&[unknown(999, 2e5), after(250, 1e6)]).is_empty());
     }
