@@ -5,9 +5,9 @@
 //! no sum of two instants compiles. All arithmetic saturates: a time that is out of range is as far
 //! as can be told, and the span from a later instant to an earlier one is zero.
 
+use core::time::Duration;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Div, Mul, Sub};
-use std::time::Duration;
 
 use super::nearest;
 
