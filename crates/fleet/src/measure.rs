@@ -26,6 +26,8 @@ pub enum Cost {
     Recurrence,
     /// Of a long stretch: by how much its clock is below nominal (%).
     Stretch,
+    /// Of a long stretch, to the scalar code after it, the mean over all stretches (ns).
+    Release,
     /// How long a stretch is throttled at its start (ns).
     Throttle,
     /// By how much the clock is below that of scalar code on as many CPUs (%).
@@ -40,6 +42,7 @@ impl Cost {
             Self::Burst => "burst",
             Self::Recurrence => "recurrence",
             Self::Stretch => "stretch",
+            Self::Release => "release",
             Self::Throttle => "throttle",
             Self::Level => "level",
         }
@@ -49,7 +52,7 @@ impl Cost {
     #[must_use]
     pub const fn unit(self) -> &'static str {
         match self {
-            Self::Burst | Self::Throttle => "ns",
+            Self::Burst | Self::Release | Self::Throttle => "ns",
             Self::Recurrence | Self::Stretch | Self::Level => "%",
         }
     }
@@ -99,8 +102,11 @@ impl Measure {
             Some(measure(key(cost, threads), ratio)?.below_one())
         };
         match text("mode") {
-            "episode" | "upclock" => {
+            "episode" => {
                 measure(key(Cost::Burst, threads), &result["mean_extra_ns"]).into_iter().collect()
+            }
+            "upclock" => {
+                measure(key(Cost::Release, threads), &result["mean_extra_ns"]).into_iter().collect()
             }
             "recurrence" => {
                 let gaps = result["gaps"].as_array().into_iter().flatten();
@@ -165,6 +171,7 @@ impl fmt::Display for Key {
             Cost::Burst => write!(f, "an isolated burst{burst}, {kernel}")?,
             Cost::Recurrence => write!(f, "recurring bursts{burst}, {kernel}")?,
             Cost::Stretch => write!(f, "the clock of a long stretch, {kernel}")?,
+            Cost::Release => write!(f, "after a long stretch, {kernel}")?,
             Cost::Throttle => write!(f, "throttling at the start, {kernel}")?,
             Cost::Level => write!(f, "the settled clock, {kernel}")?,
         }

@@ -365,6 +365,7 @@ fn cost_in_words(cost: &Measure) -> String {
             format!("recurring bursts slow code between them by {}", percent(cost.median))
         }
         Cost::Stretch => format!("a long stretch lowers the clock by {}", percent(cost.median)),
+        Cost::Release => format!("a long stretch costs the code after it {}", time(cost.median)),
         Cost::Throttle => format!("throttled for {} at the start", time(cost.median)),
         Cost::Level => format!("the settled clock is {} lower", percent(cost.median)),
     }

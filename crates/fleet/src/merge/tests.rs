@@ -83,6 +83,10 @@ fn all_modes_have_their_costs() {
     assert_eq!((found.len(), found[0].median), (1, 7.0));
     let found = of(serde_json::json!({ "mode": "throttle", "kernel": "k", "throttled_ns": null }));
     assert_eq!((found.len(), found[0].median), (1, 0.0));
+    let mean_extra_ns = quantity((2e5, 10.0));
+    let found =
+        of(serde_json::json!({ "mode": "upclock", "kernel": "k", "mean_extra_ns": mean_extra_ns }));
+    assert_eq!((found[0].key.cost, found[0].median), (Cost::Release, 2e5), "no isolated burst");
     let level = serde_json::json!({
         "mode": "levels", "kernel": "k", "threads": 1, "active": 4, "clock_ratio": quantity((0.8, 0.1)),
     });
