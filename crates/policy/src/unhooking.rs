@@ -14,9 +14,9 @@ use crate::moving::Verdict;
 
 /// For how long the calls of a page's functions must have been too short to move, if they are not
 /// called very often.
-pub const LONG_ENOUGH: Nanos = Nanos::from_ms(2000);
+const LONG_ENOUGH: Nanos = Nanos::from_ms(2000);
 
-/// The least that is long enough, however often they are called: a few decisions.
+/// The least that is long enough, however often they are called. A guess.
 const LEAST: Nanos = Nanos::from_ms(250);
 
 /// Calls a second from which a hook costs: these take a millionth of a core, and a program has a
