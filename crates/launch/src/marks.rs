@@ -118,7 +118,8 @@ pub(crate) fn choose(graph: &Graph, plans: &Plans, observed: &Observed) -> Choic
     let (seen, mut calls) = (observed.functions(), BTreeMap::new());
     for planned in &plans.functions {
         for entry in &planned.entries {
-            let place = FunctionPlace { file: planned.file.clone(), address: entry.address };
+            let file = planned.file.as_path().into();
+            let place = FunctionPlace { file, address: entry.address };
             let number = entry.mark.and_then(|mark| usize::try_from(mark).ok());
             let name = number.and_then(|number| plans.marks.get(number));
             if let (Some(name), Some(tally)) = (name, seen.get(&place)) {

@@ -5,8 +5,9 @@ mod uprobes;
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dimmer_host::relay::Relay;
@@ -165,7 +166,8 @@ fn requests(program: &Program, wanted: &[Wanted]) -> Result<Option<Plans>, Launc
 /// The entries of planned functions.
 fn places(plans: &Plans) -> BTreeSet<FunctionPlace> {
     let places = plans.functions.iter().flat_map(|one| {
-        let place = |address| FunctionPlace { file: one.file.clone(), address };
+        let file: Arc<Path> = one.file.as_path().into();
+        let place = move |address| FunctionPlace { file: Arc::clone(&file), address };
         one.entries.iter().map(move |entry| place(entry.address))
     });
     places.collect()

@@ -166,8 +166,11 @@ impl Attached {
         let mut files: BTreeMap<PathBuf, String> = BTreeMap::new();
         let mut hooked: BTreeMap<PathBuf, BTreeSet<u64>> = BTreeMap::new();
         for point in &self.points {
-            files.entry(point.function.file.clone()).or_default();
-            hooked.entry(point.function.file.clone()).or_default().insert(point.function.address);
+            files.entry(point.function.file.to_path_buf()).or_default();
+            hooked
+                .entry(point.function.file.to_path_buf())
+                .or_default()
+                .insert(point.function.address);
         }
         let processes: BTreeSet<u32> = all.iter().map(|((process, _), _)| *process).collect();
         let seen = |((process, thread), calls): (Thread, Calls)| {

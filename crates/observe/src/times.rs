@@ -1,8 +1,6 @@
 //! Histograms of times that are small as long as they hold few values: a program has thousands of
 //! functions, and tens of threads may call each.
 
-use std::collections::BTreeMap;
-
 /// Buckets for each doubling: each bucket is 4.4 % wide.
 const PER_DOUBLING: f64 = 16.0;
 
@@ -10,7 +8,8 @@ const PER_DOUBLING: f64 = 16.0;
 /// wide; sums are exact.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Times {
-    buckets: BTreeMap<i32, f64>,
+    /// Each bucket that holds a call, and how many, in ascending order.
+    buckets: Vec<(i32, f64)>,
     measured: u64,
     calls: f64,
     sum: f64,
@@ -23,7 +22,10 @@ impl Times {
         let ns = if ns.is_finite() { ns.max(0.0) } else { 0.0 };
         #[expect(clippy::cast_possible_truncation, reason = "a logarithm of a finite number")]
         let bucket = (ns.max(0.5).log2() * PER_DOUBLING).floor() as i32;
-        *self.buckets.entry(bucket).or_default() += calls;
+        match self.buckets.binary_search_by_key(&bucket, |(own, _)| *own) {
+            Ok(at) => self.buckets[at].1 += calls,
+            Err(at) => self.buckets.insert(at, (bucket, calls)),
+        }
         self.measured += 1;
         self.calls += calls;
         self.sum += ns * calls;
@@ -31,8 +33,10 @@ impl Times {
 
     /// Adds all values of another histogram.
     pub fn merge(&mut self, other: &Self) {
-        for (bucket, count) in &other.buckets {
-            *self.buckets.entry(*bucket).or_default() += count;
+        if self.buckets.is_empty() {
+            self.buckets.clone_from(&other.buckets);
+        } else if !other.buckets.is_empty() {
+            self.buckets = merged(&self.buckets, &other.buckets);
         }
         self.measured += other.measured;
         self.calls += other.calls;
@@ -43,15 +47,15 @@ impl Times {
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let mut buckets = self.buckets.clone();
-        for (bucket, count) in &earlier.buckets {
-            if let Some(own) = buckets.get_mut(bucket) {
-                *own -= count;
-            }
+        let mut others = earlier.buckets.iter().peekable();
+        for (bucket, count) in &mut buckets {
+            while others.next_if(|(other, _)| other < bucket).is_some() {}
+            *count -= others.next_if(|(other, _)| other == bucket).map_or(0.0, |(_, count)| *count);
         }
         // A rounding error in the difference of two sums is not a call.
-        buckets.retain(|_, count| *count > 1e-6);
+        buckets.retain(|(_, count)| *count > 1e-6);
         Self {
-            calls: buckets.values().sum(),
+            calls: buckets.iter().map(|(_, count)| count).sum(),
             buckets,
             measured: self.measured.saturating_sub(earlier.measured),
             sum: (self.sum - earlier.sum).max(0.0),
@@ -61,7 +65,7 @@ impl Times {
     /// The same times, each of which stands for `factor` as many calls.
     #[must_use]
     pub fn scaled(&self, factor: f64) -> Self {
-        let scaled = |(bucket, count): (&i32, &f64)| (*bucket, count * factor);
+        let scaled = |(bucket, count): &(i32, f64)| (*bucket, count * factor);
         Self {
             buckets: self.buckets.iter().map(scaled).collect(),
             measured: self.measured,
@@ -116,6 +120,21 @@ impl Times {
     }
 }
 
+/// The sum of two lists of buckets in ascending order.
+fn merged(one: &[(i32, f64)], other: &[(i32, f64)]) -> Vec<(i32, f64)> {
+    let mut all = Vec::with_capacity(one.len() + other.len());
+    let mut others = other.iter().copied().peekable();
+    for &(bucket, count) in one {
+        while let Some(before) = others.next_if(|(other, _)| *other < bucket) {
+            all.push(before);
+        }
+        let same = others.next_if(|(other, _)| *other == bucket).map_or(0.0, |(_, count)| count);
+        all.push((bucket, count + same));
+    }
+    all.extend(others);
+    all
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -138,6 +157,24 @@ mod tests {
         assert_eq!((times.sum(), times.mean()), (10_900.0, Some(109.0)));
         assert!(times.quantile(0.8).unwrap() < 11.0);
         assert!(times.quantile(0.95).unwrap() > 950.0);
+    }
+
+    #[test]
+    fn sums_and_differences_are_those_of_all_times() {
+        let of = |all: &[f64]| {
+            let mut times = Times::default();
+            all.iter().for_each(|ns| times.add(*ns, 2.0));
+            times
+        };
+        let few = [&[][..], &[100.0], &[3.0, 100.0, 9000.0], &[1.0, 99.0, 1e6], &[1e6, 7.0]];
+        for one in few {
+            for other in few {
+                let mut sum = of(one);
+                sum.merge(&of(other));
+                assert_eq!(sum, of(&[one, other].concat()), "{one:?} and {other:?}");
+                assert_eq!(sum.since(&of(one)), of(other), "{one:?} and {other:?}");
+            }
+        }
     }
 
     #[test]

@@ -15,6 +15,10 @@ use dimmer_processor::units::Nanos;
 /// Number of timed calls that a decision needs.
 const ENOUGH: u64 = 32;
 
+/// Number of timed calls that suffice if all were shorter than the round trip: if half of a
+/// function's calls were longer, that would be so by chance once in 256 times.
+const ENOUGH_ALIKE: u64 = 8;
+
 /// How many times the price a call that is shorter than the round trip must cost to be moved: the
 /// model alone says so, and what it takes in place hardly makes up for an error. A guess.
 const SURELY: f64 = 2.0;
@@ -28,7 +32,7 @@ const SETTLED: Nanos = Nanos::from_ms(2000);
 
 /// Whether a program is followed loosely: looked at less often, and with fewer calls timed. What
 /// moves has not changed for `unchanged`, and no hooks are about to be taken out that count a good
-/// part of its calls (`is_counting`, [`crate::unhooking::are_about_to_go`]).
+/// part of its calls (`is_counting`, [`crate::unhooking::Going::are_many`]).
 #[must_use]
 pub fn is_settled(unchanged: Nanos, is_counting: bool) -> bool {
     is_counting && unchanged >= SETTLED
@@ -41,6 +45,8 @@ pub struct Calls {
     pub timed: u64,
     /// How long one call takes at home (ns): the median.
     pub lasted_ns: Option<f64>,
+    /// How long the longest of them took (ns).
+    pub longest_ns: Option<f64>,
     /// Number of timed calls that were moved.
     pub moved: u64,
     /// How long one moved call takes (ns), including the way and the time that its data need to
@@ -68,18 +74,23 @@ impl Verdict {
     /// The verdict on calls, if moving one there and back takes `round_trip_ns`.
     #[must_use]
     pub fn new(calls: &Calls, round_trip_ns: f64) -> Self {
-        match *calls {
-            Calls { timed, lasted_ns: Some(lasted), moved_ns, costs_ns, .. } if timed >= ENOUGH => {
-                let price = moved_ns.map_or(round_trip_ns, |moved| moved - lasted);
-                let is_short = lasted < round_trip_ns;
-                match costs_ns {
-                    Some(costs) if is_short && costs >= SURELY * price => Self::Move,
-                    _ if is_short => Self::TooShort,
-                    Some(costs) if costs < price => Self::CostsLess,
-                    Some(_) | None => Self::Move,
-                }
-            }
-            _ => Self::Unknown,
+        let Calls { timed, lasted_ns: Some(lasted), longest_ns, moved_ns, costs_ns, .. } = *calls
+        else {
+            return Self::Unknown;
+        };
+        let are_alike = longest_ns.is_some_and(|longest| longest < round_trip_ns);
+        if timed < if are_alike { ENOUGH_ALIKE } else { ENOUGH } {
+            return Self::Unknown;
+        }
+        let price = moved_ns.map_or(round_trip_ns, |moved| moved - lasted);
+        let is_short = lasted < round_trip_ns;
+        match costs_ns {
+            // What it costs is known by more of them.
+            Some(costs) if is_short && costs >= SURELY * price && timed < ENOUGH => Self::Unknown,
+            Some(costs) if is_short && costs >= SURELY * price => Self::Move,
+            _ if is_short => Self::TooShort,
+            Some(costs) if costs < price => Self::CostsLess,
+            Some(_) | None => Self::Move,
         }
     }
 }
@@ -187,6 +198,15 @@ mod tests {
         let few = Calls { timed: ENOUGH - 1, ..seen(1e6, None) };
         assert_eq!(Verdict::new(&few, 1000.0), Verdict::Unknown);
         assert_eq!(Verdict::new(&Calls { timed: ENOUGH, ..few }, 1000.0), Verdict::Move);
+        let alike = Calls { timed: 8, longest_ns: Some(999.0), ..seen(100.0, None) };
+        assert_eq!(Verdict::new(&alike, 1000.0), Verdict::TooShort, "all of eight");
+        for other in [
+            Calls { timed: 7, ..alike },
+            Calls { longest_ns: Some(1000.0), ..alike },
+            Calls { costs_ns: Some(5000.0), ..alike },
+        ] {
+            assert_eq!(Verdict::new(&other, 1000.0), Verdict::Unknown, "{other:?}");
+        }
     }
 
     #[test]

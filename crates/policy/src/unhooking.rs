@@ -32,6 +32,10 @@ const VERY_OFTEN: f64 = 100_000.0;
 /// its calls are: a hundredth of a core by calls of a millisecond. A guess.
 const RARELY: f64 = 10.0;
 
+/// What a hook takes of a call (ns): hooks of 6.4 million calls a second took 1.5 % of a CPU in a
+/// profile of an encoder (Granite Rapids).
+const HOOK_NS: f64 = 2.3;
+
 /// The part of all calls that may lose their hooks while work is counted in calls. A guess.
 const FEW: f64 = 0.05;
 
@@ -82,15 +86,40 @@ fn long_enough_for(calls_per_s: f64) -> Nanos {
     LEAST.max(Nanos::rounded(LONG_ENOUGH.as_f64() * part))
 }
 
-/// Whether hooks are about to be taken out that count a good part of all calls. The number of calls
-/// is no measure of the program's work before they are.
-pub fn are_about_to_go<P: Copy + Ord>(hooks: &[Hook<P>]) -> bool {
+/// The hooks that are about to be taken out.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Going {
+    /// Calls of their functions a second.
+    pub calls_per_s: f64,
+    /// Calls a second of all hooked functions.
+    pub all_per_s: f64,
+}
+
+impl Going {
+    /// Whether they count a good part of all calls. The number of calls is no measure of the
+    /// program's work before they are out.
+    #[must_use]
+    pub fn are_many(&self) -> bool {
+        self.calls_per_s > FEW * self.all_per_s
+    }
+
+    /// The part of a CPU's time that they take.
+    #[must_use]
+    pub fn takes(&self) -> f64 {
+        self.calls_per_s * HOOK_NS * 1e-9
+    }
+}
+
+/// The hooks that are about to be taken out.
+pub fn about_to_go<P: Copy + Ord>(hooks: &[Hook<P>]) -> Going {
     let in_time: Vec<Hook<P>> =
         hooks.iter().map(|hook| Hook { for_ns: LONG_ENOUGH, ..*hook }).collect();
     let pages = pages(&in_time);
-    let all: f64 = hooks.iter().map(|hook| hook.calls_per_s).sum();
     let going = hooks.iter().filter(|hook| pages.binary_search(&hook.page).is_ok());
-    going.map(|hook| hook.calls_per_s).sum::<f64>() > FEW * all
+    Going {
+        calls_per_s: going.map(|hook| hook.calls_per_s).sum(),
+        all_per_s: hooks.iter().map(|hook| hook.calls_per_s).sum(),
+    }
 }
 
 #[cfg(test)]
@@ -135,10 +164,14 @@ mod tests {
         let soon =
             |calls_per_s| Hook { for_ns: Nanos::ZERO, ..hook(1, Verdict::TooShort, calls_per_s) };
         let stays = hook(2, Verdict::Move, 1e6);
-        assert!(are_about_to_go(&[soon(1e5), stays]));
-        assert!(!are_about_to_go(&[soon(1e4), stays]), "few of all");
-        assert!(!are_about_to_go(&[soon(1e5), stays, hook(1, Verdict::Move, 1.0)]), "they stay");
-        assert!(!are_about_to_go::<u8>(&[]));
+        let going = about_to_go(&[soon(1e5), stays]);
+        assert_eq!(going, Going { calls_per_s: 1e5, all_per_s: 1.1e6 });
+        assert!(going.are_many());
+        assert!((going.takes() / 2.3e-4 - 1.0).abs() < 1e-9);
+        assert!(!about_to_go(&[soon(1e4), stays]).are_many(), "few of all");
+        let they_stay = [soon(1e5), stays, hook(1, Verdict::Move, 1.0)];
+        assert!(!about_to_go(&they_stay).are_many());
+        assert!(!about_to_go::<u8>(&[]).are_many());
     }
 
     #[test]

@@ -393,7 +393,7 @@ impl Report {
     pub fn timeline(&self, observed: &Observed) -> Timeline {
         Timeline::new(&self.command.join(" "), observed, |place| {
             let is_it = |function: &&Function| {
-                function.address == place.address && Path::new(&function.file) == place.file
+                function.address == place.address && *Path::new(&function.file) == *place.file
             };
             self.functions.iter().find(is_it).map(|function| function.title.clone())
         })

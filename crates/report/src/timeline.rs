@@ -145,7 +145,7 @@ fn moment(ns: f64) -> Moment {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
+    use std::path::Path;
     use std::time::Duration;
 
     use dimmer_observe::{Decided, Tally, ThreadSeen, TimedSpan};
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     fn place(address: u64) -> FunctionPlace {
-        FunctionPlace { file: PathBuf::from("/lib/one.so"), address }
+        FunctionPlace { file: Path::new("/lib/one.so").into(), address }
     }
 
     /// Names of tracks, and the events on them.

@@ -24,7 +24,7 @@ pub(super) fn known(
     model: Option<&Model>,
 ) -> Known {
     let places = observed.threads.iter().flat_map(|thread| thread.functions.keys());
-    let called: BTreeSet<&Path> = places.map(|place| place.file.as_path()).collect();
+    let called: BTreeSet<&Path> = places.map(|place| place.file.as_ref()).collect();
     let known = |path: &PathBuf| {
         let hooked = observed.hooked.get(path).map_or(0, BTreeSet::len);
         let counts = plans.filter(|_| !called.contains(path.as_path()));

@@ -4,9 +4,10 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// What is done takes one part of the time in this number, or more if [`LONGEST`] is too short for
-/// that. A program with thousands of functions is looked at less often.
-const SPARE: u32 = 200;
+/// The part of a CPU's time that what is done takes, unless it may take more; or more if
+/// [`LONGEST`] is too short for that. A program with thousands of functions is looked at less
+/// often.
+pub(super) const SPARE: f64 = 0.005;
 
 /// The longest interval: what a killed observer has decided lapses after a second, so a live one
 /// has to come back sooner.
@@ -25,13 +26,14 @@ impl Interval {
         Self { last: Instant::now(), took: Duration::ZERO }
     }
 
-    /// Whether enough time has passed: `least`, which is no longer than half a second, or more.
-    pub(super) fn is_due(&self, least: Duration) -> bool {
-        self.last.elapsed() >= self.waits(least)
+    /// Whether enough time has passed: `least`, which is no longer than half a second, or more, so
+    /// that this part of a CPU's time is taken, which is not 0.
+    pub(super) fn is_due(&self, least: Duration, part: f64) -> bool {
+        self.last.elapsed() >= self.waits(least, part)
     }
 
-    fn waits(&self, least: Duration) -> Duration {
-        least.max((self.took * SPARE).min(LONGEST))
+    fn waits(&self, least: Duration, part: f64) -> Duration {
+        least.max(self.took.div_f64(part).min(LONGEST))
     }
 
     /// Does it now.
@@ -57,16 +59,17 @@ mod tests {
     #[test]
     fn what_takes_long_is_done_less_often() {
         let mut interval = Interval::new();
-        assert_eq!(interval.waits(Duration::ZERO), Duration::ZERO);
+        assert_eq!(interval.waits(Duration::ZERO, SPARE), Duration::ZERO);
         let work = || {
             let end = on_cpu() + Duration::from_millis(1);
             while on_cpu() < end {}
         };
         interval.take(work);
-        let waits = interval.waits(Duration::ZERO);
+        let waits = interval.waits(Duration::ZERO, SPARE);
         assert!(Duration::from_millis(200) <= waits && waits <= LONGEST, "{interval:?}");
-        assert_eq!(interval.waits(LONGEST), LONGEST);
+        assert_eq!(interval.waits(LONGEST, SPARE), LONGEST);
+        assert!(interval.waits(Duration::ZERO, 10.0 * SPARE) < waits);
         interval.last -= waits;
-        assert!(interval.is_due(Duration::ZERO));
+        assert!(interval.is_due(Duration::ZERO, SPARE));
     }
 }

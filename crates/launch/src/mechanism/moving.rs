@@ -1,7 +1,9 @@
 //! Runs calls of an unmodified program on dedicated cores: what `--migrate`, `--delegate` and
 //! `--auto` have in common.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dimmer_hook::PlannedEntry;
@@ -13,7 +15,7 @@ use dimmer_policy::narrowing::Shown;
 use dimmer_processor::units::CpuId;
 
 use super::auto::{self, Auto};
-use super::interval::Interval;
+use super::interval::{Interval, SPARE};
 use super::unhooking::Unhooking;
 use super::{End, How, Mechanism, Prepared, Setup, delegate, migrate, narrow, specialise};
 use crate::account::{Account, Function, Summary, Traced};
@@ -37,6 +39,8 @@ struct Moving {
     /// Where calls move to; keeps the program's own threads off these CPUs.
     used_cores: UsedCores,
     functions: Vec<Moved>,
+    /// The number of the function of each entry.
+    numbers: BTreeMap<FunctionPlace, usize>,
     /// Functions whose calls stay because they are no leaf functions.
     others: Vec<NoLeaf>,
     takes: Takes,
@@ -116,6 +120,10 @@ pub(super) fn prepare(setup: &mut Setup<'_>) -> Result<Prepared, LaunchError> {
     set_environment(setup, &observer, &plans, &cpus)?;
     let functions = plans.functions.iter().zip(costs).zip(have_zmm);
     let functions: Vec<Moved> = functions.map(Moved::new).collect();
+    let numbered = functions.iter().enumerate();
+    let numbers = numbered
+        .flat_map(|(number, moved)| moved.places.iter().map(move |place| (place.clone(), number)))
+        .collect();
     if let Some(auto) = &mut auto {
         let is_delegated = |planned: &Planned| planned.is_delegated();
         let leaves = plans.functions.iter().filter(|planned| is_delegated(planned)).count();
@@ -140,6 +148,7 @@ pub(super) fn prepare(setup: &mut Setup<'_>) -> Result<Prepared, LaunchError> {
         auto,
         unhooking: is_tried.then(|| Unhooking::new(functions.len())),
         functions,
+        numbers,
         others,
         takes,
         looks: Interval::new(),
@@ -238,6 +247,15 @@ impl Moving {
     /// Decides which calls should be moved, by what was seen of them and by the server.
     fn judge(&mut self, notes: &mut Notes<'_>) {
         let tallies = self.observer.so_far();
+        // Of thousands of functions, some hundred are called.
+        let (mut sums, mut called) =
+            (vec![Tally::default(); self.functions.len()], BTreeSet::new());
+        for (place, tally) in &tallies {
+            if let Some(number) = self.numbers.get(place) {
+                sums[*number].merge(tally);
+                called.insert(*number);
+            }
+        }
         let how = self.how;
         let misfit = self.auto.as_mut().and_then(Auto::tend);
         if let Some((server, own)) = misfit {
@@ -245,8 +263,7 @@ impl Moving {
         }
         let served = self.auto.as_ref().and_then(Auto::served);
         let is_tried = self.auto.as_ref().is_some_and(Auto::is_tried);
-        for (index, moved) in self.functions.iter_mut().enumerate() {
-            let all = moved.tally(|place| tallies.get(place));
+        for (index, (moved, all)) in self.functions.iter_mut().zip(sums).enumerate() {
             let new = |of: fn(&Tally) -> &Times| of(&all).since(of(&moved.told));
             let (lasted, gaps) = (new(|tally| &tally.lasted), new(|tally| &tally.gap_after));
             let lasted_ns = lasted.quantile(0.5);
@@ -255,6 +272,7 @@ impl Moving {
             let calls = Calls {
                 timed: lasted.measured(),
                 lasted_ns,
+                longest_ns: lasted.quantile(1.0),
                 moved: new(|tally| &tally.moved).measured(),
                 moved_ns: all.moved.quantile(0.5),
                 costs_ns: lost.map(|lost| lost / gaps.calls().max(1.0)),
@@ -277,7 +295,7 @@ impl Moving {
             };
         }
         if let Some(unhooking) = &mut self.unhooking {
-            unhooking.step(&mut self.functions, &tallies, &mut self.observer);
+            unhooking.step(&mut self.functions, &called, &tallies, &mut self.observer);
         }
         for (process, ledger) in self.observer.processes() {
             self.used_cores.know(process, ledger);
@@ -340,11 +358,13 @@ impl Mechanism for Moving {
         self.observer.follow_loosely(self.is_settled());
         let interval = self.observer.interval();
         // Trials wake it in between.
-        let is_due = self.looks.is_due(interval / 2) || self.is_traced;
+        let is_due = self.looks.is_due(interval / 2, SPARE) || self.is_traced;
         if is_due {
             self.looks.take(|| self.observer.look());
         }
-        let is_due = is_due && self.decisions.is_due(interval * LOOKS);
+        // Decisions may take as much as the hooks that they take out.
+        let takes = self.unhooking.as_ref().map_or(0.0, Unhooking::takes);
+        let is_due = is_due && self.decisions.is_due(interval * LOOKS, takes.max(SPARE));
         if is_due {
             let mut decisions = self.decisions;
             decisions.take(|| self.judge(notes));
@@ -450,8 +470,9 @@ fn moving_ns(seen: &Tally) -> Option<f64> {
 impl Planned {
     /// The places of the function's entries.
     pub(super) fn places(&self) -> Vec<FunctionPlace> {
+        let file: Arc<Path> = self.file.as_path().into();
         let place = |entry: &PlannedEntry| FunctionPlace {
-            file: self.file.clone(),
+            file: Arc::clone(&file),
             address: entry.address,
         };
         self.entries.iter().map(place).collect()

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use dimmer_observe::{FunctionPlace, Observer, Tally};
 use dimmer_policy::moving::Verdict;
-use dimmer_policy::unhooking::{self, Hook};
+use dimmer_policy::unhooking::{self, Going, Hook};
 use dimmer_processor::units::Nanos;
 
 use super::moving::Moved;
@@ -25,8 +25,8 @@ pub(super) struct Unhooking {
     decided: Instant,
     /// Of each function, by its number: its verdict, and since when.
     since: Vec<(Verdict, Instant)>,
-    /// Whether the number of calls is a measure of the program's work.
-    is_counting: bool,
+    /// Those that are about to go; `None` until calls have been seen.
+    going: Option<Going>,
     before: Option<Before>,
 }
 
@@ -46,22 +46,27 @@ impl Unhooking {
             begun: now,
             decided: now,
             since: vec![(Verdict::Unknown, now); functions],
-            is_counting: false,
+            going: None,
             before: None,
         }
     }
 
     /// Decides, if that is due, which hooks go, and has them taken out.
+    ///
+    /// * `called`: the numbers of the functions that have been called. Hooks of others cost
+    ///   nothing, and go with their neighbours.
     pub(super) fn step(
         &mut self,
         functions: &mut [Moved],
+        called: &BTreeSet<usize>,
         tallies: &BTreeMap<FunctionPlace, Tally>,
         observer: &mut Observer,
     ) {
         let now = Instant::now();
         let ran_s = (now - self.begun).as_secs_f64();
         let mut hooks = Vec::new();
-        for (moved, since) in functions.iter().zip(&mut self.since) {
+        for number in called {
+            let (moved, since) = (&functions[*number], &mut self.since[*number]);
             let verdict = moved.decision.verdict();
             if since.0 != verdict || moved.is_moved {
                 *since = (verdict, now);
@@ -76,7 +81,7 @@ impl Unhooking {
                 hooks.push(Hook { page: page(place), verdict, for_ns, calls_per_s });
             }
         }
-        self.is_counting = !unhooking::are_about_to_go(&hooks);
+        self.going = Some(unhooking::about_to_go(&hooks));
         let is_due = now - self.decided >= STEP;
         let pages = if is_due { unhooking::pages(&hooks) } else { Vec::new() };
         if pages.is_empty() {
@@ -126,7 +131,12 @@ impl Unhooking {
     /// Whether the number of calls is a measure of the program's work, as no hooks are about to go
     /// that count many of them.
     pub(super) fn is_counting(&self) -> bool {
-        self.is_counting
+        self.going.is_some_and(|going| !going.are_many())
+    }
+
+    /// The part of a CPU's time that is taken by hooks that are about to go.
+    pub(super) fn takes(&self) -> f64 {
+        self.going.map_or(0.0, |going| going.takes())
     }
 }
 

@@ -134,7 +134,7 @@ fn points(path: &Path, file: &Path, classes: &[InstructionClass]) -> Option<Vec<
     let asked: BTreeSet<u64> = wide.clone().map(|function| function.addresses.start).collect();
     let point = |function: &dimmer_scan::Function, entry: u64| {
         Some(ProbePoint {
-            function: FunctionPlace { file: path.to_owned(), address: entry },
+            function: FunctionPlace { file: path.into(), address: entry },
             file: file.to_owned(),
             offset: code.file_offset(code.probe_point(&function.addresses, entry)?)?,
         })

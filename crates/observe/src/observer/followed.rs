@@ -1,7 +1,8 @@
 //! One ledger, and what was read from it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dimmer_hook::{Head, Ledger, Look, OWN_FILE, Object, PhaseCounts, SiteEntry, Thread};
@@ -399,9 +400,11 @@ impl Followed {
 
     /// The function of each site, by its number; `None` for a site of this library itself.
     fn read_places(&self, objects: &[Object]) -> Vec<Option<FunctionPlace>> {
+        let file = |object: &Object| is_foreign(&object).then(|| Arc::from(object.path.as_path()));
+        let files: Vec<Option<Arc<Path>>> = objects.iter().map(file).collect();
         let place = |site: SiteEntry| {
-            let object = objects.get(site.object).filter(is_foreign)?;
-            Some(FunctionPlace { file: object.path.clone(), address: site.address })
+            let file = files.get(site.object)?.clone()?;
+            Some(FunctionPlace { file, address: site.address })
         };
         self.ledger.sites().into_iter().map(place).collect()
     }

@@ -1,6 +1,6 @@
 //! Tests of traces, on made-up records and samples.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn call(site: usize, begin: u64, end: u64, follows: bool) -> TimedCall {
 }
 
 fn place(site: usize) -> Option<FunctionPlace> {
-    Some(FunctionPlace { file: PathBuf::from("/lib/one.so"), address: site as u64 })
+    Some(FunctionPlace { file: Path::new("/lib/one.so").into(), address: site as u64 })
 }
 
 /// The trace of these calls, of which site 9 starts requests, with samples that are given as ticks,

@@ -39,7 +39,7 @@ pub(super) fn of(
     let mut sum = Lost::default();
     for function in functions {
         let place =
-            FunctionPlace { file: Path::new(&function.file).to_owned(), address: function.address };
+            FunctionPlace { file: Path::new(&function.file).into(), address: function.address };
         let cost = function.level.as_deref().and_then(|level| by_name.get(level));
         let (Some(cost), Some(tally)) = (cost, tallies.get(&place)) else { continue };
         let lost = cost.in_gaps(tally.gap_after.iter(), running);

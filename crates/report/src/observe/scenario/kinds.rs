@@ -97,7 +97,7 @@ impl Kinds {
 
 /// The name of a function, if it is known.
 fn name<'a>(run: &Run<'a>, place: &FunctionPlace) -> Option<&'a str> {
-    let known = &run.known.get(&place.file)?.functions;
+    let known = &run.known.get(place.file.as_ref())?.functions;
     match at(known, place.address) {
         Some(function) => function.name.as_deref(),
         None => entered_by(known, place.address)?.1.name.as_deref(),
@@ -106,7 +106,7 @@ fn name<'a>(run: &Run<'a>, place: &FunctionPlace) -> Option<&'a str> {
 
 /// The most demanding class in a function, or in the one that it was hooked for, that runs here.
 fn class(run: &Run<'_>, place: &FunctionPlace) -> InstructionClass {
-    let known = run.known.get(&place.file).map_or(&[][..], |known| &known.functions);
+    let known = run.known.get(place.file.as_ref()).map_or(&[][..], |known| &known.functions);
     let entered = || entered_by(known, place.address).map(|(entered, _)| entered);
     let found = at(known, place.address).or_else(entered);
     let class = found.and_then(|found| runnable(found, run.machine).parse().ok());

@@ -51,7 +51,7 @@ fn gap(code_ns: f64, wait_ns: f64) -> Event {
 }
 
 fn trace(name: &str, events: Vec<Event>) -> ThreadTrace {
-    let place = |address| FunctionPlace { file: PathBuf::from(FILE), address };
+    let place = |address| FunctionPlace { file: Path::new(FILE).into(), address };
     ThreadTrace {
         name: name.to_owned(),
         cpus: vec![CpuId::new(0), CpuId::new(3)],
