@@ -85,9 +85,14 @@ impl Verdict {
         let price = moved_ns.map_or(round_trip_ns, |moved| moved - lasted);
         let is_short = lasted < round_trip_ns;
         match costs_ns {
-            // What it costs is known by more of them.
-            Some(costs) if is_short && costs >= SURELY * price && timed < ENOUGH => Self::Unknown,
-            Some(costs) if is_short && costs >= SURELY * price => Self::Move,
+            // So few calls do not show what they cost.
+            Some(costs) if is_short && costs >= SURELY * price => {
+                if timed < ENOUGH {
+                    Self::Unknown
+                } else {
+                    Self::Move
+                }
+            }
             _ if is_short => Self::TooShort,
             Some(costs) if costs < price => Self::CostsLess,
             Some(_) | None => Self::Move,

@@ -4,9 +4,8 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// The part of a CPU's time that what is done takes, unless it may take more; or more if
-/// [`LONGEST`] is too short for that. A program with thousands of functions is looked at less
-/// often.
+/// What is done takes this part of a CPU's time, unless its caller allows more, or [`LONGEST`] is
+/// too short for that. A program with thousands of functions is looked at less often.
 pub(super) const SPARE: f64 = 0.005;
 
 /// The longest interval: what a killed observer has decided lapses after a second, so a live one
@@ -26,8 +25,8 @@ impl Interval {
         Self { last: Instant::now(), took: Duration::ZERO }
     }
 
-    /// Whether enough time has passed: `least`, which is no longer than half a second, or more, so
-    /// that this part of a CPU's time is taken, which is not 0.
+    /// Whether enough time has passed: `least`, which is no longer than half a second, or more if
+    /// what is done would otherwise take more than `part` (above 0) of a CPU's time.
     pub(super) fn is_due(&self, least: Duration, part: f64) -> bool {
         self.last.elapsed() >= self.waits(least, part)
     }
