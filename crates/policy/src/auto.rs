@@ -1,17 +1,20 @@
 //! Which of several mechanisms a machine runs under: trials of each, against what is in force.
 //!
 //! [`Auto`] runs under one mechanism, at first none. For one window it tries another one, and goes
-//! back. The work done in that window, over that of the windows before and after it, is a sample of
+//! back. The work done in that window, over that of windows before and after it, is a sample of
 //! what the other one brings; drifts of the load cancel (a *switchback* experiment: Bojinov,
-//! Simchi-Levi and Zhao, "Design and Analysis of Switchback Experiments", 2023). A mechanism is in
+//! Simchi-Levi and Zhao, "Design and Analysis of Switchback Experiments", 2023). The window just
+//! after a change is not compared with: it shows what the former mechanism has left behind, threads
+//! that have yet to spread over all cores for instance (their *carryover*). A mechanism is in
 //! force from when its samples show that it does more than the one before, beyond chance. It is
 //! tried on for as long as it may be better than that by more than [`Settings::least_gain`]: the
 //! one with the greatest upper bound first (UCB: Auer, Cesa-Bianchi and Fischer, "Finite-time
 //! Analysis of the Multiarmed Bandit Problem", 2002).
 //!
-//! Trials cost what the mechanism loses. That is paid from an account: all trials together lose at
-//! most [`Settings::most_loss`] of [`Settings::period`] and of all time since, against none. A
-//! trial ends early when it has used up its share. Each of several users has such an account, too.
+//! Trials cost what the mechanism loses, and what it leaves behind. That is paid from an account:
+//! all trials together lose at most [`Settings::most_loss`] of [`Settings::period`] and of all time
+//! since, against none. A trial ends early when it has used up its share. Each of several users has
+//! such an account, too.
 //! Where work varies by chance, what a trial did says little: a mechanism's loss is estimated from
 //! its samples and from what mechanisms usually bring ([`Settings::usual_effect`]), with caution.
 //! Units of work are counted whole, so a look in which few were due says little, too.
@@ -27,11 +30,13 @@ use dimmer_processor::units::Time;
 use accounts::Accounts;
 use known::Known;
 pub use settings::Settings;
+use stretch::{Stretch, Tried};
 use work::{Rates, counting, gain, lost, rates};
 
 mod accounts;
 mod known;
 mod settings;
+mod stretch;
 mod work;
 
 /// The most weight of what is known of noise, in samples, once the load has changed. A guess: new
@@ -45,54 +50,6 @@ pub struct Gain {
     pub mean: f64,
     /// What chance leaves open to either side ([`Settings::certain`] standard errors).
     pub open: f64,
-}
-
-/// What runs now.
-#[derive(Clone, Debug, PartialEq)]
-struct Stretch {
-    /// The mechanism tried; `None`: that in force.
-    tries: Option<usize>,
-    /// When it began, and when its measured window begins and ends.
-    begun: Time,
-    measured_from: Time,
-    ends: Time,
-    /// The work of each program when it began, and once its measured window has begun, then.
-    at_begin: Vec<f64>,
-    at_window: Option<(Time, Vec<f64>)>,
-}
-
-impl Stretch {
-    fn new(settings: &Settings, tries: Option<usize>, now: Time, work: &[f64]) -> Self {
-        let measured_from = now + settings.settle;
-        Self {
-            tries,
-            begun: now,
-            measured_from,
-            ends: measured_from + settings.window,
-            at_begin: work.to_vec(),
-            at_window: None,
-        }
-    }
-}
-
-/// A trial that has ended, whose next window under the mechanism in force is still to come.
-#[derive(Clone, Debug, PartialEq)]
-struct Tried {
-    mechanism: usize,
-    before: Rates,
-    rates: Rates,
-    /// How long it took, and what it lost against none by these rates (ns).
-    span: f64,
-    lost: f64,
-    /// The part of a window that was measured.
-    measured: f64,
-}
-
-impl Tried {
-    /// What it lost against these rates (ns).
-    fn lost_against(&self, rates: &Rates, users: &[u32]) -> f64 {
-        gain(&self.rates, rates, users).map_or(0.0, lost) * self.span
-    }
 }
 
 /// The difference between two windows under one mechanism.
@@ -144,7 +101,7 @@ impl Auto {
             settings,
             known: vec![Known::default(); mechanisms.max(1)],
             chosen: 0,
-            stretch: Stretch::new(&settings, None, now, work),
+            stretch: Stretch::new(&settings, now, work),
             last: None,
             tried: None,
             noise: (0.0, 0.0),
@@ -172,8 +129,9 @@ impl Auto {
             self.accounts.add_unmeasured(lost);
         }
         if let Some(tried) = self.tried.take().filter(|tried| tried.mechanism != 0) {
-            self.lost += tried.lost;
-            self.accounts.add_unmeasured(tried.lost);
+            let lost = tried.lost_so_far(&self.accounts.users);
+            self.lost += lost;
+            self.accounts.add_unmeasured(lost);
         }
         (self.last, self.is_odd, self.accounts.users) = (None, false, users);
         if self.chosen == 0 {
@@ -350,6 +308,7 @@ impl Auto {
             span,
             lost,
             measured: measured.min(1.0),
+            after: None,
         });
         if mechanism == 0 {
             self.checked = now;
@@ -366,33 +325,39 @@ impl Auto {
             known.tried *= forgets;
             known.weight *= self.settings.discount;
             known.linked *= self.settings.discount;
+            known.ended *= self.settings.discount;
         }
         self.noise.1 *= self.settings.discount;
+        let (rates, span) = (self.rates(now, work), (now - self.stretch.begun).as_f64());
+        if self.stretch.is_first {
+            if let Some(tried) = &mut self.tried {
+                tried.after = rates.map(|rates| (rates, span));
+            }
+            return self.begins(None, now, work);
+        }
         let former = self.chosen;
         let tried = self.tried.take();
         let before = tried.as_ref().map(|tried| tried.before.clone()).or(self.last.take());
-        self.last = self.rates(now, work);
+        self.last = rates;
         if let (Some(before), Some(rates)) = (before, self.last.clone()) {
             self.counting = counting([&before, &rates], &self.accounts.users, self.settings.window);
             let change = self.compare(&before, &rates);
-            if let Some(tried) = &tried {
-                if tried.mechanism != 0 {
-                    // Of both windows around it, so that drifts cancel.
-                    for other in [&before, &rates] {
-                        self.accounts.add(&tried.rates, other, tried.span / 2.0);
+            match tried {
+                Some(tried) if change == Change::Odd => {
+                    if tried.mechanism != 0 {
+                        let loss = gain(&rates, &before, &self.accounts.users).map_or(0.0, lost);
+                        self.lost += loss * span;
+                        self.accounts.add(&rates, &before, span);
                     }
+                    self.tried = Some(tried);
                 }
-                let is_sample = change == Change::Noise && self.learn(tried, &rates);
-                if is_sample {
-                    self.known[tried.mechanism].tried += tried.span;
-                } else if tried.mechanism != 0 {
-                    // The load may have changed before the trial, or after it.
-                    self.lost += tried.lost.max(tried.lost_against(&rates, &self.accounts.users));
-                }
+                Some(tried) => self.pays(&tried, &rates, change),
+                None => {}
             }
             match change {
                 Change::Noise => {}
-                // Chance, or the load has changed: the next window shows it.
+                // Chance, what a trial has left behind, or the load has changed: the next window
+                // shows it.
                 Change::Odd => self.last = Some(before),
                 Change::Load => self.begin_again(),
             }
@@ -413,19 +378,68 @@ impl Auto {
     }
 
     fn begins(&mut self, tries: Option<usize>, now: Time, work: &[f64]) {
-        self.stretch = Stretch::new(&self.settings, tries, now, work);
+        let runs = tries.unwrap_or(self.chosen);
+        let is_first = tries.is_none() && runs != self.stretch.runs;
+        self.stretch = Stretch { tries, runs, is_first, ..Stretch::new(&self.settings, now, work) };
+    }
+
+    /// A trial and the window after it are paid for, and learned from unless the load has changed.
+    ///
+    /// * `rates`: those of the second window after it.
+    fn pays(&mut self, tried: &Tried, rates: &Rates, change: Change) {
+        let after = tried.after.as_ref();
+        if tried.mechanism != 0 {
+            // Of both windows around it, so that drifts cancel.
+            for (other, part) in [(&tried.before, 2.0), (rates, 1.0)] {
+                self.accounts.add(&tried.rates, other, tried.span * part / 3.0);
+            }
+            if let Some((own, span)) = after {
+                for (other, part) in [(&tried.before, 1.0), (rates, 2.0)] {
+                    self.accounts.add(own, other, span * part / 3.0);
+                }
+            }
+        }
+        let is_sample = change == Change::Noise && self.learn(tried, rates);
+        if tried.mechanism == 0 {
+            return;
+        }
+        if !is_sample {
+            // The load may have changed before the trial, or after it.
+            let users = &self.accounts.users;
+            self.lost += tried.lost_so_far(users).max(tried.lost_against(rates, users));
+            return;
+        }
+        self.known[tried.mechanism].tried += tried.span;
+        let Some((own, span)) = after else { return };
+        if let Some(gain) = self.over(own, [&tried.before, rates], [1.0, 2.0]) {
+            self.known[tried.mechanism].learn_after(gain);
+            self.lost += lost(self.after(tried.mechanism, self.settings.caution)) * span;
+        }
+    }
+
+    /// The gain of a window over two others, of these weights: one before it and one after it, so
+    /// that a drift cancels.
+    fn over(&self, own: &Rates, others: [&Rates; 2], weights: [f64; 2]) -> Option<f64> {
+        let over = |other| gain(own, other, &self.accounts.users);
+        let [first, second] = [over(others[0])?, over(others[1])?];
+        Some((weights[0] * first + weights[1] * second) / (weights[0] + weights[1]))
+    }
+
+    /// The gain of a window because a mechanism was in force before it: a loss, or nothing.
+    fn after(&self, mechanism: usize, caution: f64) -> f64 {
+        self.known[mechanism].after(self.noise(), caution, &self.settings).min(0.0)
     }
 
     /// A trial and the windows around it are a sample. Returns whether it counts.
-    fn learn(&mut self, tried: &Tried, after: &Rates) -> bool {
+    fn learn(&mut self, tried: &Tried, later: &Rates) -> bool {
         let Tried { mechanism, before, rates, measured, .. } = tried;
         if measured * measured < 4.0 * self.counting {
             // Not one unit was due. That trials without one end early must not count as a loss.
             return false;
         }
-        let over = |other| gain(rates, other, &self.accounts.users);
-        let (Some(first), Some(second)) = (over(before), over(after)) else { return false };
-        let sample = f64::midpoint(first, second);
+        let Some(sample) = self.over(rates, [before, later], [2.0, 1.0]) else { return false };
+        // The trial, too, suffers from what was in force before it.
+        let sample = sample - self.after(self.chosen, 0.0);
         // A sample of none is one of what is in force, the other way round.
         let (of, sample) = if *mechanism == 0 {
             (self.chosen, -sample)
@@ -441,14 +455,15 @@ impl Auto {
             return false;
         }
         known.is_odd = false;
-        if is_odd && of == self.chosen {
+        let former = known.mean;
+        // What it gains less may be another load, of which nothing is known.
+        if is_odd && of == self.chosen && sample < former {
             self.begin_again();
             return false;
         }
         if is_odd {
             self.forget(of);
         }
-        let former = self.known[of].mean;
         self.known[of].learn(sample, weight);
         if of == self.chosen {
             let by = self.known[of].mean - former;
@@ -469,9 +484,10 @@ impl Auto {
             return if self.is_odd { Change::Odd } else { Change::Load };
         }
         self.is_odd = false;
-        // A sample has the noise of one window and of the mean of two, this the noise of two.
+        // A sample has the noise of one window and of two others, of the weights 2/3 and 1/3; this
+        // has that of two windows.
         let (mean, weight) = self.noise;
-        self.noise = ((mean * weight + 0.75 * change * change) / (weight + 1.0), weight + 1.0);
+        self.noise = ((mean * weight + 7.0 / 9.0 * change * change) / (weight + 1.0), weight + 1.0);
         Change::Noise
     }
 
@@ -495,7 +511,9 @@ impl Auto {
 
     /// By how much one mechanism is better than that in force, and what chance leaves open of that.
     fn over_chosen(&self, mechanism: usize) -> (f64, f64) {
-        let open = self.uncertainty(mechanism) + self.uncertainty(self.chosen);
+        // What was measured against that in force is as certain, however little is known of that.
+        let apart = 1.0 - self.known[mechanism].linked_part();
+        let open = self.uncertainty(mechanism) + apart * self.uncertainty(self.chosen);
         let better = self.known[mechanism].mean - self.known[self.chosen].mean;
         (better, self.settings.certain * open.sqrt())
     }

@@ -14,6 +14,9 @@ pub(super) struct Known {
     pub(super) linked: f64,
     /// How long trials of it took (ns), those long ago less.
     pub(super) tried: f64,
+    /// The mean gain of the windows after its trials over others, and its weight.
+    pub(super) after: f64,
+    pub(super) ended: f64,
     /// Whether the last sample contradicted the earlier ones, and was left out.
     pub(super) is_odd: bool,
 }
@@ -29,9 +32,29 @@ impl Known {
         self.linked += weight;
     }
 
+    /// Learns how much more was done in the window after a trial than in others.
+    pub(super) fn learn_after(&mut self, gain: f64) {
+        self.ended += 1.0;
+        self.after += (gain - self.after) / self.ended;
+    }
+
+    /// The gain of the windows after its trials, if they usually gain nothing.
+    ///
+    /// * `noise`: the variance of one such gain.
+    /// * `caution`: by how many standard deviations it is assumed to be greater than it seems to.
+    pub(super) fn after(&self, noise: f64, caution: f64, settings: &Settings) -> f64 {
+        let weights = self.ended + noise / settings.usual_effect.powi(2);
+        (self.after * self.ended + caution * (noise * weights).sqrt()) / weights
+    }
+
     /// The gain of what it was measured against is greater by this.
     pub(super) fn shift(&mut self, by: f64) {
-        self.mean += by * (self.linked / self.weight.max(1e-9)).min(1.0);
+        self.mean += by * self.linked_part();
+    }
+
+    /// The part of its samples that was measured against the mechanism in force.
+    pub(super) fn linked_part(&self) -> f64 {
+        (self.linked / self.weight.max(1e-9)).min(1.0)
     }
 
     /// Whether a sample of this noise (a variance) cannot be one of the same gain.

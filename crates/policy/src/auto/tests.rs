@@ -126,12 +126,12 @@ const MUCH_NOISE: f64 = 0.25;
 fn chance_delays_what_helps() {
     let speeds = [1.0, 0.95, 1.13, 0.9, 1.0, 0.98, 1.03, 0.4];
     let mut found = 0;
-    for seed in 1..20 {
+    for seed in 1..100 {
         let run = load(&|of, _| speeds[of], MUCH_NOISE, seed).run(8, 600.0);
         assert!(run.worst() > 0.97, "seed {seed}: {}", run.worst());
         found += usize::from(run.at(600.0) == 2);
     }
-    assert!(found >= 12, "{found} of 19");
+    assert!(found > 49, "{found} of 99");
 }
 
 #[test]
@@ -213,6 +213,44 @@ fn what_costs_at_first_and_gains_then_is_found() {
     let run = Load { steady: 0.002, ..load(&speed, 0.001, 1) }.run(4, 30.0);
     assert_eq!(run.at(15.0), 3);
     assert!(run.worst() > 0.99, "{}", run.worst());
+}
+
+/// As of threads that share few cores under a mechanism, and take a while to spread again after it.
+#[test]
+fn what_a_trial_leaves_behind_counts_as_its_loss() {
+    for (speed, noise) in [(0.2, 0.01), (0.97, 0.04)] {
+        for seed in 1..20 {
+            let left = Cell::new(f64::NEG_INFINITY);
+            let speed = |of: usize, now: f64| {
+                if of == 2 {
+                    left.set(now);
+                    return speed;
+                }
+                if now - left.get() < 0.04 { 0.6 } else { 1.0 }
+            };
+            let run = Load { steady: 0.002, ..load(&speed, noise, seed) }.run(3, 60.0);
+            assert_ne!(run.at(60.0), 2, "noise {noise}, seed {seed}");
+            assert!(run.over(0.0, 1.0) > 0.993, "noise {noise}, seed {seed}");
+        }
+    }
+}
+
+/// What trials were too short to show, because it took a while to come.
+#[test]
+fn what_is_in_force_and_gains_more_than_trials_showed_stays() {
+    let begun = Cell::new((0.0, 0.0));
+    let speed = |of: usize, now: f64| {
+        let (since, seen) = begun.get();
+        let since = if of != 1 || now - seen > 0.01 { now } else { since };
+        if of != 1 {
+            return 1.0;
+        }
+        begun.set((since, now));
+        if now - since < 0.05 { 1.0 } else { 1.2 }
+    };
+    let run = Load { steady: 0.002, ..load(&speed, 0.001, 1) }.run(2, 60.0);
+    let first = run.chosen.iter().position(|(_, chosen)| *chosen == 1).unwrap();
+    assert!(run.chosen[first..].iter().all(|(_, chosen)| *chosen == 1));
 }
 
 /// A slow drift looks like a gain of whatever is tried, if it is compared with what was before.
