@@ -308,7 +308,7 @@ impl Auto {
             span,
             lost,
             measured: measured.min(1.0),
-            after: None,
+            first: None,
         });
         if mechanism == 0 {
             self.checked = now;
@@ -325,13 +325,13 @@ impl Auto {
             known.tried *= forgets;
             known.weight *= self.settings.discount;
             known.linked *= self.settings.discount;
-            known.ended *= self.settings.discount;
+            known.carryovers *= self.settings.discount;
         }
         self.noise.1 *= self.settings.discount;
         let (rates, span) = (self.rates(now, work), (now - self.stretch.begun).as_f64());
         if self.stretch.is_first {
             if let Some(tried) = &mut self.tried {
-                tried.after = rates.map(|rates| (rates, span));
+                tried.first = rates.map(|rates| (rates, span));
             }
             return self.begins(None, now, work);
         }
@@ -364,8 +364,7 @@ impl Auto {
         }
         self.choose();
         if self.chosen != former {
-            self.last = None;
-            self.is_odd = false;
+            (self.last, self.tried, self.is_odd) = (None, None, false);
             self.known.iter_mut().for_each(|known| known.linked = 0.0);
         }
         if self.chosen == 0 {
@@ -383,17 +382,18 @@ impl Auto {
         self.stretch = Stretch { tries, runs, is_first, ..Stretch::new(&self.settings, now, work) };
     }
 
-    /// A trial and the window after it are paid for, and learned from unless the load has changed.
+    /// A trial and the first window after it are paid for, and learned from unless the load has
+    /// changed.
     ///
     /// * `rates`: those of the second window after it.
     fn pays(&mut self, tried: &Tried, rates: &Rates, change: Change) {
-        let after = tried.after.as_ref();
+        let first = tried.first.as_ref();
         if tried.mechanism != 0 {
             // Of both windows around it, so that drifts cancel.
             for (other, part) in [(&tried.before, 2.0), (rates, 1.0)] {
                 self.accounts.add(&tried.rates, other, tried.span * part / 3.0);
             }
-            if let Some((own, span)) = after {
+            if let Some((own, span)) = first {
                 for (other, part) in [(&tried.before, 1.0), (rates, 2.0)] {
                     self.accounts.add(own, other, span * part / 3.0);
                 }
@@ -410,10 +410,10 @@ impl Auto {
             return;
         }
         self.known[tried.mechanism].tried += tried.span;
-        let Some((own, span)) = after else { return };
+        let Some((own, span)) = first else { return };
         if let Some(gain) = self.over(own, [&tried.before, rates], [1.0, 2.0]) {
-            self.known[tried.mechanism].learn_after(gain);
-            self.lost += lost(self.after(tried.mechanism, self.settings.caution)) * span;
+            self.known[tried.mechanism].learn_carryover(gain);
+            self.lost += lost(self.carryover(tried.mechanism, self.settings.caution)) * span;
         }
     }
 
@@ -425,9 +425,9 @@ impl Auto {
         Some((weights[0] * first + weights[1] * second) / (weights[0] + weights[1]))
     }
 
-    /// The gain of a window because a mechanism was in force before it: a loss, or nothing.
-    fn after(&self, mechanism: usize, caution: f64) -> f64 {
-        self.known[mechanism].after(self.noise(), caution, &self.settings).min(0.0)
+    /// What a window gains because a mechanism was in force before it: less than nothing, or nothing.
+    fn carryover(&self, mechanism: usize, caution: f64) -> f64 {
+        self.known[mechanism].carryover(self.noise(), caution, &self.settings).min(0.0)
     }
 
     /// A trial and the windows around it are a sample. Returns whether it counts.
@@ -439,7 +439,7 @@ impl Auto {
         }
         let Some(sample) = self.over(rates, [before, later], [2.0, 1.0]) else { return false };
         // The trial, too, suffers from what was in force before it.
-        let sample = sample - self.after(self.chosen, 0.0);
+        let sample = sample - self.carryover(self.chosen, 0.0);
         // A sample of none is one of what is in force, the other way round.
         let (of, sample) = if *mechanism == 0 {
             (self.chosen, -sample)

@@ -14,9 +14,9 @@ pub(super) struct Known {
     pub(super) linked: f64,
     /// How long trials of it took (ns), those long ago less.
     pub(super) tried: f64,
-    /// The mean gain of the windows after its trials over others, and its weight.
-    pub(super) after: f64,
-    pub(super) ended: f64,
+    /// The mean gain of the first windows after its trials over others, and its weight.
+    pub(super) carryover: f64,
+    pub(super) carryovers: f64,
     /// Whether the last sample contradicted the earlier ones, and was left out.
     pub(super) is_odd: bool,
 }
@@ -32,19 +32,20 @@ impl Known {
         self.linked += weight;
     }
 
-    /// Learns how much more was done in the window after a trial than in others.
-    pub(super) fn learn_after(&mut self, gain: f64) {
-        self.ended += 1.0;
-        self.after += (gain - self.after) / self.ended;
+    /// Learns how much more was done in the first window after a trial than in others.
+    pub(super) fn learn_carryover(&mut self, gain: f64) {
+        self.carryovers += 1.0;
+        self.carryover += (gain - self.carryover) / self.carryovers;
     }
 
-    /// The gain of the windows after its trials, if they usually gain nothing.
+    /// The gain of the first windows after its trials, where mechanisms usually leave nothing
+    /// behind.
     ///
     /// * `noise`: the variance of one such gain.
     /// * `caution`: by how many standard deviations it is assumed to be greater than it seems to.
-    pub(super) fn after(&self, noise: f64, caution: f64, settings: &Settings) -> f64 {
-        let weights = self.ended + noise / settings.usual_effect.powi(2);
-        (self.after * self.ended + caution * (noise * weights).sqrt()) / weights
+    pub(super) fn carryover(&self, noise: f64, caution: f64, settings: &Settings) -> f64 {
+        let weights = self.carryovers + noise / settings.usual_effect.powi(2);
+        (self.carryover * self.carryovers + caution * (noise * weights).sqrt()) / weights
     }
 
     /// The gain of what it was measured against is greater by this.

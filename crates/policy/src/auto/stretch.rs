@@ -54,7 +54,7 @@ pub(super) struct Tried {
     /// The part of a window that was measured.
     pub(super) measured: f64,
     /// The rates of the first window that followed, once it is over, and how long it took (ns).
-    pub(super) after: Option<(Rates, f64)>,
+    pub(super) first: Option<(Rates, f64)>,
 }
 
 impl Tried {
@@ -66,7 +66,7 @@ impl Tried {
     /// What it and the window after it lost against these rates (ns).
     pub(super) fn lost_against(&self, rates: &Rates, users: &[u32]) -> f64 {
         let lost_by = |own: &Rates, span| gain(own, rates, users).map_or(0.0, lost) * span;
-        let after = self.after.as_ref().map_or(0.0, |(after, span)| lost_by(after, *span));
-        lost_by(&self.rates, self.span) + after
+        let first = self.first.as_ref().map_or(0.0, |(first, span)| lost_by(first, *span));
+        lost_by(&self.rates, self.span) + first
     }
 }
