@@ -425,7 +425,7 @@ impl Auto {
         Some((weights[0] * first + weights[1] * second) / (weights[0] + weights[1]))
     }
 
-    /// What a window gains because a mechanism was in force before it: less than nothing, or nothing.
+    /// What a window gains because a mechanism was in force before it: nothing, or less.
     fn carryover(&self, mechanism: usize, caution: f64) -> f64 {
         self.known[mechanism].carryover(self.noise(), caution, &self.settings).min(0.0)
     }
