@@ -19,8 +19,8 @@
 //! its samples and from what mechanisms usually bring ([`Settings::usual_effect`]), with caution.
 //! Units of work are counted whole, so a look in which few were due says little, too.
 //! Samples lose weight with time, and two in a row that contradict the earlier ones take their
-//! place. A jump of the load's speed that lasts for two windows makes all samples old, as does a
-//! contradiction of those of what is in force.
+//! place. A jump of the load's speed that lasts for two windows makes all samples old, as does what
+//! is in force, if it gains less than its samples say.
 //!
 //! This module decides; the caller measures work and changes mechanisms. It has no clock of its
 //! own.
@@ -42,6 +42,13 @@ mod work;
 /// The most weight of what is known of noise, in samples, once the load has changed. A guess: new
 /// ones count for more after some seconds.
 const LITTLE: f64 = 30.0;
+
+/// The weights of the windows before a trial and after it, when the trial is compared with them: it
+/// is one window away from the one before and two from the other, so a steady drift cancels.
+const OF_TRIAL: [f64; 2] = [2.0 / 3.0, 1.0 / 3.0];
+
+/// The same for the first window after a trial, which lies between the trial and the window after.
+const OF_FIRST: [f64; 2] = [1.0 / 3.0, 2.0 / 3.0];
 
 /// What trials have shown of a mechanism.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -389,13 +396,13 @@ impl Auto {
     fn pays(&mut self, tried: &Tried, rates: &Rates, change: Change) {
         let first = tried.first.as_ref();
         if tried.mechanism != 0 {
-            // Of both windows around it, so that drifts cancel.
-            for (other, part) in [(&tried.before, 2.0), (rates, 1.0)] {
-                self.accounts.add(&tried.rates, other, tried.span * part / 3.0);
+            let around = [&tried.before, rates];
+            for (other, weight) in around.into_iter().zip(OF_TRIAL) {
+                self.accounts.add(&tried.rates, other, weight * tried.span);
             }
             if let Some((own, span)) = first {
-                for (other, part) in [(&tried.before, 1.0), (rates, 2.0)] {
-                    self.accounts.add(own, other, span * part / 3.0);
+                for (other, weight) in around.into_iter().zip(OF_FIRST) {
+                    self.accounts.add(own, other, weight * span);
                 }
             }
         }
@@ -411,18 +418,17 @@ impl Auto {
         }
         self.known[tried.mechanism].tried += tried.span;
         let Some((own, span)) = first else { return };
-        if let Some(gain) = self.over(own, [&tried.before, rates], [1.0, 2.0]) {
+        if let Some(gain) = self.over(own, [&tried.before, rates], OF_FIRST) {
             self.known[tried.mechanism].learn_carryover(gain);
             self.lost += lost(self.carryover(tried.mechanism, self.settings.caution)) * span;
         }
     }
 
-    /// The gain of a window over two others, of these weights: one before it and one after it, so
-    /// that a drift cancels.
+    /// The gain of a window over two others, one before it and one after it, of these weights.
     fn over(&self, own: &Rates, others: [&Rates; 2], weights: [f64; 2]) -> Option<f64> {
         let over = |other| gain(own, other, &self.accounts.users);
         let [first, second] = [over(others[0])?, over(others[1])?];
-        Some((weights[0] * first + weights[1] * second) / (weights[0] + weights[1]))
+        Some(weights[0] * first + weights[1] * second)
     }
 
     /// What a window gains because a mechanism was in force before it: nothing, or less.
@@ -437,7 +443,7 @@ impl Auto {
             // Not one unit was due. That trials without one end early must not count as a loss.
             return false;
         }
-        let Some(sample) = self.over(rates, [before, later], [2.0, 1.0]) else { return false };
+        let Some(sample) = self.over(rates, [before, later], OF_TRIAL) else { return false };
         // The trial, too, suffers from what was in force before it.
         let sample = sample - self.carryover(self.chosen, 0.0);
         // A sample of none is one of what is in force, the other way round.
@@ -484,8 +490,8 @@ impl Auto {
             return if self.is_odd { Change::Odd } else { Change::Load };
         }
         self.is_odd = false;
-        // A sample has the noise of one window and of two others, of the weights 2/3 and 1/3; this
-        // has that of two windows.
+        // A sample has the noise of one window and of two others with the weights of `OF_TRIAL`;
+        // this has that of two windows.
         let (mean, weight) = self.noise;
         self.noise = ((mean * weight + 7.0 / 9.0 * change * change) / (weight + 1.0), weight + 1.0);
         Change::Noise

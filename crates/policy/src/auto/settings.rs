@@ -21,9 +21,11 @@ pub struct Settings {
     pub least_gain: f64,
     /// Noise of a sample is assumed to be no less than this, in parts of the work.
     pub least_noise: f64,
-    /// The standard deviation of mechanisms' gains, before anything is known of them.
+    /// The standard deviation of mechanisms' gains, and of what they leave behind, before anything
+    /// is known of them.
     pub usual_effect: f64,
-    /// By how many standard deviations mechanisms are assumed to do worse than they seem to.
+    /// By how many standard deviations mechanisms are assumed to do worse than they seem to, and to
+    /// leave less behind.
     pub caution: f64,
     /// How many standard errors are beyond chance.
     pub certain: f64,

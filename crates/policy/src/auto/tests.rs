@@ -230,6 +230,7 @@ fn what_a_trial_leaves_behind_counts_as_its_loss() {
             };
             let run = Load { steady: 0.002, ..load(&speed, noise, seed) }.run(3, 60.0);
             assert_ne!(run.at(60.0), 2, "noise {noise}, seed {seed}");
+            // Trials may lose 0.4 %, and what the first ones leave behind is not known before.
             assert!(run.over(0.0, 1.0) > 0.993, "noise {noise}, seed {seed}");
         }
     }
