@@ -61,6 +61,17 @@ pub fn cpu(root: &Root, (process, thread): Thread) -> Option<CpuId> {
     field(&line, 39)?.parse().ok().map(CpuId::new).filter(|_| !has_ended)
 }
 
+/// CPU time of all threads of a process, in steps of a clock tick (10 ms), also of those that have
+/// ended. `None` if there is no such process. Reads one file, whatever the number of threads.
+#[must_use]
+pub fn total_on_cpu(root: &Root, process: u32) -> Option<Duration> {
+    let line = root.text(&format!("/proc/{process}/stat")).ok()?;
+    let ticks = |number| field(&line, number)?.parse::<u64>().ok();
+    let ticks = ticks(14)?.checked_add(ticks(15)?)?;
+    let per_second = rustix::param::clock_ticks_per_second();
+    Some(Duration::from_secs_f64(ticks as f64 / per_second as f64))
+}
+
 /// The start time in the kernel's line about a process or thread.
 fn began_of(line: &str) -> Option<u64> {
     field(line, 22)?.parse().ok()
@@ -134,6 +145,28 @@ mod tests {
         {
             assert_eq!(began_of(line), None, "{line}");
         }
+    }
+
+    #[test]
+    fn the_cpu_time_of_a_process_is_that_in_both_modes() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::new(directory.path());
+        let proc = directory.path().join("proc/7");
+        std::fs::create_dir_all(&proc).unwrap();
+        let per_second = rustix::param::clock_ticks_per_second();
+        for (times, expected) in [
+            (format!("{} {}", 2 * per_second, per_second), Some(Duration::from_secs(3))),
+            ("0 0".to_owned(), Some(Duration::ZERO)),
+            ("1 x".to_owned(), None),
+            (format!("{} 1", u64::MAX), None),
+            (String::new(), None),
+        ] {
+            let line = format!("7 (a) S 1 2 3 4 5 6 7 8 9 10 {times}");
+            std::fs::write(proc.join("stat"), line).unwrap();
+            assert_eq!(total_on_cpu(&root, 7), expected, "{times}");
+        }
+        assert_eq!(total_on_cpu(&root, 8), None);
+        assert!(total_on_cpu(&Root::live(), std::process::id()).is_some());
     }
 
     #[test]

@@ -30,8 +30,10 @@ use crate::{LaunchError, cache, names, outermost};
 #[derive(Debug)]
 pub(crate) struct Chosen {
     pub(crate) plans: Plans,
-    /// What the calls of each function cost the code after them, if that decides.
-    pub(crate) costs: Vec<Option<CallCost>>,
+    /// What the calls of each function request and cost the code after them, if that decides.
+    pub(crate) costs: Vec<Option<(LicenseLevel, CallCost)>>,
+    /// The model by which that is so.
+    pub(crate) model: Option<Model>,
     /// Whether each function uses 512-bit registers, as far as known.
     pub(crate) have_zmm: Vec<bool>,
     /// The program and request, and what the choice is based on; `None` if nothing can be cached
@@ -99,16 +101,17 @@ pub(crate) fn choose(setup: &mut Setup<'_>) -> Result<Option<Chosen>, LaunchErro
 
 impl Found {
     fn chosen(self, model: Option<&Model>, key: Option<Key>) -> Result<Chosen, LaunchError> {
-        let cost = |level: u32, model| CallCost::new(model, LicenseLevel::new(level));
-        let costs = self.functions.iter().map(|function| function.level.zip(model));
+        let cost = |level, model| CallCost::new(model, level).map(|cost| (level, cost));
+        let level = |function: &Candidate| function.level.map(LicenseLevel::new);
+        let costs = self.functions.iter().map(|function| level(function).zip(model));
         let costs: Result<_, _> =
             costs.map(|of| of.map(|(level, model)| cost(level, model)).transpose()).collect();
         let have_zmm = self.functions.iter().map(|function| function.has_zmm).collect();
         let planned: Option<_> = self.functions.iter().map(Candidate::planned).collect();
         let planned = planned.ok_or(LaunchError::Choice)?;
         let plans = Plans::write(self.files.iter().map(PathBuf::as_path), planned)?;
-        let costs = costs?;
-        Ok(Chosen { plans, costs, have_zmm, key, others: self.others })
+        let (costs, model) = (costs?, model.cloned());
+        Ok(Chosen { plans, costs, model, have_zmm, key, others: self.others })
     }
 }
 

@@ -32,7 +32,10 @@ pub(crate) fn follow(
             return Ok(status);
         }
         relay.pass_on();
-        let interval = look();
+        let mut interval = look();
+        if let Some(deadline) = deadline.filter(|_| !is_told) {
+            interval = interval.min(deadline.saturating_duration_since(Instant::now()));
+        }
         if !is_told && deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             is_told = true;
             if let Some(process) = process {
@@ -58,7 +61,8 @@ pub(crate) fn wait(end: Option<&OwnedFd>) -> bool {
 /// Waits for `interval`, or until the process ends; returns whether it has ended.
 fn wait_for(end: Option<&OwnedFd>, interval: Duration) -> bool {
     let Some(end) = end else {
-        std::thread::sleep(interval);
+        // Signals and the end wait for that long.
+        std::thread::sleep(interval.min(INTERVAL * 5));
         return false;
     };
     let longest = Timespec::try_from(interval).ok();

@@ -6,6 +6,7 @@
 mod auto;
 mod boost;
 mod delegate;
+mod headroom;
 mod interval;
 mod migrate;
 mod moving;

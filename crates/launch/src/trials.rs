@@ -70,6 +70,31 @@ pub struct Tried {
     pub gain: Option<Gain>,
     /// Whether it was the best at the end.
     pub is_chosen: bool,
+    /// Why it was not tried at the end, if so.
+    pub ruled_out: Option<RuledOut>,
+}
+
+/// Why a mechanism is not tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RuledOut {
+    /// It would move no call.
+    NoCalls,
+    /// The program's use of CPUs was not measured yet.
+    Unmeasured,
+    /// The program cannot gain, as it keeps its CPUs too busy ([`dimmer_policy::headroom`]).
+    Busy,
+}
+
+impl RuledOut {
+    /// The name in results.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NoCalls => "no calls",
+            Self::Unmeasured => "unmeasured",
+            Self::Busy => "busy",
+        }
+    }
 }
 
 /// The trials of a program's mechanisms.
@@ -83,13 +108,28 @@ pub(crate) struct Trials {
     next: Time,
     /// Of each mechanism.
     times: Vec<(u64, Nanos)>,
+    /// Why each is not tried now; none never is ruled out.
+    ruled_out: Vec<Option<RuledOut>>,
 }
 
 impl Trials {
     /// Starts under the first of these mechanisms, none.
     pub(crate) fn new(mechanisms: Vec<Switched>, now: Time) -> Self {
         let times = vec![(0, Nanos::ZERO); mechanisms.len()];
-        Self { mechanisms, auto: None, since: now, next: now, times }
+        let ruled_out = vec![None; mechanisms.len()];
+        Self { mechanisms, auto: None, since: now, next: now, times, ruled_out }
+    }
+
+    /// Sets which mechanisms are not tried from now on, and why. At first, all are.
+    pub(crate) fn rule_out(&mut self, why: impl Fn(Switched) -> Option<RuledOut>) {
+        let others = self.mechanisms.iter().zip(&mut self.ruled_out).skip(1);
+        others.for_each(|(mechanism, ruled_out)| *ruled_out = why(*mechanism));
+    }
+
+    /// Whether there is anything to try, or something in force that trials have shown to gain.
+    fn is_open(&self) -> bool {
+        let is_chosen = self.auto.as_ref().is_some_and(|auto| auto.chosen() != 0);
+        is_chosen || self.ruled_out.iter().skip(1).any(Option::is_none)
     }
 
     fn number(&self) -> usize {
@@ -126,15 +166,16 @@ impl Trials {
         is_measure: bool,
     ) -> bool {
         let before = self.number();
-        let can_try = can_gain && is_measure;
+        let can_try = can_gain && is_measure && self.is_open();
         if let Some(auto) = &mut self.auto {
+            auto.try_only(self.ruled_out.iter().map(Option::is_none));
             if can_try {
                 auto.step(now, work);
             } else {
                 // All work is one user's.
                 auto.restart(now, work, vec![0; work.len()]);
             }
-        } else if can_try && self.mechanisms.len() > 1 {
+        } else if can_try {
             self.auto = Some(Auto::new(Settings::USUAL, self.mechanisms.len(), now, work));
         }
         let wakeup = self.auto.as_ref().filter(|_| can_try).map(|auto| auto.next_wakeup(now));
@@ -157,13 +198,14 @@ impl Trials {
     pub(crate) fn finish(mut self, now: Time) -> Vec<Tried> {
         self.count(self.number(), now);
         let chosen = self.auto.as_ref().map_or(0, Auto::chosen);
-        let all = self.mechanisms.iter().zip(&self.times).enumerate();
-        all.map(|(number, (mechanism, (times, in_force)))| Tried {
+        let all = self.mechanisms.iter().zip(&self.times).zip(&self.ruled_out).enumerate();
+        all.map(|(number, ((mechanism, (times, in_force)), ruled_out))| Tried {
             mechanism: *mechanism,
             times: *times,
             in_force: *in_force,
             gain: self.auto.as_ref().and_then(|auto| auto.gain(number)),
             is_chosen: number == chosen,
+            ruled_out: ruled_out.filter(|_| number != chosen),
         })
         .collect()
     }
@@ -261,6 +303,33 @@ mod tests {
         let mut program = Program::new(true, true, false);
         assert_eq!(program.run(49.0, speed), Switched::Delegate);
         assert_eq!(program.run(100.0, speed), Switched::Migrate);
+    }
+
+    #[test]
+    fn what_is_ruled_out_is_not_tried_but_stays_if_it_gains() {
+        let speed = |of, _| if of == Switched::Delegate { 1.2 } else { 0.9 };
+        let rules_out = |which: Switched| move |one| (one == which).then_some(RuledOut::Busy);
+        let tried = |program: &Program| {
+            let tried = program.trials.times.iter().map(|(times, _)| *times);
+            program.trials.mechanisms().iter().copied().zip(tried).collect::<Vec<_>>()
+        };
+        let mut program = Program::new(true, true, false);
+        program.trials.rule_out(rules_out(Switched::Delegate));
+        program.run(30.0, speed);
+        assert_eq!(tried(&program)[1], (Switched::Delegate, 0));
+        assert!(tried(&program)[2].1 > 0, "{:?}", tried(&program));
+        program.trials.rule_out(|_| None);
+        assert_eq!(program.run(60.0, speed), Switched::Delegate);
+        program.trials.rule_out(|_| Some(RuledOut::Busy));
+        let before = tried(&program)[2];
+        assert_eq!(program.run(90.0, speed), Switched::Delegate);
+        assert_eq!(tried(&program)[2], before);
+        let all = program.trials.finish(program.now);
+        let busy = Some(RuledOut::Busy);
+        assert_eq!(
+            all.iter().map(|one| one.ruled_out).collect::<Vec<_>>(),
+            [None, None, busy, busy]
+        );
     }
 
     #[test]

@@ -122,6 +122,15 @@ impl UsedCores {
         }
     }
 
+    /// CPU time of each process of the program that is known, but not of this one. Reads one file
+    /// for each.
+    pub(crate) fn on_cpu(&self) -> BTreeMap<u32, Duration> {
+        let known = self.processes.iter().filter(|(_, began)| began.is_some());
+        let known = known.map(|(process, _)| *process).filter(|process| *process != self.own);
+        let of = |process| Some((process, process::total_on_cpu(&self.root, process)?));
+        known.filter_map(of).collect()
+    }
+
     fn keep_off(&mut self, used: usize) {
         // Threads that were missed when all were let back are found later: scans continue until one
         // changes nothing.

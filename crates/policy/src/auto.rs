@@ -95,6 +95,8 @@ pub struct Auto {
     /// When none was last in force or tried.
     checked: Time,
     accounts: Accounts,
+    /// Whether each mechanism may be tried, by its number.
+    may_try: Vec<bool>,
 }
 
 impl Auto {
@@ -118,7 +120,15 @@ impl Auto {
             accounted: now,
             checked: now,
             accounts: Accounts::default(),
+            may_try: vec![true; mechanisms.max(1)],
         }
+    }
+
+    /// Sets which mechanisms may be tried from now on, by their numbers, as others cannot gain.
+    /// What is in force stays so: trials have shown that it gains. At first all may be tried, and
+    /// none always may.
+    pub fn try_only(&mut self, may_try: impl Iterator<Item = bool>) {
+        self.may_try.iter_mut().zip(may_try).for_each(|(may, now)| *may = now);
     }
 
     /// Begins the present window again, because other programs' work is measured from now on.
@@ -557,7 +567,8 @@ impl Auto {
             let is_paid = is_paid && self.accounts.most() < self.most();
             (is_open && is_paid).then_some((mechanism, most))
         };
-        let open = (1..self.known.len()).filter(|other| *other != self.chosen).filter_map(worth);
+        let others = (1..self.known.len()).filter(|other| *other != self.chosen);
+        let open = others.filter(|other| self.may_try[*other]).filter_map(worth);
         // The first of the greatest.
         open.reduce(|best, other| if other.1 > best.1 { other } else { best }).map(|(of, _)| of)
     }

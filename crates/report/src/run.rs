@@ -10,7 +10,7 @@ pub mod threads;
 use std::fmt::Write as _;
 
 use dimmer_launch::account::{Account, Function, Next, Summary};
-use dimmer_launch::trials::Tried;
+use dimmer_launch::trials::{RuledOut, Tried};
 use dimmer_policy::moving::Verdict;
 use dimmer_policy::narrowing::Reason;
 use serde::Serialize;
@@ -61,6 +61,7 @@ struct TriedEntry {
     gain: Option<f64>,
     gain_open: Option<f64>,
     is_chosen: bool,
+    ruled_out: Option<&'static str>,
 }
 
 /// A function whose calls may move.
@@ -100,6 +101,7 @@ impl TriedEntry {
             gain: tried.gain.map(|gain| gain.mean),
             gain_open: tried.gain.map(|gain| gain.open),
             is_chosen: tried.is_chosen,
+            ruled_out: tried.ruled_out.map(RuledOut::name),
         }
     }
 }
@@ -210,11 +212,16 @@ fn tried(all: &[Tried]) -> String {
             let [mean, open] = [gain.mean, gain.open].map(|part| 100.0 * part);
             format!(", gain {mean:+.1} % within {open:.1}")
         });
-        let chosen = if one.is_chosen { "; in force at the end" } else { "" };
+        let note = match (one.is_chosen, one.ruled_out) {
+            (true, _) => "; in force at the end",
+            (_, Some(RuledOut::NoCalls)) => "; no call is worth a move",
+            (_, Some(RuledOut::Busy)) => "; cannot gain, as the program keeps its CPUs too busy",
+            (_, Some(RuledOut::Unmeasured) | None) => "",
+        };
         let (name, times) = (one.mechanism.name(), one.times);
         let lasted = one.in_force.as_f64() / 1e9;
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "    {name:<21} {times:>5} times, {lasted:.1} s{gain}{chosen}");
+        let _ = writeln!(text, "    {name:<21} {times:>5} times, {lasted:.1} s{gain}{note}");
     }
     text
 }
@@ -305,28 +312,37 @@ mod tests {
     fn trials_are_reported_with_what_they_have_shown() {
         let tried = |mechanism, times, gain: Option<(f64, f64)>, is_chosen| {
             let gain = gain.map(|(mean, open)| Gain { mean, open });
-            Tried { mechanism, times, in_force: Nanos::from_ms(1500), gain, is_chosen }
+            let ruled_out = (times == 0).then_some(RuledOut::Busy);
+            let in_force = Nanos::from_ms(100 * times);
+            Tried { mechanism, times, in_force, gain, is_chosen, ruled_out }
         };
         let mut account = of(vec![function("f", 7, Verdict::Move, None)]);
         account.tried = vec![
             tried(Switched::Nothing, 12, None, false),
             tried(Switched::Delegate, 3, Some((-0.125, 0.01)), false),
             tried(Switched::Migrate, 9, Some((0.0825, 0.004)), true),
+            tried(Switched::DelegateAndMigrate, 0, None, false),
         ];
         let text = told(&account);
-        assert!(text.contains("none                     12 times, 1.5 s\n"), "{text}");
+        assert!(text.contains("none                     12 times, 1.2 s\n"), "{text}");
         assert!(
-            text.contains("delegate                  3 times, 1.5 s, gain -12.5 % within 1.0\n")
+            text.contains("delegate                  3 times, 0.3 s, gain -12.5 % within 1.0\n")
         );
-        let chosen = "9 times, 1.5 s, gain +8.2 % within 0.4; in force at the end\n";
+        let chosen = "9 times, 0.9 s, gain +8.2 % within 0.4; in force at the end\n";
         assert!(text.contains(chosen), "{text}");
+        let ruled_out = "delegate and migrate      0 times, 0.0 s; cannot gain, as the program";
+        assert!(text.contains(ruled_out), "{text}");
         assert!(text.contains("  moved while that was in force:\n"), "{text}");
         let json = serde_json::to_value(Document::new(&account)).unwrap();
+        assert_eq!(
+            [0, 3].map(|one| json["tried"][one]["ruled_out"].as_str()),
+            [None, Some("busy")]
+        );
         assert_eq!(json["tried"][0]["gain"], serde_json::Value::Null);
         assert_eq!(json["tried"][1]["gain"], -0.125);
         assert_eq!(
             (&json["tried"][2]["is_chosen"], &json["tried"][2]["in_force_s"]),
-            (&true.into(), &1.5.into())
+            (&true.into(), &0.9.into())
         );
     }
 

@@ -65,6 +65,7 @@ fn hooks_that_cannot_help_are_taken_out_while_threads_call_there() {
     let hot = &account["functions"][0];
     assert_eq!((&hot["name"], &hot["verdict"]), (&"hot".into(), &"too short".into()), "{account}");
     assert_eq!(hot["is_unhooked"], true, "{account}");
+    assert_eq!(account["tried"][1]["ruled_out"], "no calls", "{account}");
     assert!(stderr(&output).contains("counted only until"), "{}", stderr(&output));
 }
 

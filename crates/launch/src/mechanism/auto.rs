@@ -21,7 +21,7 @@ use crate::forms::Forms;
 use crate::named::Planned;
 use crate::note::{Note, Notes};
 use crate::served::Served;
-use crate::trials::{Switched, Trials, Tried};
+use crate::trials::{RuledOut, Switched, Trials, Tried};
 
 /// Whatever the program gains by.
 pub(super) const DEFINITION: Definition = Definition {
@@ -131,6 +131,14 @@ impl Auto {
     /// Whether calls may move, by the mechanism in force, that are delegated or that migrate.
     pub(super) fn may_move(&self, is_delegated: bool) -> bool {
         self.trials.as_ref().is_none_or(|trials| trials.in_force().moves(is_delegated))
+    }
+
+    /// Sets which of the mechanisms that move calls are not tried from now on, and why.
+    pub(super) fn rule_out(&mut self, why: impl Fn(Switched) -> Option<RuledOut>) {
+        if let Some(trials) = &mut self.trials {
+            let moves_calls = |mechanism: &Switched| *mechanism != Switched::Boost;
+            trials.rule_out(|mechanism| Some(mechanism).filter(moves_calls).and_then(&why));
+        }
     }
 
     fn now(&self) -> Time {

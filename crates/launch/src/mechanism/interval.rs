@@ -6,7 +6,10 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// What is done takes this part of a CPU's time, unless its caller allows more, or [`LONGEST`] is
 /// too short for that. A program with thousands of functions is looked at less often.
-pub(super) const SPARE: f64 = 0.005;
+pub(super) const SPARE: f64 = 0.0025;
+
+/// The same for a program that is followed loosely.
+pub(super) const LOOSE_SPARE: f64 = 0.001;
 
 /// The longest interval: what a killed observer has decided lapses after a second, so a live one
 /// has to come back sooner.
@@ -29,6 +32,11 @@ impl Interval {
     /// what is done would otherwise take more than `part` (above 0) of a CPU's time.
     pub(super) fn is_due(&self, least: Duration, part: f64) -> bool {
         self.last.elapsed() >= self.waits(least, part)
+    }
+
+    /// The time from now until it is due, at intervals of no less than `least`, as above.
+    pub(super) fn due_in(&self, least: Duration, part: f64) -> Duration {
+        self.waits(least, part).saturating_sub(self.last.elapsed())
     }
 
     fn waits(&self, least: Duration, part: f64) -> Duration {
@@ -70,5 +78,9 @@ mod tests {
         assert!(interval.waits(Duration::ZERO, 10.0 * SPARE) < waits);
         interval.last -= waits;
         assert!(interval.is_due(Duration::ZERO, SPARE));
+        assert_eq!(interval.due_in(Duration::ZERO, SPARE), Duration::ZERO);
+        interval.last = Instant::now();
+        let due_in = interval.due_in(Duration::ZERO, SPARE);
+        assert!(!due_in.is_zero() && due_in <= waits, "{due_in:?}");
     }
 }

@@ -8,14 +8,17 @@ use std::time::{Duration, Instant};
 
 use dimmer_hook::PlannedEntry;
 use dimmer_host::root::format_cpu_list;
+use dimmer_host::{affinity, topology};
 use dimmer_observe::{FunctionPlace, Observer, Tally, Times};
 use dimmer_policy::cost::{CallCost, Running};
+use dimmer_policy::headroom::{Cpus, most_faster};
 use dimmer_policy::moving::{self, Calls, Decision, Verdict, Word};
 use dimmer_policy::narrowing::Shown;
 use dimmer_processor::units::CpuId;
 
 use super::auto::{self, Auto};
-use super::interval::{Interval, SPARE};
+use super::headroom::Headroom;
+use super::interval::{Interval, LOOSE_SPARE, SPARE};
 use super::unhooking::Unhooking;
 use super::{End, How, Mechanism, Prepared, Setup, delegate, migrate, narrow, specialise};
 use crate::account::{Account, Function, Summary, Traced};
@@ -39,6 +42,8 @@ struct Moving {
     /// Where calls move to; keeps the program's own threads off these CPUs.
     used_cores: UsedCores,
     functions: Vec<Moved>,
+    /// Whether calls of any of them should be moved.
+    is_any_wanted: bool,
     /// The number of the function of each entry.
     numbers: BTreeMap<FunctionPlace, usize>,
     /// Functions whose calls stay because they are no leaf functions.
@@ -49,6 +54,8 @@ struct Moving {
     decisions: Interval,
     /// When it last changed which calls move.
     changed: Instant,
+    /// Whether it is followed loosely.
+    is_loose: bool,
     /// Whether what threads do is kept.
     is_traced: bool,
     /// What makes the final decision besides the observed calls.
@@ -56,6 +63,8 @@ struct Moving {
     /// Hooks that cannot help are taken out, where trials decide: elsewhere all calls are to be
     /// counted.
     unhooking: Option<Unhooking>,
+    /// Whether trials may show a gain.
+    headroom: Headroom,
     /// Where the hooks read what to hook; removed when this is dropped.
     _plans: Plans,
 }
@@ -98,7 +107,7 @@ pub(super) struct Moved {
 pub(super) fn prepare(setup: &mut Setup<'_>) -> Result<Prepared, LaunchError> {
     let Some(chosen) = chosen::choose(setup)? else { return auto::without_calls(setup) };
     let cpus = cores(setup.root, setup.request.cpus.as_deref())?;
-    let Chosen { plans, costs, have_zmm, key, others } = chosen;
+    let Chosen { plans, costs, model, have_zmm, key, others } = chosen;
     let begin = || Auto::begin(setup, key, &plans.functions);
     let mut auto = setup.how.is_auto.then(begin).transpose()?;
     let mut tried = cpus.len();
@@ -118,6 +127,12 @@ pub(super) fn prepare(setup: &mut Setup<'_>) -> Result<Prepared, LaunchError> {
         observer.trace(BTreeSet::new());
     }
     set_environment(setup, &observer, &plans, &cpus)?;
+    let headroom = Headroom::new(comparable(setup, &cpus), |cpus| {
+        let of = |(model, (level, cost)): (_, &(_, _))| most_faster(model, *level, cost, cpus);
+        let all = costs.iter().map(|cost| model.as_ref().zip(cost.as_ref()));
+        all.map(|cost| cost.map_or(f64::INFINITY, of)).collect()
+    });
+    let costs = costs.into_iter().map(|cost| cost.map(|(_, cost)| cost));
     let functions = plans.functions.iter().zip(costs).zip(have_zmm);
     let functions: Vec<Moved> = functions.map(Moved::new).collect();
     let numbered = functions.iter().enumerate();
@@ -148,14 +163,22 @@ pub(super) fn prepare(setup: &mut Setup<'_>) -> Result<Prepared, LaunchError> {
         auto,
         unhooking: is_tried.then(|| Unhooking::new(functions.len())),
         functions,
+        is_any_wanted: false,
+        is_loose: false,
         numbers,
         others,
         takes,
         looks: Interval::new(),
         decisions: Interval::new(),
         changed: Instant::now(),
+        headroom,
         _plans: plans,
     })))
+}
+
+/// The program's CPUs, if they are known and can be counted alike.
+fn comparable(setup: &Setup<'_>, dedicated: &[CpuId]) -> Option<Cpus> {
+    Cpus::new(&topology::read(setup.root).ok()?, &affinity::allowed().ok()?, dedicated)
 }
 
 impl Takes {
@@ -262,9 +285,12 @@ impl Moving {
             notes(Note::ServerMisfit { how, server, own });
         }
         let served = self.auto.as_ref().and_then(Auto::served);
+        let is_served = served.is_some();
         let is_tried = self.auto.as_ref().is_some_and(Auto::is_tried);
-        for (index, (moved, all)) in self.functions.iter_mut().zip(sums).enumerate() {
-            let new = |of: fn(&Tally) -> &Times| of(&all).since(of(&moved.told));
+        let all = self.functions.iter_mut().zip(&sums).enumerate();
+        // Without a server, nothing happens to those that are not called.
+        for (index, (moved, all)) in all.filter(|(_, (_, all))| is_served || all.calls > 0) {
+            let new = |of: fn(&Tally) -> &Times| of(all).since(of(&moved.told));
             let (lasted, gaps) = (new(|tally| &tally.lasted), new(|tally| &tally.gap_after));
             let lasted_ns = lasted.quantile(0.5);
             let lost =
@@ -278,11 +304,11 @@ impl Moving {
                 costs_ns: lost.map(|lost| lost / gaps.calls().max(1.0)),
             };
             if let Some(served) = served {
-                served.tell(index, &all);
+                served.tell(index, all);
             }
             if moved.decision.step(&calls, self.takes.of(&moved.planned)) {
                 // How long moved calls would have taken in place is not measured.
-                (moved.told, moved.lasted_ns) = (all, lasted_ns.or(moved.lasted_ns));
+                (moved.told, moved.lasted_ns) = (all.clone(), lasted_ns.or(moved.lasted_ns));
             }
             let word = served.map_or(Word::Unasked, |served| served.word(index));
             moved.server.0 += u64::from(word == Word::Move);
@@ -294,15 +320,35 @@ impl Moving {
                 moved.decision.moves(word)
             };
         }
+        self.is_any_wanted = self.functions.iter().any(|moved| moved.is_wanted);
         if let Some(unhooking) = &mut self.unhooking {
             unhooking.step(&mut self.functions, &called, &tallies, &mut self.observer);
         }
         for (process, ledger) in self.observer.processes() {
             self.used_cores.know(process, ledger);
         }
+        self.measure_headroom(&sums);
         if let Some(auto) = &mut self.auto {
             auto.publish();
         }
+    }
+
+    /// Finds out which mechanisms cannot gain; `sums` are the tallies of all functions by now.
+    fn measure_headroom(&mut self, sums: &[Tally]) {
+        let Some(auto) = self.auto.as_mut().filter(|auto| auto.is_tried()) else { return };
+        if self.functions.iter().any(|moved| moved.is_moved) {
+            self.headroom.forget_last();
+        } else {
+            let in_calls_ns = sums.iter().map(|tally| tally.lasted.sum()).collect();
+            self.headroom.read(|| self.used_cores.on_cpu(), in_calls_ns);
+        }
+        let functions = &self.functions;
+        auto.rule_out(|mechanism| {
+            let moves = |moved: &Moved| mechanism.moves(moved.planned.is_delegated());
+            let numbered = functions.iter().enumerate();
+            let moved = numbered.filter(|(_, moved)| moved.is_wanted && moves(moved));
+            self.headroom.rules_out(moved.map(|(number, _)| number))
+        });
     }
 
     /// Moves the calls that should be moved now, and no others.
@@ -336,6 +382,11 @@ impl Moving {
         }
     }
 
+    /// The part of a CPU's time for looks, and for decisions.
+    const fn spare(&self) -> f64 {
+        if self.is_loose { LOOSE_SPARE } else { SPARE }
+    }
+
     /// Whether nothing has changed for a while, nor is about to.
     fn is_settled(&self) -> bool {
         let is_counting = self.unhooking.as_ref().is_some_and(Unhooking::is_counting);
@@ -355,24 +406,24 @@ impl Mechanism for Moving {
     /// Reads the counts of the hooks, decides every few looks ([`LOOKS`]), and changes mechanisms
     /// when a trial begins or ends.
     fn look(&mut self, notes: &mut Notes<'_>) {
-        self.observer.follow_loosely(self.is_settled());
-        let interval = self.observer.interval();
+        self.is_loose = self.is_settled();
+        self.observer.follow_loosely(self.is_loose);
+        let (interval, spare) = (self.observer.interval(), self.spare());
         // Trials wake it in between.
-        let is_due = self.looks.is_due(interval / 2, SPARE) || self.is_traced;
+        let is_due = self.looks.is_due(interval / 2, spare) || self.is_traced;
         if is_due {
             self.looks.take(|| self.observer.look());
         }
         // Decisions may take as much as the hooks that they take out.
         let takes = self.unhooking.as_ref().map_or(0.0, Unhooking::takes);
-        let is_due = is_due && self.decisions.is_due(interval * LOOKS, takes.max(SPARE));
+        let is_due = is_due && self.decisions.is_due(interval * LOOKS, takes.max(spare));
         if is_due {
             let mut decisions = self.decisions;
             decisions.take(|| self.judge(notes));
             self.decisions = decisions;
         }
         let is_measure = self.unhooking.as_ref().is_none_or(Unhooking::is_counting);
-        let can_gain = self.functions.iter().any(|moved| moved.is_wanted);
-        let calls = || self.observer.calls_now();
+        let (calls, can_gain) = (|| self.observer.calls_now(), self.is_any_wanted);
         let is_other =
             self.auto.as_mut().is_some_and(|auto| auto.step(calls, can_gain, is_measure, notes));
         if is_due || is_other {
@@ -381,7 +432,8 @@ impl Mechanism for Moving {
     }
 
     fn next_look(&self) -> Duration {
-        let own = self.observer.interval();
+        let interval = self.observer.interval();
+        let own = if self.is_traced { interval } else { self.looks.due_in(interval, self.spare()) };
         self.auto.as_ref().map_or(own, |auto| own.min(auto.next_look()))
     }
 
