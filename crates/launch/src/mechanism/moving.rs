@@ -382,9 +382,11 @@ impl Moving {
         }
     }
 
-    /// The part of a CPU's time for looks, and for decisions.
-    const fn spare(&self) -> f64 {
-        if self.is_loose { LOOSE_SPARE } else { SPARE }
+    /// The part of a CPU's time for looks, and for decisions: as much as is taken by the hooks that
+    /// they take out.
+    fn spare(&self) -> f64 {
+        let least = if self.is_loose { LOOSE_SPARE } else { SPARE };
+        self.unhooking.as_ref().map_or(least, |unhooking| unhooking.takes().max(least))
     }
 
     /// Whether nothing has changed for a while, nor is about to.
@@ -414,9 +416,7 @@ impl Mechanism for Moving {
         if is_due {
             self.looks.take(|| self.observer.look());
         }
-        // Decisions may take as much as the hooks that they take out.
-        let takes = self.unhooking.as_ref().map_or(0.0, Unhooking::takes);
-        let is_due = is_due && self.decisions.is_due(interval * LOOKS, takes.max(spare));
+        let is_due = is_due && self.decisions.is_due(interval * LOOKS, spare);
         if is_due {
             let mut decisions = self.decisions;
             decisions.take(|| self.judge(notes));
