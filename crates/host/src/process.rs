@@ -61,15 +61,16 @@ pub fn cpu(root: &Root, (process, thread): Thread) -> Option<CpuId> {
     field(&line, 39)?.parse().ok().map(CpuId::new).filter(|_| !has_ended)
 }
 
-/// CPU time of all threads of a process, in steps of a clock tick (10 ms), also of those that have
-/// ended. `None` if there is no such process. Reads one file, whatever the number of threads.
+/// Start time of a process, as [`began`], and the CPU time of all its threads since, also of those
+/// that have ended, in steps of a clock tick (10 ms). `None` if there is no such process. Reads one
+/// file, whatever the number of threads.
 #[must_use]
-pub fn total_on_cpu(root: &Root, process: u32) -> Option<Duration> {
+pub fn on_cpu_since(root: &Root, process: u32) -> Option<(u64, Duration)> {
     let line = root.text(&format!("/proc/{process}/stat")).ok()?;
     let ticks = |number| field(&line, number)?.parse::<u64>().ok();
     let ticks = ticks(14)?.checked_add(ticks(15)?)?;
     let per_second = rustix::param::clock_ticks_per_second();
-    Some(Duration::from_secs_f64(ticks as f64 / per_second as f64))
+    Some((began_of(&line)?, Duration::from_secs_f64(ticks as f64 / per_second as f64)))
 }
 
 /// The start time in the kernel's line about a process or thread.
@@ -154,19 +155,19 @@ mod tests {
         let proc = directory.path().join("proc/7");
         std::fs::create_dir_all(&proc).unwrap();
         let per_second = rustix::param::clock_ticks_per_second();
-        for (times, expected) in [
+        for (times, on_cpu) in [
             (format!("{} {}", 2 * per_second, per_second), Some(Duration::from_secs(3))),
             ("0 0".to_owned(), Some(Duration::ZERO)),
             ("1 x".to_owned(), None),
             (format!("{} 1", u64::MAX), None),
-            (String::new(), None),
         ] {
-            let line = format!("7 (a) S 1 2 3 4 5 6 7 8 9 10 {times}");
+            let line = format!("7 (a) S 1 2 3 4 5 6 7 8 9 10 {times} 1 2 3 4 5 6 4711 20 21");
             std::fs::write(proc.join("stat"), line).unwrap();
-            assert_eq!(total_on_cpu(&root, 7), expected, "{times}");
+            let expected = on_cpu.map(|on_cpu| (4711, on_cpu));
+            assert_eq!(on_cpu_since(&root, 7), expected, "{times}");
         }
-        assert_eq!(total_on_cpu(&root, 8), None);
-        assert!(total_on_cpu(&Root::live(), std::process::id()).is_some());
+        assert_eq!(on_cpu_since(&root, 8), None);
+        assert!(on_cpu_since(&Root::live(), std::process::id()).is_some());
     }
 
     #[test]

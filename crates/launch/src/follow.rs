@@ -12,6 +12,10 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
 use crate::LaunchError;
 
+/// The longest wait. A signal that came just before it waits for that long, as does the program's
+/// end on kernels before 5.3.
+const LONGEST: Duration = Duration::from_millis(100);
+
 /// Waits until the program ends, or sends it SIGTERM at the deadline. Meanwhile calls `look`, which
 /// returns the time until the next look. Passes signals for this process on to the program.
 ///
@@ -33,15 +37,15 @@ pub(crate) fn follow(
         }
         relay.pass_on();
         let mut interval = look();
-        if let Some(deadline) = deadline.filter(|_| !is_told) {
-            interval = interval.min(deadline.saturating_duration_since(Instant::now()));
-        }
         if !is_told && deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             is_told = true;
             if let Some(process) = process {
                 // The program may have ended just now.
                 let _ = kill_process(process, Signal::TERM);
             }
+        }
+        if let Some(deadline) = deadline.filter(|_| !is_told) {
+            interval = interval.min(deadline.saturating_duration_since(Instant::now()));
         }
         wait_for(end.as_ref(), interval);
     }
@@ -60,9 +64,9 @@ pub(crate) fn wait(end: Option<&OwnedFd>) -> bool {
 
 /// Waits for `interval`, or until the process ends; returns whether it has ended.
 fn wait_for(end: Option<&OwnedFd>, interval: Duration) -> bool {
+    let interval = interval.min(LONGEST);
     let Some(end) = end else {
-        // Signals and the end wait for that long.
-        std::thread::sleep(interval.min(INTERVAL * 5));
+        std::thread::sleep(interval);
         return false;
     };
     let longest = Timespec::try_from(interval).ok();

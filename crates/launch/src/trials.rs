@@ -108,7 +108,7 @@ pub(crate) struct Trials {
     next: Time,
     /// Of each mechanism.
     times: Vec<(u64, Nanos)>,
-    /// Why each is not tried now; none never is ruled out.
+    /// Why each is not tried now. The first, none, never is ruled out.
     ruled_out: Vec<Option<RuledOut>>,
 }
 
@@ -120,16 +120,10 @@ impl Trials {
         Self { mechanisms, auto: None, since: now, next: now, times, ruled_out }
     }
 
-    /// Sets which mechanisms are not tried from now on, and why. At first, all are.
+    /// Sets which mechanisms are not tried from now on, and why. At first, none is ruled out.
     pub(crate) fn rule_out(&mut self, why: impl Fn(Switched) -> Option<RuledOut>) {
         let others = self.mechanisms.iter().zip(&mut self.ruled_out).skip(1);
         others.for_each(|(mechanism, ruled_out)| *ruled_out = why(*mechanism));
-    }
-
-    /// Whether there is anything to try, or something in force that trials have shown to gain.
-    fn is_open(&self) -> bool {
-        let is_chosen = self.auto.as_ref().is_some_and(|auto| auto.chosen() != 0);
-        is_chosen || self.ruled_out.iter().skip(1).any(Option::is_none)
     }
 
     fn number(&self) -> usize {
@@ -166,7 +160,7 @@ impl Trials {
         is_measure: bool,
     ) -> bool {
         let before = self.number();
-        let can_try = can_gain && is_measure && self.is_open();
+        let can_try = can_gain && is_measure;
         if let Some(auto) = &mut self.auto {
             auto.try_only(self.ruled_out.iter().map(Option::is_none));
             if can_try {
@@ -175,7 +169,7 @@ impl Trials {
                 // All work is one user's.
                 auto.restart(now, work, vec![0; work.len()]);
             }
-        } else if can_try {
+        } else if can_try && self.ruled_out.iter().skip(1).any(Option::is_none) {
             self.auto = Some(Auto::new(Settings::USUAL, self.mechanisms.len(), now, work));
         }
         let wakeup = self.auto.as_ref().filter(|_| can_try).map(|auto| auto.next_wakeup(now));

@@ -123,12 +123,22 @@ impl UsedCores {
     }
 
     /// CPU time of each process of the program that is known, but not of this one. Reads one file
-    /// for each.
-    pub(crate) fn on_cpu(&self) -> BTreeMap<u32, Duration> {
-        let known = self.processes.iter().filter(|(_, began)| began.is_some());
-        let known = known.map(|(process, _)| *process).filter(|process| *process != self.own);
-        let of = |process| Some((process, process::total_on_cpu(&self.root, process)?));
-        known.filter_map(of).collect()
+    /// for each that has not ended.
+    pub(crate) fn on_cpu(&mut self) -> BTreeMap<u32, Duration> {
+        let mut all = BTreeMap::new();
+        for (process, began) in &mut self.processes {
+            if began.is_none() || *process == self.own {
+                continue;
+            }
+            match process::on_cpu_since(&self.root, *process) {
+                Some((since, on_cpu)) if Some(since) == *began => {
+                    all.insert(*process, on_cpu);
+                }
+                // It has ended, and another one may have its number.
+                _ => *began = None,
+            }
+        }
+        all
     }
 
     fn keep_off(&mut self, used: usize) {
@@ -208,6 +218,26 @@ mod tests {
         std::fs::write(task.join("children"), children).unwrap();
         let fields = ["0"; 18].join(" ");
         std::fs::write(proc.join("stat"), format!("{process} (a) S {fields} {began} 0")).unwrap();
+    }
+
+    #[test]
+    fn cpu_time_is_that_of_the_programs_processes_until_they_have_ended() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        let mut clear = on(root);
+        write(root, 1, "20 30", 1);
+        write(root, 20, "", 2);
+        write(root, 30, "", 3);
+        clear.threads();
+        let processes = |clear: &mut UsedCores| clear.on_cpu().into_keys().collect::<Vec<_>>();
+        assert_eq!(processes(&mut clear), [20, 30], "not the own one");
+        std::fs::remove_dir_all(root.join("proc/20")).unwrap();
+        // Another process with the same number.
+        write(root, 30, "", 4);
+        assert_eq!(processes(&mut clear), [0; 0]);
+        write(root, 20, "", 2);
+        write(root, 30, "", 3);
+        assert_eq!(processes(&mut clear), [0; 0], "they are not read again");
     }
 
     /// The processes that are found, except this one.

@@ -126,7 +126,7 @@ impl Auto {
 
     /// Sets which mechanisms may be tried from now on, by their numbers, as others cannot gain.
     /// What is in force stays so: trials have shown that it gains. At first all may be tried, and
-    /// none always may.
+    /// number 0 always may.
     pub fn try_only(&mut self, may_try: impl Iterator<Item = bool>) {
         self.may_try.iter_mut().zip(may_try).for_each(|(may, now)| *may = now);
     }

@@ -215,7 +215,7 @@ fn tried(all: &[Tried]) -> String {
         let note = match (one.is_chosen, one.ruled_out) {
             (true, _) => "; in force at the end",
             (_, Some(RuledOut::NoCalls)) => "; no call is worth a move",
-            (_, Some(RuledOut::Busy)) => "; cannot gain, as the program keeps its CPUs too busy",
+            (_, Some(RuledOut::Busy)) => "; not tried at the end: the CPUs were too busy to gain",
             (_, Some(RuledOut::Unmeasured) | None) => "",
         };
         let (name, times) = (one.mechanism.name(), one.times);
@@ -330,7 +330,7 @@ mod tests {
         );
         let chosen = "9 times, 0.9 s, gain +8.2 % within 0.4; in force at the end\n";
         assert!(text.contains(chosen), "{text}");
-        let ruled_out = "delegate and migrate      0 times, 0.0 s; cannot gain, as the program";
+        let ruled_out = "delegate and migrate      0 times, 0.0 s; not tried at the end: the";
         assert!(text.contains(ruled_out), "{text}");
         assert!(text.contains("  moved while that was in force:\n"), "{text}");
         let json = serde_json::to_value(Document::new(&account)).unwrap();

@@ -11,9 +11,13 @@ use crate::trials::RuledOut;
 /// The least time between two readings: the kernel counts CPU time in hundredths of a second.
 const LEAST: Duration = Duration::from_millis(200);
 
-/// What is older than this counts for less than a third. A guess: programs that begin to serve stop
-/// loading data, and trials are some seconds apart.
+/// What is this old counts for some third. A guess: a program that first loads data and then serves
+/// is to be seen to do so.
 const REMEMBERED: Duration = Duration::from_secs(5);
+
+/// For how long it rules anything out. While calls move, nothing is measured, and the program may
+/// change.
+const HOLDS: Duration = Duration::from_secs(10);
 
 /// A program's use of CPUs, and what that allows.
 #[derive(Debug)]
@@ -24,6 +28,8 @@ pub(super) struct Headroom {
     /// function's number.
     faster: Vec<f64>,
     last: Option<Reading>,
+    /// Up to when it was measured.
+    measured: Option<Instant>,
     /// Time in which it was measured, on the clock and on CPUs, and in calls of each function, by
     /// its number (s). Former times count less.
     passed: f64,
@@ -46,7 +52,7 @@ impl Headroom {
     pub(super) fn new(cpus: Option<Cpus>, faster: impl Fn(Cpus) -> Vec<f64>) -> Self {
         let faster = cpus.map(faster).unwrap_or_default();
         let (passed, on_cpu, in_calls) = (0.0, 0.0, vec![0.0; faster.len()]);
-        Self { cpus, faster, last: None, passed, on_cpu, in_calls }
+        Self { cpus, faster, last: None, measured: None, passed, on_cpu, in_calls }
     }
 
     /// A call has moved: what was used since the last reading is not known.
@@ -54,20 +60,21 @@ impl Headroom {
         self.last = None;
     }
 
-    /// Takes in what the program has used up to now. All calls run in place.
+    /// Takes in what the program has used up to now, at this time. All calls run in place.
     ///
     /// * `on_cpu`: CPU time of each process.
-    /// * `in_calls_ns`: time in calls of each function up to now, by its number (ns).
+    /// * `in_calls_ns`: time in calls of each function up to now, by its number (ns), by the clock
+    ///   on the wall: too much rather than too little.
     pub(super) fn read(
         &mut self,
+        at: Instant,
         on_cpu: impl FnOnce() -> BTreeMap<u32, Duration>,
-        in_calls_ns: Vec<f64>,
+        in_calls_ns: impl FnOnce() -> Vec<f64>,
     ) {
-        let at = Instant::now();
         if self.last.as_ref().is_some_and(|last| at - last.at < LEAST) {
             return;
         }
-        let now = Reading { at, on_cpu: on_cpu(), in_calls_ns };
+        let now = Reading { at, on_cpu: on_cpu(), in_calls_ns: in_calls_ns() };
         if let Some(last) = self.last.replace(now) {
             self.add(&last);
         }
@@ -81,7 +88,13 @@ impl Headroom {
         let of = |(process, then): (&u32, &Duration)| {
             now.on_cpu.get(process).map(|now| now.saturating_sub(*then))
         };
-        let on_cpu: Duration = from.on_cpu.iter().filter_map(of).sum();
+        let on_cpu: Vec<Duration> = from.on_cpu.iter().filter_map(of).collect();
+        // Processes that are not known may have done anything.
+        if on_cpu.is_empty() {
+            return;
+        }
+        let on_cpu: Duration = on_cpu.into_iter().sum();
+        self.measured = Some(now.at);
         self.passed = keeps * self.passed + passed.as_secs_f64();
         self.on_cpu = keeps * self.on_cpu + on_cpu.as_secs_f64();
         let spent = now.in_calls_ns.iter().zip(&from.in_calls_ns);
@@ -93,14 +106,19 @@ impl Headroom {
     /// Why the program cannot do more work while the calls of these functions move, if so.
     ///
     /// * `functions`: by their numbers.
-    pub(super) fn rules_out(&self, functions: impl Iterator<Item = usize>) -> Option<RuledOut> {
+    pub(super) fn rules_out(
+        &self,
+        now: Instant,
+        functions: impl Iterator<Item = usize>,
+    ) -> Option<RuledOut> {
         let mut functions = functions.peekable();
         if functions.peek().is_none() {
             return Some(RuledOut::NoCalls);
         }
         let cpus = self.cpus?;
-        if self.passed <= 0.0 {
-            return Some(RuledOut::Unmeasured);
+        let Some(measured) = self.measured else { return Some(RuledOut::Unmeasured) };
+        if now.saturating_duration_since(measured) > HOLDS {
+            return None;
         }
         let (mut in_calls, mut faster) = (0.0, 1.0_f64);
         for number in functions {
@@ -116,33 +134,54 @@ impl Headroom {
 mod tests {
     use super::*;
 
-    /// Of a program on two CPUs with two functions, after a second: the process was on CPUs for
-    /// this long, and in calls of each function for this long (s).
-    fn after(on_cpu: f64, in_calls: [f64; 2], faster: [f64; 2]) -> Headroom {
-        let cpus = Cpus { all: 2, dedicated: 1 };
-        let mut headroom = Headroom::new(Some(cpus), |_| faster.to_vec());
-        headroom.run(1.0, on_cpu, in_calls);
-        headroom
+    const TWO: Cpus = Cpus { all: 2, dedicated: 1, cores: [2, 1] };
+
+    /// A program on two CPUs with two functions, what it has used so far (s), and when.
+    struct Program {
+        headroom: Headroom,
+        now: Instant,
+        on_cpu: f64,
+        in_calls: [f64; 2],
     }
 
-    impl Headroom {
+    impl Program {
+        fn new(cpus: Option<Cpus>, faster: [f64; 2]) -> Self {
+            let headroom = Headroom::new(cpus, |_| faster.to_vec());
+            let mut program =
+                Self { headroom, now: Instant::now(), on_cpu: 0.0, in_calls: [0.0; 2] };
+            program.read([7]);
+            program
+        }
+
+        /// After a second, of which it was on CPUs, and in calls of each function, for so long.
+        fn after(on_cpu: f64, in_calls: [f64; 2], faster: [f64; 2]) -> Self {
+            let mut program = Self::new(Some(TWO), faster);
+            program.run(1.0, on_cpu, in_calls);
+            program
+        }
+
         fn run(&mut self, seconds: f64, on_cpu: f64, in_calls: [f64; 2]) {
-            let at = |at, on_cpu: f64, in_calls: Vec<f64>| Reading {
-                at,
-                on_cpu: BTreeMap::from([(7, Duration::from_secs_f64(on_cpu))]),
-                in_calls_ns: in_calls,
-            };
-            let now = Instant::now();
-            let from = at(now, 0.0, vec![0.0; 2]);
-            let in_calls = in_calls.map(|seconds| 1e9 * seconds).to_vec();
-            self.last = Some(at(now + Duration::from_secs_f64(seconds), on_cpu, in_calls));
-            self.add(&from);
+            self.now += Duration::from_secs_f64(seconds);
+            self.on_cpu += on_cpu;
+            self.in_calls.iter_mut().zip(in_calls).for_each(|(all, new)| *all += new);
+            self.read([7]);
+        }
+
+        fn read<const N: usize>(&mut self, processes: [u32; N]) {
+            let on_cpu = Duration::from_secs_f64(self.on_cpu);
+            let on_cpu = || processes.map(|process| (process, on_cpu)).into();
+            let in_calls_ns = || self.in_calls.map(|seconds| 1e9 * seconds).to_vec();
+            self.headroom.read(self.now, on_cpu, in_calls_ns);
+        }
+
+        fn rules_out(&self, functions: &[usize]) -> Option<RuledOut> {
+            self.headroom.rules_out(self.now, functions.iter().copied())
         }
 
         /// Whether it may gain by moving calls of either function, and of both.
         fn all(&self) -> [bool; 3] {
-            [vec![0], vec![1], vec![0, 1]].map(|functions| {
-                let ruled_out = self.rules_out(functions.into_iter());
+            [&[0][..], &[1], &[0, 1]].map(|functions| {
+                let ruled_out = self.rules_out(functions);
                 assert!(matches!(ruled_out, None | Some(RuledOut::Busy)), "{ruled_out:?}");
                 ruled_out.is_none()
             })
@@ -151,27 +190,45 @@ mod tests {
 
     #[test]
     fn what_keeps_all_cpus_busy_gains_only_by_moving_much_or_by_a_faster_clock() {
-        assert_eq!(after(1.6, [0.3, 0.1], [1.1; 2]).all(), [false, false, false]);
-        assert_eq!(after(1.6, [0.9, 0.1], [1.1; 2]).all(), [true, false, true]);
-        assert_eq!(after(1.6, [0.3, 0.4], [1.1; 2]).all(), [false, false, true]);
-        assert_eq!(after(1.6, [0.3, 0.1], [1.1, 1.7]).all(), [false, true, true]);
-        assert_eq!(after(0.8, [0.0, 0.0], [1.1; 2]).all(), [true; 3]);
-        let of_none = after(0.8, [0.0, 0.0], [1.1; 2]).rules_out([].into_iter());
-        assert_eq!(of_none, Some(RuledOut::NoCalls));
+        let all = |on_cpu, in_calls, faster| Program::after(on_cpu, in_calls, faster).all();
+        assert_eq!(all(1.6, [0.3, 0.1], [1.1; 2]), [false, false, false]);
+        assert_eq!(all(1.6, [0.9, 0.1], [1.1; 2]), [true, false, true]);
+        assert_eq!(all(1.6, [0.3, 0.4], [1.1; 2]), [false, false, true]);
+        assert_eq!(all(1.6, [0.3, 0.1], [1.1, 1.7]), [false, true, true]);
+        assert_eq!(all(0.8, [0.0, 0.0], [1.1; 2]), [true; 3]);
+        let idle = Program::after(0.8, [0.0, 0.0], [1.1; 2]);
+        assert_eq!(idle.rules_out(&[]), Some(RuledOut::NoCalls));
     }
 
     #[test]
     fn nothing_is_ruled_out_where_cpus_say_nothing_and_all_until_it_is_measured() {
-        let ruled_out = |cpus| Headroom::new(cpus, |_| vec![1.0; 2]).rules_out([0, 1].into_iter());
-        assert_eq!(ruled_out(None), None);
-        assert_eq!(ruled_out(Some(Cpus { all: 2, dedicated: 1 })), Some(RuledOut::Unmeasured));
+        assert_eq!(Program::new(None, [1.0; 2]).rules_out(&[0, 1]), None);
+        let mut program = Program::new(Some(TWO), [1.0; 2]);
+        assert_eq!(program.rules_out(&[0, 1]), Some(RuledOut::Unmeasured));
+        // Too soon, of another process, and after calls have moved.
+        program.run(0.1, 0.2, [0.0; 2]);
+        assert_eq!(program.rules_out(&[0, 1]), Some(RuledOut::Unmeasured));
+        program.now += LEAST;
+        program.read([8]);
+        assert_eq!(program.rules_out(&[0, 1]), Some(RuledOut::Unmeasured));
+        program.headroom.forget_last();
+        program.run(1.0, 2.0, [0.0; 2]);
+        assert_eq!(program.rules_out(&[0, 1]), Some(RuledOut::Unmeasured));
+        program.run(1.0, 2.0, [0.0; 2]);
+        assert_eq!(program.rules_out(&[0, 1]), Some(RuledOut::Busy));
     }
 
     #[test]
     fn a_program_that_comes_to_serve_is_seen_to_do_so() {
-        let mut headroom = after(2.0, [0.0; 2], [1.2; 2]);
-        assert_eq!(headroom.all(), [false; 3]);
-        headroom.run(10.0, 5.0, [0.0; 2]);
-        assert_eq!(headroom.all(), [true; 3]);
+        let mut program = Program::after(2.0, [0.0; 2], [1.2; 2]);
+        assert_eq!(program.all(), [false; 3]);
+        program.run(10.0, 5.0, [0.0; 2]);
+        assert_eq!(program.all(), [true; 3]);
+        // Or is tried on if nothing can be measured.
+        program.run(10.0, 20.0, [0.0; 2]);
+        assert_eq!(program.all(), [false; 3]);
+        program.headroom.forget_last();
+        program.now += HOLDS + LEAST;
+        assert_eq!(program.all(), [true; 3]);
     }
 }

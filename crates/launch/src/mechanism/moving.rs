@@ -336,18 +336,19 @@ impl Moving {
     /// Finds out which mechanisms cannot gain; `sums` are the tallies of all functions by now.
     fn measure_headroom(&mut self, sums: &[Tally]) {
         let Some(auto) = self.auto.as_mut().filter(|auto| auto.is_tried()) else { return };
-        if self.functions.iter().any(|moved| moved.is_moved) {
-            self.headroom.forget_last();
-        } else {
-            let in_calls_ns = sums.iter().map(|tally| tally.lasted.sum()).collect();
-            self.headroom.read(|| self.used_cores.on_cpu(), in_calls_ns);
+        let now = Instant::now();
+        if !self.functions.iter().any(|function| function.is_moved) {
+            let in_calls_ns = || sums.iter().map(|tally| tally.lasted.sum()).collect();
+            self.headroom.read(now, || self.used_cores.on_cpu(), in_calls_ns);
         }
         let functions = &self.functions;
         auto.rule_out(|mechanism| {
-            let moves = |moved: &Moved| mechanism.moves(moved.planned.is_delegated());
+            let would_move = |function: &Moved| {
+                function.is_wanted && mechanism.moves(function.planned.is_delegated())
+            };
             let numbered = functions.iter().enumerate();
-            let moved = numbered.filter(|(_, moved)| moved.is_wanted && moves(moved));
-            self.headroom.rules_out(moved.map(|(number, _)| number))
+            let moved = numbered.filter(|(_, function)| would_move(function));
+            self.headroom.rules_out(now, moved.map(|(number, _)| number))
         });
     }
 
@@ -378,12 +379,13 @@ impl Moving {
         self.observer.use_cores(self.used_cores.step(dedicated, is_wanted));
         if !changes.is_empty() {
             self.changed = Instant::now();
+            self.headroom.forget_last();
             self.observer.decide(changes);
         }
     }
 
-    /// The part of a CPU's time for looks, and for decisions: as much as is taken by the hooks that
-    /// they take out.
+    /// The part of a CPU's time for looks, and for decisions: more than usual if the hooks that are
+    /// about to go take more.
     fn spare(&self) -> f64 {
         let least = if self.is_loose { LOOSE_SPARE } else { SPARE };
         self.unhooking.as_ref().map_or(least, |unhooking| unhooking.takes().max(least))
