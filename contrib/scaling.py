@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How much sooner a sweep is done on two workers than on one: with Dask and with Ray.
 
-    contrib/scaling.py [ROUNDS] [SEEDS]
+    contrib/scaling.py --rounds 9 --seeds 20
 
 Needs the package `dimmer` (docs/python.md), dask.distributed and ray; what is not there is skipped.
 Each round runs the same sweep in this process on one thread, on one worker of one thread, and on
@@ -9,6 +9,7 @@ two, in turn. Starting workers is not timed. Prints medians of the times, and th
 ratio of a round's last two with the interval that holds the true one with 95 %.
 """
 
+import argparse
 import os
 import statistics
 import sys
@@ -76,20 +77,30 @@ def compare(name, engine, tasks, rounds):
     )
 
 
+def positive(word):
+    number = int(word)
+    if number < 1:
+        raise ValueError
+    return number
+
+
 def main():
-    rounds, seeds = (int(word) for word in (sys.argv[1:] + ["11", "10"][len(sys.argv) - 1 :])[:2])
+    parser = argparse.ArgumentParser(description="Times sweeps on one worker and on two.")
+    for name, usual in (("rounds", 11), ("seeds", 10)):
+        parser.add_argument(f"--{name}", type=positive, default=usual, help=f"default: {usual}")
+    asked = parser.parse_args()
     if (os.cpu_count() or 1) < 2:
         sys.exit("skipped: two workers need two CPUs")
     tasks = study.tasks(
         ["nginx-avx512", "nginx-avx2"],
         policies=["none", "thresholds"],
         models=["i9-7940x"],
-        seeds=seeds,
+        seeds=asked.seeds,
         end_us=2_000_000,
     )
     for name, engine in (("Dask", dask), ("Ray", ray)):
         try:
-            compare(name, engine, tasks, rounds)
+            compare(name, engine, tasks, asked.rounds)
         except ImportError as missing:
             print(f"skipped: {missing}")
 

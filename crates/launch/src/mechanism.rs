@@ -6,7 +6,6 @@
 mod auto;
 mod boost;
 mod delegate;
-mod headroom;
 mod interval;
 mod migrate;
 mod moving;

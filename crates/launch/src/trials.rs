@@ -4,6 +4,7 @@
 //! mechanisms and the time that each was in force; [`crate::mechanism`] carries out what follows.
 
 use dimmer_policy::auto::{Auto, Gain, Settings};
+use dimmer_policy::headroom::RuledOut;
 use dimmer_processor::units::{Nanos, Time};
 
 /// A mechanism between which and others can be switched while a program runs.
@@ -72,29 +73,6 @@ pub struct Tried {
     pub is_chosen: bool,
     /// Why it was not tried at the end, if so.
     pub ruled_out: Option<RuledOut>,
-}
-
-/// Why a mechanism is not tried.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RuledOut {
-    /// It would move no call.
-    NoCalls,
-    /// The program's use of CPUs was not measured yet.
-    Unmeasured,
-    /// The program cannot gain, as it keeps its CPUs too busy ([`dimmer_policy::headroom`]).
-    Busy,
-}
-
-impl RuledOut {
-    /// The name in results.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::NoCalls => "no calls",
-            Self::Unmeasured => "unmeasured",
-            Self::Busy => "busy",
-        }
-    }
 }
 
 /// The trials of a program's mechanisms.

@@ -11,7 +11,7 @@ use dimmer_host::exclusion::{ByAffinity, Exclusion};
 use dimmer_host::process::{self, Thread};
 use dimmer_host::root::Root;
 use dimmer_policy::server::cores::{Cores, Settings};
-use dimmer_processor::units::{CpuId, Time};
+use dimmer_processor::units::{CpuId, Nanos, Time};
 
 use crate::cache;
 
@@ -124,7 +124,7 @@ impl UsedCores {
 
     /// CPU time of each process of the program that is known, but not of this one. Reads one file
     /// for each that has not ended.
-    pub(crate) fn on_cpu(&mut self) -> BTreeMap<u32, Duration> {
+    pub(crate) fn on_cpu(&mut self) -> BTreeMap<u32, Nanos> {
         let mut all = BTreeMap::new();
         for (process, began) in &mut self.processes {
             if began.is_none() || *process == self.own {
@@ -132,7 +132,7 @@ impl UsedCores {
             }
             match process::on_cpu_since(&self.root, *process) {
                 Some((since, on_cpu)) if Some(since) == *began => {
-                    all.insert(*process, on_cpu);
+                    all.insert(*process, on_cpu.into());
                 }
                 // It has ended, and another one may have its number.
                 _ => *began = None,

@@ -17,6 +17,10 @@ use dimmer_processor::units::{CpuId, LicenseLevel};
 
 use crate::cost::CallCost;
 
+pub use usage::{Headroom, RuledOut};
+
+mod usage;
+
 /// By how much more CPUs may seem to be busy than are: a tenth, as times of 200 ms are measured in
 /// steps of 10.
 const MEASURED: f64 = 1.1;

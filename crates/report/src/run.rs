@@ -10,7 +10,8 @@ pub mod threads;
 use std::fmt::Write as _;
 
 use dimmer_launch::account::{Account, Function, Next, Summary};
-use dimmer_launch::trials::{RuledOut, Tried};
+use dimmer_launch::trials::Tried;
+use dimmer_policy::headroom::RuledOut;
 use dimmer_policy::moving::Verdict;
 use dimmer_policy::narrowing::Reason;
 use serde::Serialize;

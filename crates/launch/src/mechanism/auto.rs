@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use dimmer_host::affinity;
 use dimmer_observe::INTERVAL;
+use dimmer_policy::headroom::RuledOut;
 use dimmer_policy::narrowing::Form;
 use dimmer_processor::units::{CpuId, Time};
 use dimmer_protocol::Hello;
@@ -21,7 +22,7 @@ use crate::forms::Forms;
 use crate::named::Planned;
 use crate::note::{Note, Notes};
 use crate::served::Served;
-use crate::trials::{RuledOut, Switched, Trials, Tried};
+use crate::trials::{Switched, Trials, Tried};
 
 /// Whatever the program gains by.
 pub(super) const DEFINITION: Definition = Definition {
@@ -141,7 +142,8 @@ impl Auto {
         }
     }
 
-    fn now(&self) -> Time {
+    /// The time since it was begun.
+    pub(super) fn now(&self) -> Time {
         u64::try_from(self.begun.elapsed().as_nanos()).map_or(Time::MAX, Time::from_ns)
     }
 

@@ -11,13 +11,12 @@ use dimmer_host::root::format_cpu_list;
 use dimmer_host::{affinity, topology};
 use dimmer_observe::{FunctionPlace, Observer, Tally, Times};
 use dimmer_policy::cost::{CallCost, Running};
-use dimmer_policy::headroom::{Cpus, most_faster};
+use dimmer_policy::headroom::{Cpus, Headroom, most_faster};
 use dimmer_policy::moving::{self, Calls, Decision, Verdict, Word};
 use dimmer_policy::narrowing::Shown;
 use dimmer_processor::units::CpuId;
 
 use super::auto::{self, Auto};
-use super::headroom::Headroom;
 use super::interval::{Interval, LOOSE_SPARE, SPARE};
 use super::unhooking::Unhooking;
 use super::{End, How, Mechanism, Prepared, Setup, delegate, migrate, narrow, specialise};
@@ -54,8 +53,6 @@ struct Moving {
     decisions: Interval,
     /// When it last changed which calls move.
     changed: Instant,
-    /// Whether it is followed loosely.
-    is_loose: bool,
     /// Whether what threads do is kept.
     is_traced: bool,
     /// What makes the final decision besides the observed calls.
@@ -164,7 +161,6 @@ pub(super) fn prepare(setup: &mut Setup<'_>) -> Result<Prepared, LaunchError> {
         unhooking: is_tried.then(|| Unhooking::new(functions.len())),
         functions,
         is_any_wanted: false,
-        is_loose: false,
         numbers,
         others,
         takes,
@@ -336,7 +332,7 @@ impl Moving {
     /// Finds out which mechanisms cannot gain; `sums` are the tallies of all functions by now.
     fn measure_headroom(&mut self, sums: &[Tally]) {
         let Some(auto) = self.auto.as_mut().filter(|auto| auto.is_tried()) else { return };
-        let now = Instant::now();
+        let now = auto.now();
         if !self.functions.iter().any(|function| function.is_moved) {
             let in_calls_ns = || sums.iter().map(|tally| tally.lasted.sum()).collect();
             self.headroom.read(now, || self.used_cores.on_cpu(), in_calls_ns);
@@ -387,7 +383,7 @@ impl Moving {
     /// The part of a CPU's time for looks, and for decisions: more than usual if the hooks that are
     /// about to go take more.
     fn spare(&self) -> f64 {
-        let least = if self.is_loose { LOOSE_SPARE } else { SPARE };
+        let least = if self.is_settled() { LOOSE_SPARE } else { SPARE };
         self.unhooking.as_ref().map_or(least, |unhooking| unhooking.takes().max(least))
     }
 
@@ -410,8 +406,7 @@ impl Mechanism for Moving {
     /// Reads the counts of the hooks, decides every few looks ([`LOOKS`]), and changes mechanisms
     /// when a trial begins or ends.
     fn look(&mut self, notes: &mut Notes<'_>) {
-        self.is_loose = self.is_settled();
-        self.observer.follow_loosely(self.is_loose);
+        self.observer.follow_loosely(self.is_settled());
         let (interval, spare) = (self.observer.interval(), self.spare());
         // Trials wake it in between.
         let is_due = self.looks.is_due(interval / 2, spare) || self.is_traced;

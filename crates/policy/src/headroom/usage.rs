@@ -1,27 +1,48 @@
-//! Whether a program may gain by moving calls, by how many CPUs it keeps busy while all calls run
-//! in place ([`dimmer_policy::headroom`]).
+//! How many CPUs a program keeps busy while all calls run in place, and what that rules out.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
 
-use dimmer_policy::headroom::{self, Busy, Cpus};
+use dimmer_processor::units::{Nanos, Time};
 
-use crate::trials::RuledOut;
+use super::{Busy, Cpus, most_work};
 
 /// The least time between two readings: the kernel counts CPU time in hundredths of a second.
-const LEAST: Duration = Duration::from_millis(200);
+const LEAST: Nanos = Nanos::from_ms(200);
 
 /// What is this old counts for some third. A guess: a program that first loads data and then serves
 /// is to be seen to do so.
-const REMEMBERED: Duration = Duration::from_secs(5);
+const REMEMBERED: Nanos = Nanos::from_ms(5000);
 
 /// For how long it rules anything out. While calls move, nothing is measured, and the program may
 /// change.
-const HOLDS: Duration = Duration::from_secs(10);
+const HOLDS: Nanos = Nanos::from_ms(10_000);
+
+/// Why moving a program's calls is not tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RuledOut {
+    /// There is no call to move.
+    NoCalls,
+    /// The program's use of CPUs was not measured yet.
+    Unmeasured,
+    /// The program cannot gain, as it keeps its CPUs too busy.
+    Busy,
+}
+
+impl RuledOut {
+    /// The name in results.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NoCalls => "no calls",
+            Self::Unmeasured => "unmeasured",
+            Self::Busy => "busy",
+        }
+    }
+}
 
 /// A program's use of CPUs, and what that allows.
-#[derive(Debug)]
-pub(super) struct Headroom {
+#[derive(Clone, Debug, PartialEq)]
+pub struct Headroom {
     /// `None` if they say nothing.
     cpus: Option<Cpus>,
     /// By how much faster the code around each function runs at most without its calls, by the
@@ -29,34 +50,39 @@ pub(super) struct Headroom {
     faster: Vec<f64>,
     last: Option<Reading>,
     /// Up to when it was measured.
-    measured: Option<Instant>,
+    measured: Option<Time>,
     /// Time in which it was measured, on the clock and on CPUs, and in calls of each function, by
-    /// its number (s). Former times count less.
+    /// its number (ns). Former times count less.
     passed: f64,
     on_cpu: f64,
     in_calls: Vec<f64>,
 }
 
 /// What a program has used up to now.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq)]
 struct Reading {
-    at: Instant,
+    at: Time,
     /// CPU time of each process.
-    on_cpu: BTreeMap<u32, Duration>,
+    on_cpu: BTreeMap<u32, Nanos>,
     /// Time in calls of each function, by its number (ns).
     in_calls_ns: Vec<f64>,
 }
 
 impl Headroom {
     /// Nothing is known of the program yet.
-    pub(super) fn new(cpus: Option<Cpus>, faster: impl Fn(Cpus) -> Vec<f64>) -> Self {
+    ///
+    /// * `cpus`: `None` if they cannot be counted alike. Then nothing is ruled out.
+    /// * `faster`: by how much faster the code around each function runs at most without its calls,
+    ///   by the function's number ([`super::most_faster`]).
+    #[must_use]
+    pub fn new(cpus: Option<Cpus>, faster: impl Fn(Cpus) -> Vec<f64>) -> Self {
         let faster = cpus.map(faster).unwrap_or_default();
         let (passed, on_cpu, in_calls) = (0.0, 0.0, vec![0.0; faster.len()]);
         Self { cpus, faster, last: None, measured: None, passed, on_cpu, in_calls }
     }
 
     /// A call has moved: what was used since the last reading is not known.
-    pub(super) fn forget_last(&mut self) {
+    pub fn forget_last(&mut self) {
         self.last = None;
     }
 
@@ -65,10 +91,10 @@ impl Headroom {
     /// * `on_cpu`: CPU time of each process.
     /// * `in_calls_ns`: time in calls of each function up to now, by its number (ns), by the clock
     ///   on the wall: too much rather than too little.
-    pub(super) fn read(
+    pub fn read(
         &mut self,
-        at: Instant,
-        on_cpu: impl FnOnce() -> BTreeMap<u32, Duration>,
+        at: Time,
+        on_cpu: impl FnOnce() -> BTreeMap<u32, Nanos>,
         in_calls_ns: impl FnOnce() -> Vec<f64>,
     ) {
         if self.last.as_ref().is_some_and(|last| at - last.at < LEAST) {
@@ -83,41 +109,35 @@ impl Headroom {
     /// Adds what was used from this reading to the last one.
     fn add(&mut self, from: &Reading) {
         let Some(now) = &self.last else { return };
-        let passed = now.at - from.at;
-        let keeps = (-passed.div_duration_f64(REMEMBERED)).exp();
-        let of = |(process, then): (&u32, &Duration)| {
-            now.on_cpu.get(process).map(|now| now.saturating_sub(*then))
+        let passed = (now.at - from.at).as_f64();
+        let keeps = (-passed / REMEMBERED.as_f64()).exp();
+        let of = |(process, then): (&u32, &Nanos)| {
+            now.on_cpu.get(process).map(|now| (now.as_f64() - then.as_f64()).max(0.0))
         };
-        let on_cpu: Vec<Duration> = from.on_cpu.iter().filter_map(of).collect();
         // Processes that are not known may have done anything.
-        if on_cpu.is_empty() {
+        let Some(on_cpu) = from.on_cpu.iter().filter_map(of).reduce(|sum, one| sum + one) else {
             return;
-        }
-        let on_cpu: Duration = on_cpu.into_iter().sum();
+        };
         self.measured = Some(now.at);
-        self.passed = keeps * self.passed + passed.as_secs_f64();
-        self.on_cpu = keeps * self.on_cpu + on_cpu.as_secs_f64();
+        self.passed = keeps * self.passed + passed;
+        self.on_cpu = keeps * self.on_cpu + on_cpu;
         let spent = now.in_calls_ns.iter().zip(&from.in_calls_ns);
         for (sum, (now, from)) in self.in_calls.iter_mut().zip(spent) {
-            *sum = keeps * *sum + (now - from).max(0.0) / 1e9;
+            *sum = keeps * *sum + (now - from).max(0.0);
         }
     }
 
     /// Why the program cannot do more work while the calls of these functions move, if so.
     ///
     /// * `functions`: by their numbers.
-    pub(super) fn rules_out(
-        &self,
-        now: Instant,
-        functions: impl Iterator<Item = usize>,
-    ) -> Option<RuledOut> {
+    pub fn rules_out(&self, now: Time, functions: impl Iterator<Item = usize>) -> Option<RuledOut> {
         let mut functions = functions.peekable();
         if functions.peek().is_none() {
             return Some(RuledOut::NoCalls);
         }
         let cpus = self.cpus?;
         let Some(measured) = self.measured else { return Some(RuledOut::Unmeasured) };
-        if now.saturating_duration_since(measured) > HOLDS {
+        if now - measured > HOLDS {
             return None;
         }
         let (mut in_calls, mut faster) = (0.0, 1.0_f64);
@@ -126,7 +146,7 @@ impl Headroom {
             faster = faster.max(self.faster[number]);
         }
         let busy = Busy { cpus: self.on_cpu / self.passed, in_calls: in_calls / self.passed };
-        (headroom::most_work(busy, cpus, faster) <= 1.0).then_some(RuledOut::Busy)
+        (most_work(busy, cpus, faster) <= 1.0).then_some(RuledOut::Busy)
     }
 }
 
@@ -139,7 +159,7 @@ mod tests {
     /// A program on two CPUs with two functions, what it has used so far (s), and when.
     struct Program {
         headroom: Headroom,
-        now: Instant,
+        now: Time,
         on_cpu: f64,
         in_calls: [f64; 2],
     }
@@ -147,8 +167,7 @@ mod tests {
     impl Program {
         fn new(cpus: Option<Cpus>, faster: [f64; 2]) -> Self {
             let headroom = Headroom::new(cpus, |_| faster.to_vec());
-            let mut program =
-                Self { headroom, now: Instant::now(), on_cpu: 0.0, in_calls: [0.0; 2] };
+            let mut program = Self { headroom, now: Time::START, on_cpu: 0.0, in_calls: [0.0; 2] };
             program.read([7]);
             program
         }
@@ -161,14 +180,14 @@ mod tests {
         }
 
         fn run(&mut self, seconds: f64, on_cpu: f64, in_calls: [f64; 2]) {
-            self.now += Duration::from_secs_f64(seconds);
+            self.now += Nanos::rounded(1e9 * seconds);
             self.on_cpu += on_cpu;
             self.in_calls.iter_mut().zip(in_calls).for_each(|(all, new)| *all += new);
             self.read([7]);
         }
 
         fn read<const N: usize>(&mut self, processes: [u32; N]) {
-            let on_cpu = Duration::from_secs_f64(self.on_cpu);
+            let on_cpu = Nanos::rounded(1e9 * self.on_cpu);
             let on_cpu = || processes.map(|process| (process, on_cpu)).into();
             let in_calls_ns = || self.in_calls.map(|seconds| 1e9 * seconds).to_vec();
             self.headroom.read(self.now, on_cpu, in_calls_ns);
