@@ -321,9 +321,13 @@ impl<O: Observer> Machine<O> {
         self.observer.stops(self.now, core, thread);
         self.threads[thread].interrupted = Some(running);
         self.phase_may_end(thread);
-        self.scheduler.preempted(thread, self.cpu(core, slot), self.now);
+        let cpu = self.cpu(core, slot);
+        let waits_on = self.scheduler.preempted(thread, cpu, self.now);
         self.fill(core, slot)?;
         self.sees(core);
+        if waits_on != cpu {
+            return self.wakes(thread, waits_on);
+        }
         if self.threads[thread].interrupted.is_some()
             && let Some(idle) = self.scheduler.idle_for(thread)
         {

@@ -61,9 +61,9 @@ pub(crate) trait Scheduler {
     /// there.
     fn preempts(&self, thread: ThreadId, cpu: CpuIndex) -> bool;
 
-    /// The thread has used up its time slice on this CPU or gives way to another one, and waits
-    /// there for its next turn.
-    fn preempted(&mut self, thread: ThreadId, cpu: CpuIndex, now: Moment);
+    /// The thread has used up its time slice on this CPU or gives way to another one. Returns the
+    /// CPU where it waits for its next turn: this one, or one that has less to do.
+    fn preempted(&mut self, thread: ThreadId, cpu: CpuIndex, now: Moment) -> CpuIndex;
 
     /// The thread that runs on this CPU may not go on there: it is of another class now. It waits
     /// where it may.
@@ -189,7 +189,7 @@ macro_rules! schedulers {
             }
 
             #[inline]
-            fn preempted(&mut self, thread: ThreadId, cpu: CpuIndex, now: Moment) {
+            fn preempted(&mut self, thread: ThreadId, cpu: CpuIndex, now: Moment) -> CpuIndex {
                 match self { $(Self::$name(of) => of.preempted(thread, cpu, now),)+ }
             }
 

@@ -2,8 +2,10 @@
 //!
 //! Each CPU has a queue ordered by the run time of its threads. A thread that becomes ready goes to
 //! the CPU that it ran on before if that is idle, otherwise to an idle one, otherwise to the
-//! shortest queue. A CPU without work takes a thread from the longest queue. Dedicated CPUs neither
-//! take threads from others nor give any.
+//! shortest queue. A CPU without work takes a thread from the longest queue. Busy CPUs look now and
+//! then whether they have less to do than others, and take a thread from one ([`Balance`]): no
+//! thread shares its CPU for ever while most have one for themselves. Dedicated CPUs neither take
+//! threads from others nor give any.
 //!
 //! A thread that wakes up waits for the end of the turn of the one that runs, as in Linux since 6.6
 //! (`RUN_TO_PARITY` in kernel/sched/features.h), for threads with slices of one length.
@@ -20,6 +22,75 @@ use crate::{Moment, Picos};
 /// two CPUs, 0.75 ms × (1 + log2 2) (kernel/sched/fair.c).
 const SLICE: Picos = Picos::from_ps(1_500_000_000);
 
+/// How often a busy CPU looks for others that have more to do, for each CPU that there is: Linux's
+/// `balance_interval` of 1 ms, times its `busy_factor` (`get_sd_balance_interval`).
+const BALANCE_INTERVAL: Picos = Picos::from_ps(16_000_000_000);
+
+/// By which part more than its own load another CPU's must be: Linux's `imbalance_pct`.
+const IMBALANCE: f64 = 1.17;
+
+/// A busy CPU's search for CPUs that have more to do, as Linux's `sched_balance_rq` does it among
+/// threads of one weight (kernel/sched/fair.c).
+///
+/// It differs from Linux's in this: the CPU takes from any CPU with more than the average, when a
+/// turn ends there, where Linux searches for the busiest; it takes the thread that came there
+/// first, where Linux takes one that does not run just then; loads are those of the moment, where
+/// Linux's are averages over some 32 ms; all CPUs are one scheduling domain.
+#[derive(Clone, Copy, Debug)]
+struct Balance {
+    /// When it looks next.
+    due: Moment,
+    /// How often in a row it has found [`Found::TooMuch`].
+    failures: i32,
+}
+
+/// What a look finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    /// Nothing to take.
+    Nothing,
+    /// A CPU with more to do, but a whole thread of it would be too much.
+    TooMuch,
+    /// A thread to take.
+    Thread,
+}
+
+impl Balance {
+    /// What a CPU with a load of `own` threads finds at one with `other`, if the average is
+    /// `average`.
+    ///
+    /// Linux moves at most what brings both to the average (`calculate_imbalance`), but allows
+    /// twice as much after each failure (`detach_tasks`).
+    fn finds(&self, own: f64, other: f64, average: f64) -> Found {
+        if other < 2.0 || own >= average || other <= IMBALANCE * own {
+            return Found::Nothing;
+        }
+        let imbalance = (other - average).min(average - own);
+        if imbalance * 2_f64.powi(self.failures) < 1.0 { Found::TooMuch } else { Found::Thread }
+    }
+
+    /// A CPU whose look is due looks. It looks again after `interval`, or twice that if it finds
+    /// nothing. Returns whether it takes a thread.
+    fn looks(
+        &mut self,
+        (own, other): (f64, f64),
+        average: f64,
+        interval: Picos,
+        now: Moment,
+    ) -> bool {
+        let missed = (now - self.due).times(interval);
+        if missed > 0 {
+            // No turn has ended meanwhile, so nothing waited.
+            self.failures = 0;
+        }
+        let found = self.finds(own, other, average);
+        let intervals = missed + if found == Found::Nothing { 2 } else { 1 };
+        self.due += interval * intervals;
+        self.failures = if found == Found::TooMuch { self.failures + 1 } else { 0 };
+        found == Found::Thread
+    }
+}
+
 /// The fair scheduler.
 #[derive(Clone, Debug)]
 pub(crate) struct Fair {
@@ -29,14 +100,18 @@ pub(crate) struct Fair {
     running: Vec<Option<ThreadId>>,
     /// Up to when the run time of the thread that runs on each CPU is counted.
     counted: Vec<Moment>,
-    /// The run time of each thread. A thread that has slept gets at least a minimum, so that it
-    /// does not overtake the others.
+    /// The run time of each thread, in the order of which those of a CPU get their turns. A thread
+    /// that comes to a CPU gets what the others there have run, give or take a turn: it neither
+    /// makes up for its sleep nor waits for what it ran elsewhere.
     ran: Vec<Picos>,
     last_cpu: Vec<Option<CpuIndex>>,
     home: Vec<Option<CpuIndex>>,
     pinned: Vec<bool>,
+    /// When each thread came to its CPU.
+    came: Vec<Moment>,
     /// CPUs that are reserved for moved regions.
     dedicated: Vec<bool>,
+    balance: Vec<Balance>,
 }
 
 impl Fair {
@@ -45,7 +120,22 @@ impl Fair {
         let (queues, running) = (vec![BTreeSet::new(); cpus], vec![None; cpus]);
         let (ran, last_cpu, home, pinned) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let (dedicated, counted) = (vec![false; cpus], vec![Moment::START; cpus]);
-        Self { threads_per_core, queues, running, counted, ran, last_cpu, home, pinned, dedicated }
+        // They look one after the other.
+        let due = |cpu| Moment::START + BALANCE_INTERVAL * (cpu as u64 + 1);
+        let balance = (0..cpus).map(|cpu| Balance { due: due(cpu), failures: 0 }).collect();
+        Self {
+            threads_per_core,
+            queues,
+            running,
+            counted,
+            ran,
+            last_cpu,
+            home,
+            pinned,
+            came: Vec::new(),
+            dedicated,
+            balance,
+        }
     }
 
     fn load(&self, cpu: CpuIndex) -> usize {
@@ -64,13 +154,38 @@ impl Fair {
         last.or_else(|| (0..self.queues.len()).filter(is_for).min_by_key(key)).unwrap_or(0)
     }
 
+    /// The CPU that takes the thread whose turn on `cpu` ends, as it has less to do; `cpu` itself,
+    /// if none does.
+    fn balance(&mut self, thread: ThreadId, cpu: CpuIndex, now: Moment) -> CpuIndex {
+        let came_earlier = |(_, other): &(Picos, ThreadId)| {
+            !self.pinned[*other] && self.came[*other] < self.came[thread]
+        };
+        if self.pinned[thread] || self.dedicated[cpu] || self.queues[cpu].iter().any(came_earlier) {
+            return cpu;
+        }
+        let shared = || (0..self.queues.len()).filter(|other| !self.dedicated[*other]);
+        let interval = BALANCE_INTERVAL * shared().count() as u64;
+        let load: usize = shared().map(|other| self.load(other)).sum();
+        let average = load as f64 / shared().count() as f64;
+        for other in 0..self.queues.len() {
+            if self.balance[other].due > now || self.dedicated[other] {
+                continue;
+            }
+            let loads = (self.load(other) as f64, self.load(cpu) as f64);
+            if self.balance[other].looks(loads, average, interval, now) {
+                return other;
+            }
+        }
+        cpu
+    }
+
     /// The thread waits on this CPU.
     fn queue(&mut self, thread: ThreadId, cpu: CpuIndex, now: Moment) {
-        // A thread that has slept does not catch up with those that have not.
         if let Some(least) = self.least(cpu, now) {
-            self.ran[thread] = self.ran[thread].max(least - SLICE);
+            self.ran[thread] = self.ran[thread].clamp(least - SLICE, least + SLICE);
         }
         self.queues[cpu].insert((self.ran[thread], thread));
+        self.came[thread] = now;
         self.home[thread] = Some(cpu);
     }
 
@@ -90,6 +205,7 @@ impl Scheduler for Fair {
             self.last_cpu.resize(thread + 1, None);
             self.home.resize(thread + 1, None);
             self.pinned.resize(thread + 1, false);
+            self.came.resize(thread + 1, Moment::START);
         }
         let pinned = pinned.filter(|cpu| !self.dedicated[*cpu]);
         self.pinned[thread] = pinned.is_some();
@@ -102,8 +218,14 @@ impl Scheduler for Fair {
         false
     }
 
-    fn preempted(&mut self, thread: ThreadId, cpu: CpuIndex, _: Moment) {
-        self.queues[cpu].insert((self.ran[thread], thread));
+    fn preempted(&mut self, thread: ThreadId, cpu: CpuIndex, now: Moment) -> CpuIndex {
+        let waits_on = self.balance(thread, cpu, now);
+        if waits_on == cpu {
+            self.queues[cpu].insert((self.ran[thread], thread));
+        } else {
+            self.queue(thread, waits_on, now);
+        }
+        waits_on
     }
 
     fn next(&mut self, cpu: CpuIndex, now: Moment) -> Option<(ThreadId, Option<CpuIndex>)> {
@@ -122,6 +244,7 @@ impl Scheduler for Fair {
                 with_some.max_by_key(|other| (self.queues[*other].len(), usize::MAX - other))?;
             let taken = movable(longest)?;
             self.queues[longest].remove(&taken);
+            self.came[taken.1] = now;
             Some(taken)
         });
         let (_, thread) = taken?;
@@ -166,8 +289,7 @@ impl Scheduler for Fair {
 
     /// It knows no classes.
     fn ends_phase(&mut self, thread: ThreadId, cpu: CpuIndex, now: Moment) -> CpuIndex {
-        self.preempted(thread, cpu, now);
-        cpu
+        self.preempted(thread, cpu, now)
     }
 
     fn trapped(&mut self, thread: ThreadId, cpu: CpuIndex, now: Moment) {

@@ -326,11 +326,12 @@ impl Scheduler for MuQss {
         })
     }
 
-    fn preempted(&mut self, thread: ThreadId, cpu: CpuIndex, now: Moment) {
+    fn preempted(&mut self, thread: ThreadId, cpu: CpuIndex, now: Moment) -> CpuIndex {
         self.running[cpu] = None;
         self.leaves(thread, now);
         self.tasks[thread].left = Some(now);
         self.queue(thread, cpu);
+        cpu
     }
 
     fn trapped(&mut self, thread: ThreadId, cpu: CpuIndex, now: Moment) {
@@ -343,8 +344,7 @@ impl Scheduler for MuQss {
     fn ends_phase(&mut self, thread: ThreadId, cpu: CpuIndex, now: Moment) -> CpuIndex {
         let own = self.tasks[thread].own.filter(|own| self.is_near && *own != cpu);
         let Some(own) = own else {
-            self.preempted(thread, cpu, now);
-            return cpu;
+            return self.preempted(thread, cpu, now);
         };
         self.running[cpu] = None;
         self.leaves(thread, now);

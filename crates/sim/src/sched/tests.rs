@@ -79,9 +79,12 @@ impl World {
     }
 
     fn preempted(&mut self, thread: ThreadId, cpu: CpuIndex) {
-        self.scheduler.preempted(thread, cpu, self.now);
+        let waits_on = self.scheduler.preempted(thread, cpu, self.now);
         self.waiting.insert(thread);
         self.next(cpu);
+        if self.running[waits_on].is_none() {
+            self.next(waits_on);
+        }
     }
 
     fn next(&mut self, cpu: CpuIndex) {
@@ -417,4 +420,85 @@ fn muqss_keeps_threads_near_their_data() {
     scheduler.classify(1, Class::Normal);
     assert_eq!(scheduler.ends_phase(1, 2, at(700)), 2);
     assert_eq!(scheduler.next(2, at(700)), Some((1, None)));
+}
+
+/// Threads that compute without end take turns on the CPUs of a fair scheduler, for this long.
+/// Returns how long each has run.
+fn shares(threads: usize, seconds: u64) -> Vec<Picos> {
+    let mut world = World::new(Scheduling::Fair, 1);
+    // None of the two that are pinned.
+    for thread in 2..2 + threads {
+        world.sleeping.remove(&thread);
+        world.ready(thread);
+    }
+    let mut ran = vec![Picos::ZERO; threads];
+    let turn = world.scheduler.turn();
+    while world.now - Moment::START < Picos::from_ns(1e9) * seconds {
+        world.now += turn;
+        for cpu in 0..CPUS {
+            let Some(thread) = world.running[cpu] else { continue };
+            ran[thread - 2] += turn;
+            world.scheduler.ran(thread, turn, world.now);
+            if world.scheduler.slice(cpu).is_some() {
+                world.preempted(thread, cpu);
+            }
+        }
+    }
+    ran
+}
+
+/// As on Linux: one CPU has two threads, but not always the same one, nor the same two.
+#[test]
+fn no_thread_shares_its_cpu_for_ever() {
+    let (threads, seconds) = (CPUS + 1, 20);
+    let fair = Picos::from_ns(1e9) * (seconds * CPUS as u64) / threads as u64;
+    for ran in shares(threads, seconds) {
+        let share = ran.as_f64() / fair.as_f64();
+        assert!((share - 1.0).abs() < 0.05, "{share}");
+    }
+}
+
+/// Each CPU has one, so none moves.
+#[test]
+fn threads_with_a_cpu_each_stay() {
+    let mut world = World::new(Scheduling::Fair, 1);
+    for thread in 2..2 + CPUS {
+        world.sleeping.remove(&thread);
+        world.ready(thread);
+    }
+    let before = world.running;
+    for _ in 0..10_000 {
+        world.now += world.scheduler.turn();
+        for cpu in 0..CPUS {
+            let Some(thread) = world.running[cpu] else { continue };
+            world.scheduler.ran(thread, world.scheduler.turn(), world.now);
+            world.preempted(thread, cpu);
+        }
+    }
+    assert_eq!(world.running, before);
+}
+
+/// What a thread has run elsewhere does not keep it from its turn.
+#[test]
+fn a_thread_that_has_run_more_elsewhere_gets_its_turns() {
+    let one = Topology { cpus: 1, threads_per_core: 1, cores_per_package: 1 };
+    let mut scheduler = Scheduling::Fair.start(one);
+    let (old, new) = (0, 1);
+    let mut now = Moment::START;
+    let turn = scheduler.turn();
+    scheduler.ready(old, None, now);
+    assert_eq!(scheduler.next(0, now), Some((old, None)));
+    now += turn * 1000;
+    scheduler.ran(old, turn * 1000, now);
+    assert_eq!(scheduler.next(0, now), None);
+    scheduler.ready(new, None, now);
+    assert_eq!(scheduler.next(0, now), Some((new, None)));
+    scheduler.ready(old, None, now);
+    for running in [new, old, new, old] {
+        now += turn;
+        scheduler.ran(running, turn, now);
+        scheduler.preempted(running, 0, now);
+        let expected = if running == new { old } else { new };
+        assert_eq!(scheduler.next(0, now), Some((expected, None)));
+    }
 }

@@ -140,7 +140,7 @@ impl<'a> Simulator<'a> {
             rules: Rule::all(model),
             cores: (0..work.cores).map(|_| Core::new(levels)).collect(),
             slots: vec![Slots::default(); work.cores],
-            cpus: vec![Cpu::new(); work.cores * work.threads_per_core],
+            cpus: (0..work.cores * work.threads_per_core).map(Cpu::new).collect(),
             threads: work.threads.iter().map(Thread::new).collect(),
             turns: work.threads.iter().map(Turns::new).collect(),
             came: 0,

@@ -6,6 +6,9 @@ use crate::drawn::Thread;
 /// A turn of `fair` while others wait (ns).
 const TURN_NS: f64 = 1_500_000.0;
 
+/// How long after another CPU of `fair` one looks for more to do (ns).
+const LOOK_NS: f64 = 16_000_000.0;
+
 /// A slice of `muqss`, how far away its deadline is, and what is left of a slice that is not worth
 /// another turn (ns).
 const SLICE_NS: f64 = 6.0 * 1_048_576.0;
@@ -20,11 +23,14 @@ pub(super) struct Cpu {
     pub(super) running: Option<usize>,
     /// From when the turn counts: since it started or something came, if anything waits.
     turn_ns: Option<f64>,
+    /// When it looks for more to do, and how often in a row it found something without taking it.
+    look_ns: f64,
+    in_vain: i32,
 }
 
 impl Cpu {
-    pub(super) fn new() -> Self {
-        Self { running: None, turn_ns: None }
+    pub(super) fn new(number: usize) -> Self {
+        Self { running: None, turn_ns: None, look_ns: LOOK_NS * (number + 1) as f64, in_vain: 0 }
     }
 }
 
@@ -38,6 +44,8 @@ pub(super) struct Turns {
     last: Option<usize>,
     /// Which of all that came to a queue it was.
     came: u64,
+    /// Since when it is at that CPU.
+    since_ns: f64,
     ran_ns: f64,
     deadline_ns: f64,
     slice_ns: f64,
@@ -51,6 +59,7 @@ impl Turns {
             at: None,
             last: None,
             came: 0,
+            since_ns: 0.0,
             ran_ns: 0.0,
             deadline_ns: 0.0,
             slice_ns: 0.0,
@@ -125,8 +134,10 @@ impl Simulator<'_> {
         let least = self.at(cpu).map(|other| self.turns[other].ran_ns).min_by(f64::total_cmp);
         self.came += 1;
         let this = &mut self.turns[thread];
-        (this.at, this.came) = (Some(cpu), self.came);
-        this.ran_ns = this.ran_ns.max(least.unwrap_or(0.0) - TURN_NS);
+        (this.at, this.came, this.since_ns) = (Some(cpu), self.came, self.now);
+        if let Some(least) = least {
+            this.ran_ns = this.ran_ns.clamp(least - TURN_NS, least + TURN_NS);
+        }
         let turn_ns = &mut self.cpus[cpu].turn_ns;
         *turn_ns = turn_ns.or(Some(self.now));
     }
@@ -188,11 +199,66 @@ impl Simulator<'_> {
             self.may_renew(thread);
             self.came += 1;
             self.turns[thread].came = self.came;
+            let taker = self.taker(thread, cpu);
+            if let Some(taker) = taker {
+                self.turns[thread].at = None;
+                self.comes_to_queue(thread, taker);
+            }
             self.takes_next(cpu);
             // What comes takes its steps first, and may leave again.
             self.settles(cpu);
-            self.idle_take_over(thread);
+            match taker {
+                Some(taker) if self.is_idle(taker) => {
+                    self.takes_next(taker);
+                    self.settles(taker);
+                }
+                Some(_) => {}
+                None => self.idle_take_over(thread),
+            }
         }
+    }
+
+    /// The CPU that looks for more to do and takes the thread whose turn on a CPU has ended.
+    fn taker(&mut self, thread: usize, cpu: usize) -> Option<usize> {
+        let is_free = |thread: usize| self.turns[thread].pinned.is_none();
+        let since_ns = self.turns[thread].since_ns;
+        let is_first = self
+            .at(cpu)
+            .filter(|other| is_free(*other))
+            .all(|other| self.turns[other].since_ns >= since_ns);
+        if self.work.is_muqss || !is_free(thread) || !is_first {
+            return None;
+        }
+        let cpus = self.cpus.len();
+        let of = |cpu: usize| self.at(cpu).count() as f64;
+        let counts: Vec<f64> = (0..cpus).map(of).collect();
+        let (most, average) = (counts[cpu], counts.iter().sum::<f64>() / cpus as f64);
+        for (looks, own) in counts.into_iter().enumerate() {
+            if !self.is_due(self.cpus[looks].look_ns) {
+                continue;
+            }
+            let period_ns = LOOK_NS * cpus as f64;
+            let now = self.now;
+            let this = &mut self.cpus[looks];
+            let missed = ((now - this.look_ns + MOMENT_NS / 2.0) / period_ns).floor();
+            this.look_ns += period_ns * (missed + 1.0);
+            let is_nothing = most < 2.0 || own >= average || most <= 1.17 * own;
+            if is_nothing {
+                this.look_ns += period_ns;
+            }
+            if missed > 0.0 {
+                this.in_vain = 0;
+            }
+            if is_nothing {
+                this.in_vain = 0;
+            } else if (most - average).min(average - own) * 2_f64.powi(this.in_vain) >= 1.0 {
+                this.in_vain = 0;
+                return Some(looks);
+            } else {
+                this.in_vain += 1;
+            }
+        }
+        None
     }
 
     /// A thread leaves its CPU, as it sleeps, waits for a lock or has finished.
