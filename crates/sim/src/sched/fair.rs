@@ -33,9 +33,10 @@ const IMBALANCE: f64 = 1.17;
 /// threads of one weight (kernel/sched/fair.c).
 ///
 /// It differs from Linux's in this: the CPU takes from any CPU with more than the average, when a
-/// turn ends there, where Linux searches for the busiest; it takes the thread that came there
-/// first, where Linux takes one that does not run just then; loads are those of the moment, where
-/// Linux's are averages over some 32 ms; all CPUs are one scheduling domain.
+/// turn ends there, where Linux searches for the busiest; of the threads there it takes the one
+/// that was so taken longest ago, where Linux takes one that does not run just then, so that it is
+/// not always the same one; loads are those of the moment, where Linux's are averages over some
+/// 32 ms; all CPUs are one scheduling domain.
 #[derive(Clone, Copy, Debug)]
 struct Balance {
     /// When it looks next.
@@ -107,8 +108,8 @@ pub(crate) struct Fair {
     last_cpu: Vec<Option<CpuIndex>>,
     home: Vec<Option<CpuIndex>>,
     pinned: Vec<bool>,
-    /// When each thread came to its CPU.
-    came: Vec<Moment>,
+    /// When a busy CPU took each thread last.
+    taken: Vec<Moment>,
     /// CPUs that are reserved for moved regions.
     dedicated: Vec<bool>,
     balance: Vec<Balance>,
@@ -132,7 +133,7 @@ impl Fair {
             last_cpu,
             home,
             pinned,
-            came: Vec::new(),
+            taken: Vec::new(),
             dedicated,
             balance,
         }
@@ -157,10 +158,10 @@ impl Fair {
     /// The CPU that takes the thread whose turn on `cpu` ends, as it has less to do; `cpu` itself,
     /// if none does.
     fn balance(&mut self, thread: ThreadId, cpu: CpuIndex, now: Moment) -> CpuIndex {
-        let came_earlier = |(_, other): &(Picos, ThreadId)| {
-            !self.pinned[*other] && self.came[*other] < self.came[thread]
+        let is_first = |(_, other): &(Picos, ThreadId)| {
+            !self.pinned[*other] && self.taken[*other] < self.taken[thread]
         };
-        if self.pinned[thread] || self.dedicated[cpu] || self.queues[cpu].iter().any(came_earlier) {
+        if self.pinned[thread] || self.dedicated[cpu] || self.queues[cpu].iter().any(is_first) {
             return cpu;
         }
         let shared = || (0..self.queues.len()).filter(|other| !self.dedicated[*other]);
@@ -185,7 +186,6 @@ impl Fair {
             self.ran[thread] = self.ran[thread].clamp(least - SLICE, least + SLICE);
         }
         self.queues[cpu].insert((self.ran[thread], thread));
-        self.came[thread] = now;
         self.home[thread] = Some(cpu);
     }
 
@@ -205,7 +205,7 @@ impl Scheduler for Fair {
             self.last_cpu.resize(thread + 1, None);
             self.home.resize(thread + 1, None);
             self.pinned.resize(thread + 1, false);
-            self.came.resize(thread + 1, Moment::START);
+            self.taken.resize(thread + 1, Moment::START);
         }
         let pinned = pinned.filter(|cpu| !self.dedicated[*cpu]);
         self.pinned[thread] = pinned.is_some();
@@ -224,6 +224,7 @@ impl Scheduler for Fair {
             self.queues[cpu].insert((self.ran[thread], thread));
         } else {
             self.queue(thread, waits_on, now);
+            self.taken[thread] = now;
         }
         waits_on
     }
@@ -244,7 +245,6 @@ impl Scheduler for Fair {
                 with_some.max_by_key(|other| (self.queues[*other].len(), usize::MAX - other))?;
             let taken = movable(longest)?;
             self.queues[longest].remove(&taken);
-            self.came[taken.1] = now;
             Some(taken)
         });
         let (_, thread) = taken?;

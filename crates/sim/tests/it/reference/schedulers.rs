@@ -44,8 +44,8 @@ pub(super) struct Turns {
     last: Option<usize>,
     /// Which of all that came to a queue it was.
     came: u64,
-    /// Since when it is at that CPU.
-    since_ns: f64,
+    /// When a busy CPU took it last.
+    taken_ns: f64,
     ran_ns: f64,
     deadline_ns: f64,
     slice_ns: f64,
@@ -59,7 +59,7 @@ impl Turns {
             at: None,
             last: None,
             came: 0,
-            since_ns: 0.0,
+            taken_ns: 0.0,
             ran_ns: 0.0,
             deadline_ns: 0.0,
             slice_ns: 0.0,
@@ -134,7 +134,7 @@ impl Simulator<'_> {
         let least = self.at(cpu).map(|other| self.turns[other].ran_ns).min_by(f64::total_cmp);
         self.came += 1;
         let this = &mut self.turns[thread];
-        (this.at, this.came, this.since_ns) = (Some(cpu), self.came, self.now);
+        (this.at, this.came) = (Some(cpu), self.came);
         if let Some(least) = least {
             this.ran_ns = this.ran_ns.clamp(least - TURN_NS, least + TURN_NS);
         }
@@ -203,6 +203,7 @@ impl Simulator<'_> {
             if let Some(taker) = taker {
                 self.turns[thread].at = None;
                 self.comes_to_queue(thread, taker);
+                self.turns[thread].taken_ns = self.now;
             }
             self.takes_next(cpu);
             // What comes takes its steps first, and may leave again.
@@ -221,11 +222,11 @@ impl Simulator<'_> {
     /// The CPU that looks for more to do and takes the thread whose turn on a CPU has ended.
     fn taker(&mut self, thread: usize, cpu: usize) -> Option<usize> {
         let is_free = |thread: usize| self.turns[thread].pinned.is_none();
-        let since_ns = self.turns[thread].since_ns;
+        let taken_ns = self.turns[thread].taken_ns;
         let is_first = self
             .at(cpu)
             .filter(|other| is_free(*other))
-            .all(|other| self.turns[other].since_ns >= since_ns);
+            .all(|other| self.turns[other].taken_ns >= taken_ns);
         if self.work.is_muqss || !is_free(thread) || !is_first {
             return None;
         }
