@@ -108,17 +108,10 @@ impl Document {
         let probe: Probe = serde_json::from_str(text).map_err(wrong)?;
         let by_results = || {
             let has_effect = probe.results.iter().any(|result| result["effect"] == true);
-            let is_measured = !probe.results.is_empty();
-            if has_effect {
-                "yes"
-            } else if is_measured {
-                "no"
-            } else {
-                "not-measured"
-            }
-            .to_owned()
+            if has_effect { "yes" } else { "no" }.to_owned()
         };
         let effect = match probe.verdict {
+            _ if probe.results.is_empty() => "not-measured".to_owned(),
             Some(verdict) => verdict.effect,
             None if schema == SCHEMAS[0] => by_results(),
             None => return Err(wrong(serde::de::Error::missing_field("verdict"))),

@@ -210,8 +210,12 @@ impl Making {
             );
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, said));
         }
-        std::fs::create_dir_all(database)?;
-        let hidden = tempfile::Builder::new().prefix(".record-").tempdir_in(database)?;
+        let cannot = |error: io::Error| {
+            io::Error::new(error.kind(), format!("cannot write {}: {error}", database.display()))
+        };
+        std::fs::create_dir_all(database).map_err(cannot)?;
+        let hidden = tempfile::Builder::new().prefix(".record-").tempdir_in(database);
+        let hidden = hidden.map_err(cannot)?;
         Ok(Self { hidden, target })
     }
 

@@ -168,7 +168,8 @@ pub fn plain(value: &Value) -> String {
 
 /// A number, or an object with `median` and `ci95`. `None` for null.
 fn quantity(place: &str, value: &Value) -> Result<Option<Quantity>, Unexpected> {
-    const EXPECTED: &str = "a number, null, or an object with a `median` and two ends `ci95`";
+    const EXPECTED: &str = "a number, null, or an object with a `median` and two ends `ci95`, \
+                            the lower one first";
     let wrong = || unexpected(place, &kind(value), EXPECTED);
     if value.is_null() {
         return Ok(None);
@@ -179,6 +180,10 @@ fn quantity(place: &str, value: &Value) -> Result<Option<Quantity>, Unexpected> 
     let end = |index: usize| value["ci95"][index].as_f64();
     let (median, low, high) = (value["median"].as_f64(), end(0), end(1));
     let (Some(median), Some(low), Some(high)) = (median, low, high) else { return Err(wrong()) };
+    if low > high {
+        let found = format!("`ci95` from {low} to {high}");
+        return Err(unexpected(place, &found, EXPECTED));
+    }
     Ok(Some(Quantity { median, interval: Some([low, high]) }))
 }
 
@@ -227,11 +232,19 @@ mod tests {
     }
 
     #[test]
+    fn an_interval_whose_ends_are_exchanged_is_refused() {
+        let value = json!({ "ns": { "median": 6.0, "ci95": [100.0, -100.0] } });
+        let message = quantities("ns", &value).unwrap_err();
+        assert!(message.contains("`ci95` from 100 to -100"), "{message}");
+    }
+
+    #[test]
     fn what_is_wrong_is_named_with_its_place() {
         let check = |place: &str, value: Value, expected: &str| {
             assert_eq!(quantities(place, &value).unwrap_err(), expected);
         };
-        let expected = "expected a number, null, or an object with a `median` and two ends `ci95`";
+        let expected = "expected a number, null, or an object with a `median` and two ends `ci95`, \
+                        the lower one first";
         check(
             "a[].b",
             json!({ "a": [{ "b": "x" }] }),

@@ -282,7 +282,11 @@ impl Hooks {
         let bytes = Mapped::new(&file).map_err(HookError::Read)?;
         let code = Code::read(&bytes)?;
         rehearse(&file).map_err(|source| HookError::Memory { what: "change code", source })?;
+        let writable = code.writable()?;
         let entry = |entry: &PlannedEntry| {
+            if writable.iter().any(|segment| segment.contains(&entry.address)) {
+                return None;
+            }
             let head = code.at(entry.address)?.get(..usize::from(entry.displaced))?;
             // SAFETY: the loader mapped the file's code there, readable.
             let is_same = unsafe { holds(loaded.base + entry.address, head) };
@@ -294,7 +298,8 @@ impl Hooks {
         // that can be hooked.
         let failed = unsafe { self.patch(object, loaded.base, &entries, &unchanged)? };
         let different = plan.entries.len() - entries.len();
-        let problems = [(different, "differ from the file"), (failed, "cannot be moved")];
+        let problems =
+            [(different, "differ from the file, or may be changed"), (failed, "cannot be moved")];
         let problems = problems.iter().filter(|(number, _)| *number > 0);
         let problems: Vec<String> = problems
             .map(|(number, what)| format!("the entries of {number} functions {what}"))

@@ -23,8 +23,9 @@ use std::time::Duration;
 use libc::c_int;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Signals that are passed on: those that programs use as messages.
-const PASSED: [Signal; 7] = [
+/// Signals that are passed on: those that programs use as messages, and those of timers, which a
+/// process keeps when it executes another program (alarm(2)).
+const PASSED: [Signal; 10] = [
     Signal::HUP,
     Signal::INT,
     Signal::QUIT,
@@ -32,7 +33,14 @@ const PASSED: [Signal; 7] = [
     Signal::USR1,
     Signal::USR2,
     Signal::WINCH,
+    Signal::ALARM,
+    Signal::VTALARM,
+    Signal::PROF,
 ];
+
+/// Signals of [`PASSED`] that are the program's also if the kernel sends them: its timers are this
+/// process's.
+const TIMERS: [Signal; 3] = [Signal::ALARM, Signal::VTALARM, Signal::PROF];
 
 /// Which signals of [`PASSED`] have arrived and not been passed on yet.
 static CAME: [AtomicBool; PASSED.len()] = [const { AtomicBool::new(false) }; PASSED.len()];
@@ -42,8 +50,9 @@ static PROGRAM: AtomicI32 = AtomicI32::new(0);
 
 /// Signals that other code in this process handles or ignores before [`Relay::begin`]: Rust's
 /// standard library takes SIGPIPE before `main`; the C library takes two for itself when it starts
-/// the first thread.
-const TAKEN: [c_int; 3] = [libc::SIGPIPE, 32, 33];
+/// the first thread; and while SIGCHLD is ignored, the kernel does not keep how a program ended, so
+/// it is not from [`begin`] on.
+const TAKEN: [c_int; 4] = [libc::SIGPIPE, 32, 33, libc::SIGCHLD];
 
 /// Which signals of [`TAKEN`] were ignored when this process started.
 static WERE_IGNORED: [AtomicBool; TAKEN.len()] = [const { AtomicBool::new(false) }; TAKEN.len()];
@@ -70,6 +79,10 @@ extern "C" fn begin() {
     for (signal, was) in TAKEN.into_iter().zip(&WERE_IGNORED) {
         // Relaxed: there is only one thread.
         was.store(is_ignored(signal), Ordering::Relaxed);
+    }
+    if is_ignored(libc::SIGCHLD) {
+        // If this is refused, which it never is, the program's end is not known.
+        let _ = set(libc::SIGCHLD, &plain(libc::SIG_DFL));
     }
 }
 
@@ -308,9 +321,12 @@ extern "C" fn came(signal: c_int, info: *const libc::siginfo_t, _context: *const
     let info = unsafe { &*info };
     // Relaxed: only the number is shared.
     let program = PROGRAM.load(Ordering::Relaxed);
+    let is_timer = TIMERS.iter().any(|timer| timer.as_raw() == signal);
     // Positive codes are the kernel's own (sigaction(2), "The si_code field").
+    let is_from_kernel = info.si_code > 0;
     // SAFETY: a signal that a process sent carries that process's id.
-    let is_for_program = program == 0 || info.si_code <= 0 && unsafe { info.si_pid() } != program;
+    let is_from_program = || unsafe { info.si_pid() } == program;
+    let is_for_program = program == 0 || if is_from_kernel { is_timer } else { !is_from_program() };
     if is_for_program && let Some(at) = PASSED.iter().position(|one| one.as_raw() == signal) {
         // Relaxed: a flag that is read later.
         CAME[at].store(true, Ordering::Relaxed);

@@ -21,7 +21,8 @@ use std::sync::OnceLock;
 use dimmer_hook::NoRoom;
 use dimmer_runtime::calls::KeepErrno;
 use dimmer_scan::{Refused, Start, start};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags};
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::affinity;
@@ -152,7 +153,12 @@ fn look(file: BorrowedFd<'_>) -> Start {
     start(|offset, into| parts.borrow_mut().read(file, offset, into))
 }
 
+/// Opens a regular file; anything else, such as a pipe, would notice that.
 fn open_at(directory: BorrowedFd<'_>, path: &CStr) -> rustix::io::Result<OwnedFd> {
+    let about = rustix::fs::statat(directory, path, AtFlags::empty())?;
+    if FileType::from_raw_mode(about.st_mode) != FileType::RegularFile {
+        return Err(Errno::ACCESS);
+    }
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     rustix::fs::openat(directory, path, flags, Mode::empty())
 }
@@ -160,9 +166,9 @@ fn open_at(directory: BorrowedFd<'_>, path: &CStr) -> rustix::io::Result<OwnedFd
 /// Opens a path of less than 1024 bytes; longer ones are not looked at.
 fn open(path: &[u8]) -> rustix::io::Result<OwnedFd> {
     let mut ended = [0; 1024];
-    let room = ended.get_mut(..path.len() + 1).ok_or(rustix::io::Errno::NAMETOOLONG)?;
+    let room = ended.get_mut(..path.len() + 1).ok_or(Errno::NAMETOOLONG)?;
     room[..path.len()].copy_from_slice(path);
-    let path = CStr::from_bytes_with_nul(room).map_err(|_| rustix::io::Errno::INVAL)?;
+    let path = CStr::from_bytes_with_nul(room).map_err(|_| Errno::INVAL)?;
     open_at(CWD, path)
 }
 
@@ -186,11 +192,11 @@ fn open_in_path(name: &CStr) -> rustix::io::Result<OwnedFd> {
         }
         let Some(full) = full.get(..=length) else { continue };
         let Ok(full) = CStr::from_bytes_with_nul(full) else { continue };
-        if rustix::fs::access(full, rustix::fs::Access::EXEC_OK).is_ok() {
+        if rustix::fs::access(full, Access::EXEC_OK).is_ok() {
             return open_at(CWD, full);
         }
     }
-    Err(rustix::io::Errno::NOENT)
+    Err(Errno::NOENT)
 }
 
 /// Reports to the observer that it will not see this process's next program.
@@ -232,6 +238,14 @@ enum What<'a> {
     Open(BorrowedFd<'a>),
 }
 
+/// Whether the loader can open this library now: the process may have another root directory, or
+/// rights, than when it was started. Then the observer's directory is out of reach, too.
+fn can_be_loaded() -> bool {
+    let is_there = |own| rustix::fs::accessat(CWD, own, Access::READ_OK, AtFlags::EACCESS);
+    let found = OWN.get().map_or(Ok(()), |own| is_there(*own));
+    !matches!(found, Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS))
+}
+
 /// Whether to take this library out of the environment: it is there, and must not be.
 fn must_go(what: What<'_>, environment: Strings) -> bool {
     let _errno = KeepErrno::new();
@@ -239,6 +253,9 @@ fn must_go(what: What<'_>, environment: Strings) -> bool {
         // A process that has given up rights may not look at files.
         if dimmer_hook::is_restricted() || !has_library(environment) {
             return false;
+        }
+        if !can_be_loaded() {
+            return true;
         }
         let why = match what {
             What::Path(path) => refusal(open(path.to_bytes())),

@@ -77,6 +77,8 @@ extern "C" fn begin(
     _arguments: *const *const c_char,
     environment: *const *const c_char,
 ) {
+    // The program finds 0 in it at the start of `main`, as C promises.
+    let _errno = KeepErrno::new();
     // The C library sets this when it is initialised, which is later.
     // SAFETY: there is one thread.
     unsafe { environ = environment };

@@ -224,6 +224,12 @@ impl CaseEntry {
         self.best().first().is_some_and(|first| first.gain.mean >= WORTHWHILE)
     }
 
+    /// Whether some mechanism may gain that much, or nothing: the seeds do not tell.
+    fn is_open(&self) -> bool {
+        let mut first = self.ranking.iter().filter(|ranked| ranked.rank == Some(1));
+        !self.is_worthwhile() && first.any(|ranked| ranked.gain.mean >= WORTHWHILE)
+    }
+
     /// The mechanisms in the first place: `none` alone if it is among them.
     fn best(&self) -> Vec<&Ranked> {
         let first: Vec<&Ranked> =
@@ -352,12 +358,17 @@ impl Document {
             if !worth.is_empty() {
                 text += &table.render(screen);
             }
-            if !others.is_empty() {
-                let models: Vec<&str> = others.iter().map(|case| case.model.as_str()).collect();
-                let percent = grouped(100.0 * WORTHWHILE, 0);
-                let told =
-                    format!("Less than {percent}{SPACE}% is gained on {}.", models.join(", "));
-                text += &screen.fill(&format!("  {told}"));
+            let percent = grouped(100.0 * WORTHWHILE, 0);
+            let (open, others): (Vec<&CaseEntry>, Vec<&CaseEntry>) =
+                others.into_iter().partition(|case| case.is_open());
+            for (cases, what) in [
+                (open, format!("More --seeds must show whether {percent}{SPACE}% is gained")),
+                (others, format!("Less than {percent}{SPACE}% is gained")),
+            ] {
+                if !cases.is_empty() {
+                    let models: Vec<&str> = cases.iter().map(|case| case.model.as_str()).collect();
+                    text += &screen.fill(&format!("  {what} on {}.", models.join(", ")));
+                }
             }
         }
         text

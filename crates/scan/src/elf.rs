@@ -169,6 +169,22 @@ pub(crate) fn code(bytes: &[u8]) -> Result<Vec<Section<'_>>, ScanError> {
     Reader::new(bytes)?.code()
 }
 
+/// The addresses of segments that are both executable and writable.
+pub(crate) fn writable_code(bytes: &[u8]) -> Result<Vec<Range<u64>>, ScanError> {
+    let reader = Reader::new(bytes)?;
+    let headers =
+        reader.header.program_headers(Little, bytes).map_err(damaged("program headers"))?;
+    let is_both = |header: &&elf::ProgramHeader64<Little>| {
+        let (flags, both) = (header.p_flags(Little), elf::PF_W | elf::PF_X);
+        header.p_type(Little) == elf::PT_LOAD && flags & both == both
+    };
+    let addresses = |header: &elf::ProgramHeader64<Little>| {
+        let start = header.p_vaddr(Little);
+        start..start.saturating_add(header.p_memsz(Little))
+    };
+    Ok(headers.iter().filter(is_both).map(addresses).collect())
+}
+
 /// Distinguishes files of another kind from damaged ones. The parser does not.
 fn check_kind(bytes: &[u8]) -> Result<(), ScanError> {
     if bytes.get(..4) != Some(b"\x7fELF") {

@@ -248,7 +248,7 @@ impl<'data, 'scan> Leaves<'data, 'scan> {
         let component = |bit: u32, is_read: bool| u64::from(is_read) << bit;
         let (reads, zmm) = (found.reads, found.names_zmm);
         let returns_general = |number: u32| {
-            let is_expected = expected.meets(Registers::whole(number));
+            let is_expected = expected.meets(Registers::any_of(number));
             u16::from(is_expected) << number & found.gives
         };
         Ok(Leaf {

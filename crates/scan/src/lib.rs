@@ -256,6 +256,15 @@ impl<'data> Code<'data> {
         Ok(Self { file: bytes, sections: elf::code(bytes)? })
     }
 
+    /// The addresses of code that the program may change while it runs: of segments that are both
+    /// executable and writable.
+    ///
+    /// # Errors
+    /// As [`scan`], for problems in the headers.
+    pub fn writable(&self) -> Result<Vec<Range<u64>>, ScanError> {
+        elf::writable_code(self.file)
+    }
+
     /// The bytes from `address` to the end of its section; `None` if there is no code there.
     #[must_use]
     pub fn at(&self, address: u64) -> Option<&'data [u8]> {

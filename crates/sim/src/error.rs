@@ -53,14 +53,14 @@ pub enum SimError {
         /// The P-state after the change.
         to: String,
     },
-    /// A step of a thread names a core that the machine does not have.
-    #[error("thread {thread} names core {core}, expected 0 to {}", .has - 1)]
+    /// A step of a thread names a CPU that the machine does not have.
+    #[error("thread {thread} migrates to CPU {core}, expected 0 to {}", .has - 1)]
     NoCore {
         /// The thread's name.
         thread: String,
-        /// The core.
+        /// The CPU.
         core: usize,
-        /// The number of cores.
+        /// The number of CPUs.
         has: usize,
     },
     /// Threads wait in a circle for locks that they hold themselves.
@@ -92,6 +92,17 @@ pub enum SimError {
         thread: String,
         /// The lock's number.
         lock: usize,
+    },
+    /// A thread does not finish within the time that can be simulated: 2^64 ps.
+    #[error(
+        "thread {thread} has not finished after {at_us} µs of simulated time, and its next step \
+         would end after the longest that can be simulated, 213 days; `end_us` ends a scenario earlier"
+    )]
+    NoEnd {
+        /// The time of the last event (µs).
+        at_us: u64,
+        /// The thread's name.
+        thread: String,
     },
     /// A thread takes steps without end that take no time.
     #[error("thread {thread} goes on at {at_us} µs of simulated time without doing anything")]

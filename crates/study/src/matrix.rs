@@ -277,6 +277,9 @@ impl Plan {
         let mut runs: Vec<Run> = Vec::new();
         for seed in 1..=self.seeds {
             let Some(run) = one(seed)? else { return Ok(Cell::NotRun) };
+            if !run.has_work() {
+                return Ok(Cell::DoesNotApply("no program does any work under it".to_owned()));
+            }
             runs.push(run);
             if runs.len() == 2 && runs[0] == runs[1] {
                 runs.truncate(1);

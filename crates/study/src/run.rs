@@ -110,11 +110,19 @@ impl Run {
     }
 
     /// The geometric mean of the programs' work, over that in another run of the same workload.
+    /// Programs that do none there, such as one that only sleeps, do not count.
     #[must_use]
     pub fn speed_over(&self, other: &Self) -> f64 {
         let pairs = self.programs.iter().zip(&other.programs);
-        let logs = pairs.map(|(own, other)| (own.rate / other.rate).ln());
-        (logs.sum::<f64>() / self.programs.len() as f64).exp()
+        let pairs = pairs.filter(|(_, other)| other.rate > 0.0);
+        let logs: Vec<f64> = pairs.map(|(own, other)| (own.rate / other.rate).ln()).collect();
+        (logs.iter().sum::<f64>() / logs.len().max(1) as f64).exp()
+    }
+
+    /// Whether any program does some work.
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        self.programs.iter().any(|program| program.rate > 0.0)
     }
 
     /// Energy for the same work, over that in another run.

@@ -262,9 +262,12 @@ pub(crate) enum Paper {
 #[derive(Args, Debug)]
 #[command(mut_arg("model", |arg| arg
     .requires("here")
+    .conflicts_with_all(["paper", "markdown", "report"])
     .help("With --here: the model of this machine, a name or a file, instead of the measured one")))]
+#[command(mut_arg("cpu", |arg| arg.requires("here").conflicts_with_all(["paper", "markdown", "report"])))]
+#[command(mut_arg("max_load", |arg| arg.requires("here").conflicts_with_all(["paper", "markdown", "report"])))]
 #[command(after_long_help = "\
-With --here: scalar code of 0.3 to 100 µs between bursts of 10 to 1000 instructions, of the widest heavy class of this machine, its widest \
+With --here: scalar code of 0.3 to 300 µs between bursts of 10 to 1000 instructions, of the widest heavy class of this machine, its widest \
 light one, and the next narrower heavy one. The model predicts how much longer the scalar code takes than between scalar stand-ins. Then \
 that is measured, interleaved; measurements that other programs disturbed are left out and counted. The model is the one of the last full \
 `dimmer probe`; if there is none, a quick probe makes one first.
@@ -297,7 +300,7 @@ pub(crate) struct Validate {
     pub(crate) load: MaxLoad,
 
     /// With --here: measures each point N times [default: 12].
-    #[arg(long, value_name = "N", requires = "here", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "N", requires = "here", conflicts_with_all = ["paper", "markdown", "report"], value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) repeat: Option<u32>,
 
     #[command(flatten)]

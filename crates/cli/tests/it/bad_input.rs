@@ -133,3 +133,28 @@ fn a_reader_that_has_gone_ends_a_command_quietly() {
     let output = command(directory.path(), &["doctor"]).stdout(writer).output().unwrap();
     assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(141), ""));
 }
+
+/// 2^64 ps are 213 days.
+#[test]
+fn a_scenario_that_lasts_longer_than_can_be_simulated_names_the_thread() {
+    let directory = tempfile::tempdir().unwrap();
+    let scenario = directory.path().join("long.toml");
+    let text = r#"
+schema = "dimmer/scenario/1"
+name = "Months"
+source = "made up for a test"
+model = "i9-7940x"
+cores = 1
+[[code]]
+name = "scalar"
+class = "scalar"
+per_cycle = 1.0
+[[thread]]
+name = "sleeper"
+times = 300
+steps = [{ run = "scalar", instructions = 1_000 }, { sleep_us = 86_400_000_000 }]
+"#;
+    std::fs::write(&scenario, text).unwrap();
+    let scenario = scenario.to_str().unwrap();
+    check(&["sim", "run", scenario], 2, &["thread sleeper has not finished", "`end_us`"]);
+}

@@ -131,3 +131,30 @@ fn programs_with_a_sanitizer_are_refused_and_run_untouched_as_children() {
     assert!(report.contains("was built with a sanitizer"), "{report}");
     assert!(!report.contains("ASan runtime"), "{report}");
 }
+
+#[test]
+fn errno_is_0_at_the_start_of_a_program() {
+    let Some(victims) = Victims::compile(&["fresh"]) else { return };
+    victims::library();
+    let output = observe(victims.directory.path(), &[], &[&victims.path("fresh")]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+}
+
+/// A process whose root directory is another one cannot open the library there.
+#[test]
+fn a_program_in_another_root_directory_runs_without_the_library() {
+    let Some(victims) = Victims::compile(&["fresh"]) else { return };
+    // The same root directory, but for the directory with the library.
+    let at = victims::library().parent().unwrap();
+    let hides = format!("mount -t tmpfs none {} && {}", at.display(), victims.path("fresh"));
+    let plain = Command::new("unshare").args(["-rm", "sh", "-c", &hides]).output();
+    if !plain.is_ok_and(|output| output.status.success()) {
+        println!("SKIPPED: this process may not mount anything (unshare -rm)");
+        return;
+    }
+    let home = victims.directory.path();
+    let output = observe(home, &[], &["unshare", "-rm", "sh", "-c", &hides]);
+    let message = stderr(&output);
+    assert_eq!(output.status.code(), Some(0), "{message}");
+    assert!(!message.contains("cannot be preloaded"), "{message}");
+}

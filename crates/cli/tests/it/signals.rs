@@ -27,6 +27,7 @@ fn what_is_ignored_or_blocked_is_so_in_the_program_and_nothing_else_is() {
         "--default-signal",
         "--ignore-signal=HUP,INT,PIPE",
         "--ignore-signal=PIPE",
+        "--ignore-signal=CHLD",
         "--block-signal=USR1,TERM",
     ] {
         let plain = Command::new("env").arg(given).args(look).output().unwrap();
@@ -45,7 +46,7 @@ fn what_is_ignored_or_blocked_is_so_in_the_program_and_nothing_else_is() {
 
 /// A program that prints the signals that it receives.
 const SAYS: &str = "trap 'echo reloaded' HUP; trap 'echo asked' USR1; trap 'echo interrupted' INT
-    trap 'echo told; exit 3' TERM
+    trap 'echo rang' ALRM; trap 'echo told; exit 3' TERM
     echo ready; while :; do sleep 0.01; done";
 
 fn send(to: &Child, signal: &str) {
@@ -81,6 +82,8 @@ fn a_signal_for_the_program_reaches_it_and_ends_nothing_else() {
             assert_eq!(line(), "interrupted");
             send(&child, "-USR1");
             assert_eq!(line(), "asked");
+            send(&child, "-ALRM");
+            assert_eq!(line(), "rang");
         }
         send(&child, "-TERM");
         assert_eq!(line(), "told");
@@ -104,4 +107,15 @@ fn a_program_that_is_not_to_be_hung_up_goes_on() {
         assert_eq!(line(), "told");
         assert_eq!(child.wait_with_output().unwrap().status.code(), Some(3));
     }
+}
+
+/// The kernel keeps no exit status for a process that ignores the ends of its children.
+#[test]
+fn an_exit_status_is_passed_on_although_ends_of_children_are_ignored() {
+    victims::library();
+    let home = tempfile::tempdir().unwrap();
+    let arguments = ["observe", "--", "sh", "-c", "exit 3"];
+    let mut command = heeding("--ignore-signal=CHLD", home.path(), &arguments);
+    let output = command.env("HOME", home.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
 }

@@ -136,3 +136,27 @@ fn auto_is_judged_beside_each_mechanism_alone() {
     let text = stdout(&dimmer(directory.path(), &arguments));
     assert!(text.contains("Of 1 pair: within 1 % of the best mechanism alone 1"), "{text}");
 }
+
+/// A thread that only sleeps is no program that anything could gain for.
+#[test]
+fn programs_without_work_do_not_count() {
+    const SLEEPS: &str = "[[thread]]\nname = \"sleeper\"\ntimes = 0\nsteps = [{ sleep_us = 50 }]\n";
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    let (head, worker) = TINY.split_once("[[thread]]").unwrap();
+    fs::write(directory.join("both.toml"), format!("{TINY}{SLEEPS}")).unwrap();
+    fs::write(directory.join("none.toml"), format!("{head}{SLEEPS}")).unwrap();
+    assert!(worker.contains("worker"));
+    let study = |name: &str, more: &[&str]| {
+        let usual = ["study", name, "--model", "i9-7940x", "--cache", "kept", "--seeds", "1"];
+        let output = dimmer(directory, &[&usual, more].concat());
+        assert!(output.status.success(), "{}", stderr(&output));
+        stdout(&output)
+    };
+    let both: serde_json::Value = serde_json::from_str(&study("both.toml", &["--json"])).unwrap();
+    let ranking = both["cases"][0]["ranking"].as_array().unwrap();
+    assert!(!ranking.is_empty());
+    assert!(ranking.iter().all(|ranked| ranked["gain"]["mean"].is_number()), "{both}");
+    let none = study("none.toml", &["--verbose"]);
+    assert!(none.contains("no program does any work under it"), "{none}");
+}

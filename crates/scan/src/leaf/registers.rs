@@ -65,6 +65,11 @@ impl Registers {
         Self(1 << number)
     }
 
+    /// Any part of the general register of that number: its lowest byte is a part of its own.
+    pub(crate) const fn any_of(number: u32) -> Self {
+        Self(1 << number | 1 << (BYTES + number))
+    }
+
     /// Whether the set has the lower 128 bits of one of these vector registers, given as bits.
     pub(crate) const fn low(self, numbers: u32) -> bool {
         self.0 >> LOW & numbers as u128 != 0

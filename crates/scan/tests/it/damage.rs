@@ -312,3 +312,21 @@ fn what_a_file_needs_is_told_without_a_scan() {
     assert!(!needed.is_go);
     assert!(dimmer_scan::needed(b"#!/bin/sh").is_err());
 }
+
+/// A program that changes its own code has a segment that is writable, too.
+#[test]
+fn code_that_may_change_is_found() {
+    const WRITABLE: u8 = 2;
+    let mut bytes = real();
+    assert_eq!(Code::read(&bytes).unwrap().writable().unwrap(), []);
+    // Program headers of 56 bytes each, from byte 64 on: type, flags, offset, address, …
+    let number = usize::from(u16::from_le_bytes(bytes[56..58].try_into().unwrap()));
+    let word = |bytes: &[u8], at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+    let headers = (0..number).map(|header| 64 + 56 * header);
+    let is_code = |at: &usize| word(&bytes, *at) == 1 && word(&bytes, at + 4) & 1 != 0;
+    let code = headers.into_iter().find(is_code).unwrap();
+    let address = u64::from_le_bytes(bytes[code + 16..code + 24].try_into().unwrap());
+    bytes[code + 4] |= WRITABLE;
+    let found = Code::read(&bytes).unwrap().writable().unwrap();
+    assert!(found.len() == 1 && found[0].start == address, "{found:?}");
+}

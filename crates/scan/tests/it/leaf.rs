@@ -478,6 +478,19 @@ fn what_callers_count_on_decides_what_is_returned() {
     };
     // The caller may return what it got.
     assert_eq!(after(CodeAssembler::ret), returns(RAX));
+    // It may read the lowest byte alone: of a `bool` or a `char`.
+    for reads_a_byte in [
+        |a: &mut CodeAssembler| a.movzx(eax, al),
+        |a: &mut CodeAssembler| a.mov(byte_ptr(rbx), al),
+        |a: &mut CodeAssembler| a.test(al, al),
+    ] {
+        let of = helper(body, |a| {
+            reads_a_byte(a)?;
+            a.xor(eax, eax)?;
+            a.ret()
+        });
+        assert_eq!(analysed(&of, 0), returns(RAX));
+    }
     let nothing = after(|a| {
         a.xor(eax, eax)?;
         a.ret()

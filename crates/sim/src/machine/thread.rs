@@ -143,6 +143,14 @@ impl<O: Observer> Machine<O> {
         thread
     }
 
+    /// A thread that has not finished, although no event will come: its next one is after the
+    /// longest time.
+    pub(super) fn goes_on_for_ever(&self) -> Option<&Thread> {
+        let goes_on =
+            |thread: &&Thread| thread.totals.finished.is_none() && thread.waits_for.is_none();
+        self.threads.iter().find(goes_on)
+    }
+
     /// A thread that was just added starts at this moment, not at once.
     pub fn starts(&mut self, thread: usize, at: Moment) {
         if let Some(this) = self.threads.get_mut(thread) {
