@@ -7,7 +7,8 @@
 //!   blocked.)
 //! * A signal that another process sends to this one is passed on, because the sender may have only
 //!   this process's id. A signal from the kernel (Ctrl-C, a terminal that hangs up) is not: the
-//!   program has already received it, because both are in the terminal's foreground.
+//!   program has already received it, because both are in the terminal's foreground. But those of
+//!   timers are: timers that ran when this process was started are for the program.
 //!
 //! None of these signals ends this process while the [`Relay`] exists. So a command that
 //! changes the machine begins one before that, and keeps it until the change is undone. What this
@@ -266,7 +267,15 @@ impl Relay {
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Signals of [`PASSED`] that end a process which does nothing about them, and are sent to end it.
-const ENDING: [Signal; 4] = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM];
+const ENDING: [Signal; 7] = [
+    Signal::HUP,
+    Signal::INT,
+    Signal::QUIT,
+    Signal::TERM,
+    Signal::ALARM,
+    Signal::VTALARM,
+    Signal::PROF,
+];
 
 impl Relay {
     /// Runs a program to its end, with all signals relayed, also those that have come before. If

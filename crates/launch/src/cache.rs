@@ -40,7 +40,7 @@ pub(crate) fn choices() -> Option<PathBuf> {
 /// `None` if it cannot be created.
 pub(crate) fn plans(classes: &[InstructionClass]) -> Option<PathBuf> {
     let classes: Vec<&str> = classes.iter().map(|class| class.name()).collect();
-    let version = concat!(env!("CARGO_PKG_VERSION"), "-9");
+    let version = concat!(env!("CARGO_PKG_VERSION"), "-10");
     let plans = cache::directory()?.join("plan").join(version).join(classes.join("+"));
     make_room();
     std::fs::create_dir_all(&plans).ok().map(|()| plans)

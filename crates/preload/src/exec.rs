@@ -241,9 +241,8 @@ enum What<'a> {
 /// Whether the loader can open this library now: the process may have another root directory, or
 /// rights, than when it was started. Then the observer's directory is out of reach, too.
 fn can_be_loaded() -> bool {
-    let is_there = |own| rustix::fs::accessat(CWD, own, Access::READ_OK, AtFlags::EACCESS);
-    let found = OWN.get().map_or(Ok(()), |own| is_there(*own));
-    !matches!(found, Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS))
+    let found = OWN.get().map(|own| open_at(CWD, own));
+    !matches!(found, Some(Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS)))
 }
 
 /// Whether to take this library out of the environment: it is there, and must not be.

@@ -244,9 +244,6 @@ impl<O: Observer> Machine<O> {
         }
         if end < Moment::MAX {
             self.now = self.now.max(end);
-        } else if let Some(thread) = self.goes_on_for_ever() {
-            let thread = thread.totals.name.clone();
-            return Err(SimError::NoEnd { at_us: self.now_us(), thread });
         }
         self.count_all();
         Ok(if self.queue.is_empty() { Ended::Done } else { Ended::Reached })

@@ -297,7 +297,11 @@ impl Scenario {
         stops: &dyn Fn(Moment) -> bool,
     ) -> Result<(Outcome, O), SimError> {
         let (mut machine, end) = self.machine_of(model, settings, observer)?;
-        let is_partial = machine.run_unless(end, stops)? == Ended::Stopped;
+        let ended = machine.run_unless(end, stops)?;
+        if ended == Ended::Done && end == Moment::MAX {
+            machine.all_have_ended()?;
+        }
+        let is_partial = ended == Ended::Stopped;
         let outcome = Outcome::new(&self.threads, &machine, is_partial);
         Ok((outcome, machine.into_observer()))
     }

@@ -181,11 +181,11 @@ pub fn judge(
         return Ok(None);
     }
     let Some((_, none)) = all.first() else { return Err("none was not simulated".to_owned()) };
-    if none.steps.last().is_none_or(|done| done.iter().all(|work| *work <= 0.0)) {
-        return Err("no program does any work under none".to_owned());
-    }
     let from = length.learning.min(none.steps.len().saturating_sub(1));
     let gain = |course: &Course| course.over(none, from, none.steps.len() - 1);
+    if gain(none).is_nan() {
+        return Err("no program does any work under none after the learning time".to_owned());
+    }
     let tens = (0..none.steps.len().saturating_sub(ANY)).filter_map(|begin| {
         let gain = chooses.course.over(none, begin, begin + ANY);
         gain.is_finite().then_some(gain)

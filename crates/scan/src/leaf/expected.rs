@@ -5,7 +5,8 @@
 //! After each direct call of the function in its file, this finds the registers that are read
 //! before they are written, through returns, jumps and further calls. Calls through pointers, from
 //! other files, and of functions that others may call as well are assumed to be standard: after
-//! them, code relies on registers only as the convention promises.
+//! them, code relies on registers only as the convention promises. But results may be passed on to
+//! them as arguments, as in `sin(f(x))`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -204,7 +205,10 @@ impl<'data, 'scan> Expected<'data, 'scan> {
                         break;
                     }
                     // A function of another file returns something of its own.
-                    Exit::Linked => break,
+                    Exit::Linked => {
+                        ahead.reads |= Registers::RETURNED.without(defined);
+                        break;
+                    }
                     Exit::Unknown => {
                         ahead.leave(defined);
                         ahead.reads |= !defined;
@@ -226,6 +230,7 @@ impl<'data, 'scan> Expected<'data, 'scan> {
             ahead.calls.push((callee, defined));
             return Registers::NONE;
         }
+        ahead.reads |= Registers::RETURNED.without(defined);
         !Registers::PRESERVED
     }
 

@@ -511,13 +511,43 @@ fn what_callers_count_on_decides_what_is_returned() {
         a.ret()
     });
     assert_eq!(counts_on_flags, returns(RAX));
-    // No code relies on registers after a call of another file's function.
+    // No code relies on registers after a call of another file's function. But that may get the
+    // result as an argument: `al` is the number of vectors, if it takes any number of arguments.
     let after_a_call = after(|a| {
         a.call(qword_ptr(rbx))?;
         a.add(rax, r8)?;
         a.ret()
     });
-    assert_eq!(after_a_call, returns(0));
+    assert_eq!(after_a_call, returns(RAX));
+}
+
+/// As in `sin(f(x))` and `printf("%f", f(x))`.
+#[test]
+fn a_result_may_be_passed_on_to_a_function_of_another_file() {
+    let body = |a: &mut CodeAssembler| {
+        a.lea(rdx, ptr(rdi + rsi))?;
+        a.vaddsd(xmm0, xmm1, xmm2)?;
+        a.ret()
+    };
+    let after = |rest: fn(&mut CodeAssembler) -> Result<(), IcedError>| {
+        let leaf = analysed(&helper(body, rest), 0).expect("a leaf function");
+        (leaf.returns_general, leaf.returns_vectors.is_some())
+    };
+    let passed_on = [
+        |a: &mut CodeAssembler| a.call(qword_ptr(rbx)),
+        |a: &mut CodeAssembler| a.jmp(qword_ptr(0x2000)),
+    ];
+    for pass_on in passed_on {
+        assert_eq!(after(pass_on), (RDX, true));
+    }
+    let overwritten = after(|a| {
+        a.xor(edx, edx)?;
+        a.vxorps(ymm0, ymm0, ymm0)?;
+        a.call(qword_ptr(rbx))?;
+        a.xor(eax, eax)?;
+        a.ret()
+    });
+    assert_eq!(overwritten, (0, false));
 }
 
 #[test]

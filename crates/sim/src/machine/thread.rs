@@ -11,7 +11,7 @@ use crate::core::{Done, Running};
 use crate::program::Program;
 use crate::queue::Target;
 use crate::series::Series;
-use crate::{Moment, Picos, Random, index};
+use crate::{Moment, Picos, Random, SimError, index};
 
 /// What a thread has done, by the counters of its segments.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -143,12 +143,15 @@ impl<O: Observer> Machine<O> {
         thread
     }
 
-    /// A thread that has not finished, although no event will come: its next one is after the
-    /// longest time.
-    pub(super) fn goes_on_for_ever(&self) -> Option<&Thread> {
+    /// Checks that all threads have finished, or wait for locks. Call it when no event is left.
+    ///
+    /// # Errors
+    /// [`SimError::NoEnd`]: a thread goes on, so its next event is after the longest time.
+    pub(crate) fn all_have_ended(&self) -> Result<(), SimError> {
         let goes_on =
             |thread: &&Thread| thread.totals.finished.is_none() && thread.waits_for.is_none();
-        self.threads.iter().find(goes_on)
+        let thread = self.threads.iter().find(goes_on).map(|thread| thread.totals.name.clone());
+        thread.map_or(Ok(()), |thread| Err(SimError::NoEnd { at_us: self.now_us(), thread }))
     }
 
     /// A thread that was just added starts at this moment, not at once.

@@ -63,7 +63,8 @@ impl Balance {
     /// Linux moves at most what brings both to the average (`calculate_imbalance`), but allows
     /// twice as much after each failure (`detach_tasks`).
     fn finds(&self, own: f64, other: f64, average: f64) -> Found {
-        if other < 2.0 || own >= average || other <= IMBALANCE * own {
+        let is_busier = other >= 2.0 && other > average && other > IMBALANCE * own;
+        if !is_busier || own >= average {
             return Found::Nothing;
         }
         let imbalance = (other - average).min(average - own);
@@ -289,11 +290,13 @@ impl Scheduler for Fair {
 
     /// It knows no classes.
     fn ends_phase(&mut self, thread: ThreadId, cpu: CpuIndex, now: Moment) -> CpuIndex {
-        self.preempted(thread, cpu, now)
+        self.trapped(thread, cpu, now);
+        cpu
     }
 
-    fn trapped(&mut self, thread: ThreadId, cpu: CpuIndex, now: Moment) {
-        self.preempted(thread, cpu, now);
+    /// It knows no classes, so the thread may go on there.
+    fn trapped(&mut self, thread: ThreadId, cpu: CpuIndex, _: Moment) {
+        self.queues[cpu].insert((self.ran[thread], thread));
     }
 
     fn keeps_apart(&mut self) {}

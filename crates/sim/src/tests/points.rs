@@ -274,7 +274,7 @@ fn a_thread_migrates_by_the_kernel() {
     let mut machine = starting("fx-8120", 2, None);
     machine.spawn("a", Box::new(Script::once([Step::Go(2)])), Some(0));
     let error = machine.run(Moment::MAX).unwrap_err().to_string();
-    assert_eq!(error, "thread a names core 2, expected 0 to 1");
+    assert_eq!(error, "thread a migrates to CPU 2, expected 0 to 1");
 }
 
 /// Paper 002 §2.1, §4.2: without requests, one core of eight that execute runs at P2; while the

@@ -67,7 +67,7 @@ fn a_thread_migrates_to_a_cpu_of_the_machine() {
     assert_eq!(outcome.cores[6].delayed, ns(22_021 + 6682));
     assert!(outcome.cores[6].idle < ns(901_000));
     let error = run(code, "{ migrate = 8 }").unwrap_err();
-    assert_eq!(error, "thread second names core 8, expected 0 to 7");
+    assert_eq!(error, "thread second migrates to CPU 8, expected 0 to 7");
     let error = run(code, "{ pstate = \"P0\", core = 9 }").unwrap_err();
-    assert_eq!(error, "thread second names core 9, expected 0 to 7");
+    assert_eq!(error, "thread second migrates to CPU 9, expected 0 to 7");
 }

@@ -243,7 +243,7 @@ impl Simulator<'_> {
             let this = &mut self.cpus[looks];
             let missed = ((now - this.look_ns + MOMENT_NS / 2.0) / period_ns).floor();
             this.look_ns += period_ns * (missed + 1.0);
-            let is_nothing = most < 2.0 || own >= average || most <= 1.17 * own;
+            let is_nothing = most < 2.0 || most <= average || own >= average || most <= 1.17 * own;
             if is_nothing {
                 this.look_ns += period_ns;
             }
