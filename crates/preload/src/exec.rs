@@ -21,7 +21,7 @@ use std::sync::OnceLock;
 use dimmer_hook::NoRoom;
 use dimmer_runtime::calls::KeepErrno;
 use dimmer_scan::{Refused, Start, start};
-use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags};
+use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -153,11 +153,14 @@ fn look(file: BorrowedFd<'_>) -> Start {
     start(|offset, into| parts.borrow_mut().read(file, offset, into))
 }
 
+fn is_regular(about: rustix::io::Result<Stat>) -> bool {
+    about.is_ok_and(|about| FileType::from_raw_mode(about.st_mode) == FileType::RegularFile)
+}
+
 /// Opens a regular file; anything else, such as a pipe, would notice that.
 fn open_at(directory: BorrowedFd<'_>, path: &CStr) -> rustix::io::Result<OwnedFd> {
-    let about = rustix::fs::statat(directory, path, AtFlags::empty())?;
-    if FileType::from_raw_mode(about.st_mode) != FileType::RegularFile {
-        return Err(Errno::ACCESS);
+    if !is_regular(rustix::fs::statat(directory, path, AtFlags::empty())) {
+        return Err(Errno::NOENT);
     }
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     rustix::fs::openat(directory, path, flags, Mode::empty())
@@ -260,6 +263,7 @@ fn must_go(what: What<'_>, environment: Strings) -> bool {
             What::Path(path) => refusal(open(path.to_bytes())),
             What::InPath(name) => refusal(open_in_path(name)),
             What::At(directory, path) => refusal(open_at(directory, path)),
+            What::Open(file) if !is_regular(rustix::fs::fstat(file)) => None,
             What::Open(file) => match look(file) {
                 Start::Refused(why) => Some(why),
                 Start::Script(interpreter) => refusal(open(interpreter.bytes())),

@@ -259,13 +259,17 @@ pub(crate) enum Paper {
     Migration,
 }
 
+/// What is about papers, and not about this machine. Named also by options that require `--here`:
+/// a missing option is no error if what is given excludes it.
+const OF_PAPERS: [&str; 3] = ["paper", "markdown", "report"];
+
 #[derive(Args, Debug)]
 #[command(mut_arg("model", |arg| arg
     .requires("here")
-    .conflicts_with_all(["paper", "markdown", "report"])
+    .conflicts_with_all(OF_PAPERS)
     .help("With --here: the model of this machine, a name or a file, instead of the measured one")))]
-#[command(mut_arg("cpu", |arg| arg.requires("here").conflicts_with_all(["paper", "markdown", "report"])))]
-#[command(mut_arg("max_load", |arg| arg.requires("here").conflicts_with_all(["paper", "markdown", "report"])))]
+#[command(mut_arg("cpu", |arg| arg.requires("here").conflicts_with_all(OF_PAPERS)))]
+#[command(mut_arg("max_load", |arg| arg.requires("here").conflicts_with_all(OF_PAPERS)))]
 #[command(after_long_help = "\
 With --here: scalar code of 0.3 to 300 µs between bursts of 10 to 1000 instructions, of the widest heavy class of this machine, its widest \
 light one, and the next narrower heavy one. The model predicts how much longer the scalar code takes than between scalar stand-ins. Then \
@@ -287,7 +291,7 @@ pub(crate) struct Validate {
     pub(crate) all: bool,
 
     /// Predicts and measures scalar code between bursts, on this machine; takes some 30 s.
-    #[arg(long, conflicts_with_all = ["paper", "markdown", "report"])]
+    #[arg(long, conflicts_with_all = OF_PAPERS)]
     pub(crate) here: bool,
 
     #[command(flatten)]
@@ -300,7 +304,7 @@ pub(crate) struct Validate {
     pub(crate) load: MaxLoad,
 
     /// With --here: measures each point N times [default: 12].
-    #[arg(long, value_name = "N", requires = "here", conflicts_with_all = ["paper", "markdown", "report"], value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "N", requires = "here", conflicts_with_all = OF_PAPERS, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) repeat: Option<u32>,
 
     #[command(flatten)]

@@ -68,7 +68,13 @@ fn title(document: &Document) -> String {
     let gains: usize = firsts.values().sum();
     let percent = grouped(100.0 * WORTHWHILE, 0);
     let pairs = counted(fit.len(), "pair");
+    let open = fit.iter().filter(|case| case.is_open()).count();
     match firsts.iter().max_by_key(|(_, count)| **count) {
+        None if open > 0 => format!(
+            "On {} of {pairs} of workload and processor, more seeds must show whether a mechanism \
+             gains {percent}{SPACE}%; on the others, none does.",
+            length(open)
+        ),
         None => format!(
             "No mechanism gains {percent}{SPACE}% on any of {pairs} of workload and processor."
         ),
