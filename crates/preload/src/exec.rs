@@ -242,7 +242,8 @@ enum What<'a> {
 }
 
 /// Whether the loader can open this library now: the process may have another root directory, or
-/// rights, than when it was started. Then the observer's directory is out of reach, too.
+/// rights, than when it was started. The observer is not told of such a program: its directory is
+/// mostly out of reach then, too.
 fn can_be_loaded() -> bool {
     let found = OWN.get().map(|own| open_at(CWD, own));
     !matches!(found, Some(Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS)))

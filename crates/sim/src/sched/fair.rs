@@ -26,7 +26,8 @@ const SLICE: Picos = Picos::from_ps(1_500_000_000);
 /// `balance_interval` of 1 ms, times its `busy_factor` (`get_sd_balance_interval`).
 const BALANCE_INTERVAL: Picos = Picos::from_ps(16_000_000_000);
 
-/// By which part more than its own load another CPU's must be: Linux's `imbalance_pct`.
+/// A CPU takes a thread only from one with more than this many times its own load: Linux's
+/// `imbalance_pct`.
 const IMBALANCE: f64 = 1.17;
 
 /// A busy CPU's search for CPUs that have more to do, as Linux's `sched_balance_rq` does it among
@@ -159,10 +160,10 @@ impl Fair {
     /// The CPU that takes the thread whose turn on `cpu` ends, as it has less to do; `cpu` itself,
     /// if none does.
     fn balance(&mut self, thread: ThreadId, cpu: CpuIndex, now: Moment) -> CpuIndex {
-        let is_first = |(_, other): &(Picos, ThreadId)| {
+        let goes_first = |(_, other): &(Picos, ThreadId)| {
             !self.pinned[*other] && self.taken[*other] < self.taken[thread]
         };
-        if self.pinned[thread] || self.dedicated[cpu] || self.queues[cpu].iter().any(is_first) {
+        if self.pinned[thread] || self.dedicated[cpu] || self.queues[cpu].iter().any(goes_first) {
             return cpu;
         }
         let shared = || (0..self.queues.len()).filter(|other| !self.dedicated[*other]);
