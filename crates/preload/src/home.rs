@@ -149,9 +149,8 @@ fn come_home_for(next: &Next, number: c_int) -> *mut c_void {
     if name == b"prctl" {
         before_prctl(number);
     }
-    if CONFINING.contains(&name) || name == b"prctl" && CONFINING_OPTIONS.contains(&number) {
-        stop();
-    }
+    let is_confining =
+        CONFINING.contains(&name) || name == b"prctl" && CONFINING_OPTIONS.contains(&number);
     if PASSING_ON.contains(&name) {
         affinity::give_back_to_pass_on();
     }
@@ -159,6 +158,9 @@ fn come_home_for(next: &Next, number: c_int) -> *mut c_void {
         affinity::before_affinity_of(number);
     }
     let next = come_home_before(next);
+    if is_confining {
+        stop();
+    }
     if STARTING.contains(&name) {
         let _errno = KeepErrno::new();
         let _ = catch_unwind(dimmer_hook::expect_thread);
@@ -192,10 +194,11 @@ const PASSING_ON: [&[u8]; 7] =
 const JUMPS: [&[u8]; 6] =
     [b"longjmp", b"_longjmp", b"siglongjmp", b"__longjmp_chk", b"setcontext", b"swapcontext"];
 
-/// Stops all moving of calls.
+/// Stops all moving of calls, and ends the threads that move them. The calling thread is at home.
 fn stop() {
     affinity::stop();
     MOVES.store(false, Ordering::Relaxed);
+    dimmer_runtime::calls::retire_workers();
 }
 
 /// Functions by which a thread drops rights of its own only, or leaves its process's view of the
@@ -312,25 +315,27 @@ extern "C" fn before_syscall(
     third: *const u8,
 ) -> *mut c_void {
     affinity::before_system_call(number, first, second, third);
-    let is_confining = CONFINING_CALLS.contains(&number);
+    let is_confining = CONFINING_CALLS.contains(&number)
+        || number == libc::SYS_prctl && CONFINING_OPTIONS.contains(&first);
     if number == libc::SYS_prctl {
         before_prctl(first);
     }
     if number == libc::SYS_seccomp {
         before_prctl(libc::PR_SET_SECCOMP);
     }
-    if is_confining || number == libc::SYS_prctl && CONFINING_OPTIONS.contains(&first) {
-        stop();
-    }
     let is_about_owner =
         number == libc::SYS_futex && FUTEXES_WITH_OWNER.contains(&(second & libc::FUTEX_CMD_MASK));
     let is_about_thread =
         ABOUT_THE_THREAD.contains(&number) || arch::ABOUT_THE_THREAD.contains(&number);
-    if is_confining || is_about_owner || is_about_thread {
+    let next = if is_confining || is_about_owner || is_about_thread {
         come_home_before(&SYSCALL)
     } else {
         SYSCALL.get()
+    };
+    if is_confining {
+        stop();
     }
+    next
 }
 
 /// Operations of futex(2) on mutexes whose owner the kernel records, for programs that make their
@@ -364,7 +369,8 @@ const CONFINING_CALLS: [c_long; 14] = [
 
 /// Other system calls that concern the thread, as the functions above make them. Calls that
 /// some architectures lack are in [`arch::ABOUT_THE_THREAD`].
-const ABOUT_THE_THREAD: [c_long; 43] = [
+const ABOUT_THE_THREAD: [c_long; 44] = [
+    libc::SYS_exit,
     libc::SYS_clone,
     libc::SYS_clone3,
     libc::SYS_execve,

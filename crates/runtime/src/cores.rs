@@ -21,7 +21,7 @@ use crate::start_error::StartError;
 use crate::uncancelled::Uncancelled;
 use crate::wait::{self, Patience, Word};
 use crate::worker::Worker;
-use crate::{end, exclusion, fork, signals};
+use crate::{end, exclusion, fork, nap, signals};
 
 /// Dedicated cores with a worker on each. Dropping it ends the workers.
 ///
@@ -164,6 +164,16 @@ impl Cores {
         let workers: Vec<u32> =
             self.seats.iter().filter_map(|seat| seat.worker.get()?.shared.thread()).collect();
         exclusion::keep_off(&self.root, &dedicated, &workers);
+    }
+
+    /// Ends all workers, for good, and waits some milliseconds at most until their threads are
+    /// gone. A worker whose work takes longer ends after that.
+    pub(crate) fn retire(&self) {
+        let workers = || self.seats.iter().filter_map(|seat| Some(&seat.worker.get()?.shared));
+        workers().for_each(|worker| worker.retire());
+        for worker in workers() {
+            nap::until(|| !worker.is_alive());
+        }
     }
 
     /// How long a thread that waits for its work spins.
@@ -359,7 +369,9 @@ impl Cores {
                 }
                 continue;
             }
-            if !self.has_complained.swap(true, Ordering::Relaxed) {
+            // Ordering: pairs with the store in `retire`, which is before the worker's end.
+            let has_retired = worker.must_end.load(Ordering::SeqCst);
+            if !has_retired && !self.has_complained.swap(true, Ordering::Relaxed) {
                 let cpu = worker.cpu;
                 let _uncancelled = Uncancelled::begin();
                 let _ = writeln!(

@@ -298,7 +298,7 @@ mod models {
             let worker = Arc::clone(&shared);
             let thread = loom::thread::spawn(move || {
                 while !is_asked(worker.word.value()) {
-                    worker.doorbell.sleep(|| is_asked(worker.word.value()), || ());
+                    worker.doorbell.sleep(|| is_asked(worker.word.value()), || false);
                 }
                 // SAFETY: the request hands both over.
                 let run = worker.run.with(|run| unsafe { *run });

@@ -9,9 +9,10 @@ use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 
 use crate::arch::of_thread;
 use crate::from_above::FromAbove;
-use crate::signals;
 use crate::slot::{self, Place};
+use crate::spawn::forget_threads;
 use crate::thread::Kept;
+use crate::{first_thread, signals};
 
 /// What a thread that forks does before.
 pub(crate) static BEFORE: FromAbove<1> = FromAbove::new();
@@ -90,6 +91,8 @@ extern "C" fn in_parent() {
 
 extern "C" fn in_child() {
     FORKS.fetch_add(1, Ordering::Relaxed);
+    forget_threads();
+    first_thread::note();
     slot::keep_own();
     if of_thread().home.get() != 0 {
         note_home();

@@ -68,12 +68,14 @@ mod delegate;
 mod end;
 mod errno;
 mod exclusion;
+mod first_thread;
 mod fork;
 mod from_above;
 mod handler;
 mod job;
 mod lane;
 mod migrate;
+mod nap;
 mod phase;
 mod placement;
 mod prepare;
@@ -121,7 +123,8 @@ pub mod calls {
     pub use crate::allocator::{start_in_advance, start_nothing, start_when_needed};
     pub use crate::arch::{system_call, thread_pointer};
     pub use crate::call_migration::{
-        begin_migration, cut_migration_short, dedicate, end_cut_migration, end_migration, use_cores,
+        begin_migration, cut_migration_short, dedicate, end_cut_migration, end_migration,
+        retire_workers, use_cores,
     };
     pub use crate::delegate::{leave_delegated, unwind_delegated};
     pub use crate::errno::KeepErrno;

@@ -6,6 +6,7 @@ use std::ffi::c_void;
 use std::io;
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Size of a thread's stack (bytes): that of the standard library's threads.
 const STACK: usize = 2 << 20;
@@ -24,6 +25,19 @@ unsafe impl Sync for Spawned {}
 /// The argument of a new thread.
 type Work = Box<dyn FnOnce() + Send>;
 
+/// Number of threads that [`spawn`] has started in this process and that have not ended.
+static RUNNING: AtomicU32 = AtomicU32::new(0);
+
+/// Number of threads of this process that this crate has started.
+pub(crate) fn our_threads() -> u32 {
+    RUNNING.load(Ordering::Relaxed)
+}
+
+/// In a child of fork(2), which has none.
+pub(crate) fn forget_threads() {
+    RUNNING.store(0, Ordering::Relaxed);
+}
+
 /// Starts a thread. A panic ends only that thread.
 ///
 /// # Errors
@@ -37,11 +51,13 @@ pub(crate) fn spawn(work: impl FnOnce() + Send + 'static) -> io::Result<Spawned>
     // A pointer to two words fits into one.
     let work = Box::into_raw(Box::new(Box::new(work) as Work));
     let (mut thread, argument) = (MaybeUninit::uninit(), work.cast());
+    RUNNING.fetch_add(1, Ordering::Relaxed);
     // SAFETY: `begin` takes ownership of its argument, once.
     let started = check(unsafe {
         libc::pthread_create(thread.as_mut_ptr(), attributes.as_ptr(), begin, argument)
     });
     if let Err(error) = started {
+        RUNNING.fetch_sub(1, Ordering::Relaxed);
         // SAFETY: the thread was not started, so no other owner exists.
         drop(unsafe { Box::from_raw(work) });
         return Err(error);
@@ -54,6 +70,7 @@ extern "C" fn begin(work: *mut c_void) -> *mut c_void {
     // SAFETY: the pointer comes from `Box::into_raw` in `spawn`.
     let work = unsafe { Box::from_raw(work.cast::<Work>()) };
     let _ = catch_unwind(AssertUnwindSafe(work));
+    RUNNING.fetch_sub(1, Ordering::Relaxed);
     std::ptr::null_mut()
 }
 

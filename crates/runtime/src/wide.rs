@@ -275,11 +275,11 @@ pub fn starts_another() {
 }
 
 /// Ends it for good, before the process confines itself: gives all threads their affinity back, and
-/// has the watch make no system call any more.
+/// ends the watch.
 pub fn stop() {
     if SPECIALISING.get().is_some() && !IS_STOPPED.swap(true, Ordering::Relaxed) {
         give_all_back();
-        watch::rest();
+        watch::end();
     }
 }
 

@@ -21,7 +21,7 @@ use crate::slot::{self, Place};
 use crate::spawn::{Spawned, spawn};
 use crate::start_error::StartError;
 use crate::wait::Patience;
-use crate::{fork, signals};
+use crate::{first_thread, fork, signals};
 
 /// What a worker does that has been idle for a while.
 pub(crate) static WHEN_IDLE: FromAbove<1> = FromAbove::new();
@@ -71,8 +71,8 @@ impl Worker {
             };
             let is_pinned = outcome.is_ok();
             let _ = tell.send(outcome);
-            if is_pinned {
-                mine.work(patience);
+            if is_pinned && mine.work(patience) == Ended::WithProgram {
+                first_thread::end_with_program(&mask);
             }
         });
         signals::set(&mask);
@@ -102,12 +102,18 @@ fn stand(root: &Root, cpu: CpuId, entrance: Option<&str>) -> Result<Pinned, Star
     Ok(affinity::pin(root, cpu)?)
 }
 
+/// Why a worker has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    /// [`Shared::retire`].
+    Retired,
+    /// No thread of the program is left.
+    WithProgram,
+}
+
 impl Drop for Worker {
     fn drop(&mut self) {
-        // Ordering: SeqCst with the doorbell that follows: the worker that goes to sleep sees one
-        // or the other.
-        self.shared.must_end.store(true, Ordering::SeqCst);
-        self.shared.doorbell.wake();
+        self.shared.retire();
         let Some(thread) = self.thread.take() else { return };
         if fork::forks() != self.shared.own.forks {
             // In a child that thread never existed: its handle may refer to another thread by now.
@@ -135,8 +141,17 @@ impl Shared {
         self.own.thread.store(u32::try_from(thread).unwrap_or(0), Ordering::Release);
     }
 
+    /// Has the worker end after the work in progress, which no more follows. Does not wait for that.
+    pub(crate) fn retire(&self) {
+        self.has_ended.store(true, Ordering::Relaxed);
+        // Ordering: SeqCst with the doorbell that follows: the worker that goes to sleep sees one
+        // or the other.
+        self.must_end.store(true, Ordering::SeqCst);
+        self.doorbell.wake();
+    }
+
     /// Runs the work in the lanes until the worker must end.
-    fn work(&self, patience: Patience) {
+    fn work(&self, patience: Patience) -> Ended {
         let place = 0_u8;
         self.own.stack.set((&raw const place).addr());
         loop {
@@ -158,18 +173,24 @@ impl Shared {
                 }
                 turns = if self.monitor_wait() { 1 } else { TURNS };
             };
-            // Ordering: pairs with the store in `drop`, as for `has_work` below.
+            // Ordering: pairs with the store in `retire`, as for `has_work` below.
             if self.must_end.load(Ordering::SeqCst) {
                 // Work that no thread waits for, since its owner has leaked it (`forget`).
                 self.look();
                 self.own.settle();
-                return;
+                return Ended::Retired;
             }
             if is_idle {
                 // Ordering: SeqCst, after the doorbell says that this worker sleeps: see the store
-                // in `drop`.
+                // in `retire`.
                 let has_work = || self.must_end.load(Ordering::SeqCst) || self.look();
-                self.doorbell.sleep(has_work, || WHEN_IDLE.call());
+                let is_over = || {
+                    WHEN_IDLE.call();
+                    first_thread::is_program_over()
+                };
+                if !self.doorbell.sleep(has_work, is_over) {
+                    return Ended::WithProgram;
+                }
             }
         }
     }

@@ -108,7 +108,7 @@ fn move_calls(
 }
 
 /// Programs without arguments that do the same whatever moves.
-pub(crate) const PROGRAMS: [&str; 13] = [
+pub(crate) const PROGRAMS: [&str; 14] = [
     "allocates",
     "migrated",
     "calls",
@@ -118,6 +118,7 @@ pub(crate) const PROGRAMS: [&str; 13] = [
     "forks",
     "inner",
     "jumps",
+    "last_thread",
     "mutexes",
     "old_conditions",
     "signals",

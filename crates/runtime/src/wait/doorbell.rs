@@ -34,17 +34,24 @@ impl Doorbell {
         self.0.post(AWAKE);
     }
 
-    /// Sleeps until a thread rings, unless there is work already. Calls `meanwhile` after each nap.
-    pub(crate) fn sleep(&self, has_work: impl FnOnce() -> bool, meanwhile: impl Fn()) {
+    /// Sleeps until a thread rings, unless there is work already. After each nap, `gives_up` may
+    /// end that; then this returns false.
+    pub(crate) fn sleep(
+        &self,
+        has_work: impl FnOnce() -> bool,
+        gives_up: impl Fn() -> bool,
+    ) -> bool {
         // This comes before the look at the lanes: a thread that fills a lane later sees it, and
         // rings.
         self.0.set(ASLEEP);
+        let mut stays = true;
         if !has_work() {
-            while self.0.wait_while(ASLEEP, Patience(Duration::ZERO)).is_none() {
-                meanwhile();
+            while stays && self.0.wait_while(ASLEEP, Patience(Duration::ZERO)).is_none() {
+                stays = !gives_up();
             }
         }
         self.0.set(AWAKE);
+        stays
     }
 }
 
@@ -66,7 +73,7 @@ mod models {
             });
             let (lane, doorbell) = &*shared;
             while lane.value() != DELEGATE {
-                doorbell.sleep(|| lane.value() == DELEGATE, || ());
+                doorbell.sleep(|| lane.value() == DELEGATE, || false);
             }
             thread.join().unwrap();
         });

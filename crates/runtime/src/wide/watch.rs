@@ -6,7 +6,7 @@
 
 use std::ffi::CStr;
 use std::io::Write as _;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use dimmer_policy::specialise::Cpus;
@@ -16,12 +16,13 @@ use super::clock::{now, processor_time};
 use super::record::{RECORDS, Record, set_affinity};
 use super::specialising::{Specialising, WIDE};
 use crate::arch::system_call;
+use crate::nap::in_kernels_format;
 use crate::phase::{FIRST, Phase};
 use crate::spawn::spawn;
 use crate::thread::Inside;
 use crate::uncancelled::Uncancelled;
 use crate::worker::WORKERS;
-use crate::{fork, handler, signals};
+use crate::{first_thread, fork, handler, nap, signals};
 
 /// The time between two looks at threads on wide CPUs. Phases end that much later at most. A
 /// choice: half the timeout of paper 003.
@@ -47,13 +48,11 @@ const FAILED: u64 = 3;
 /// What the thread waits for a change of: it counts who went to wide CPUs.
 static WENT: AtomicU32 = AtomicU32::new(0);
 
-/// Whether it is to make no system call any more, and whether it makes none.
-static REST: AtomicU32 = AtomicU32::new(0);
-const TO_REST: u32 = 1;
-const RESTS: u32 = 2;
+/// Whether it is to end.
+static MUST_END: AtomicBool = AtomicBool::new(false);
 
-/// How often [`rest`] looks whether it rests before it goes on: some milliseconds.
-const TURNS: u32 = 100;
+/// The kernel's id of its thread, once it has begun.
+static THREAD: AtomicU32 = AtomicU32::new(0);
 
 /// Whether it runs; `None`: not yet. If it was not started yet and can be now, starts it.
 pub(super) fn is_on(of: &'static Specialising) -> Option<bool> {
@@ -72,9 +71,15 @@ fn start(of: &'static Specialising) -> Option<bool> {
     }
     let _uncancelled = Uncancelled::begin();
     let starting = STARTED.begin(fork::forks(), STARTING, |phase| phase == FIRST)?;
+    THREAD.store(0, Ordering::Relaxed);
     // Threads inherit the mask: signals are for the program's own threads.
     let mask = signals::exchange();
-    let spawned = spawn(move || watch(of));
+    let spawned = spawn(move || {
+        watch(of);
+        if !MUST_END.load(Ordering::Relaxed) {
+            first_thread::end_with_program(&mask);
+        }
+    });
     signals::set(&mask);
     starting.end(if spawned.is_ok() { RUNS } else { FAILED });
     Some(spawned.is_ok())
@@ -86,21 +91,23 @@ pub(super) fn wake() {
     futex(libc::FUTEX_WAKE, 1, None);
 }
 
-/// Has the thread make no system call from now on, if it runs.
-pub(super) fn rest() {
+/// Ends the thread, if it runs, and waits some milliseconds at most until it is gone.
+pub(super) fn end() {
     if STARTED.get(fork::forks()) != RUNS {
         return;
     }
-    REST.store(TO_REST, Ordering::Relaxed);
+    MUST_END.store(true, Ordering::Relaxed);
     wake();
-    let mut turns = 0;
-    while REST.load(Ordering::Relaxed) != RESTS && turns < TURNS {
-        turns += 1;
-        sleep(Duration::from_micros(50));
-    }
+    nap::until(|| {
+        let thread = THREAD.load(Ordering::Relaxed);
+        thread != 0 && !signals::is_there(thread)
+    });
 }
 
+/// Returns when it must end, or when no thread of the program is left.
 fn watch(of: &'static Specialising) {
+    let thread = rustix::thread::gettid().as_raw_nonzero().get();
+    THREAD.store(u32::try_from(thread).unwrap_or(0), Ordering::Relaxed);
     // The thread's own calls stay.
     let Some(_inside) = Inside::begin() else { return };
     let name = format!("{WORKERS}wide\0");
@@ -109,7 +116,7 @@ fn watch(of: &'static Specialising) {
         let _ = rustix::thread::set_name(name);
     }
     let mut kept_off = None;
-    while REST.load(Ordering::Relaxed) == 0 {
+    while !MUST_END.load(Ordering::Relaxed) && !first_thread::is_program_over() {
         let went = WENT.load(Ordering::Relaxed);
         let wide = of.wide();
         if let Some((set, cpus)) = wide.filter(|(set, _)| kept_off != Some(*set)) {
@@ -120,14 +127,10 @@ fn watch(of: &'static Specialising) {
         let is_any_away = look(of);
         (of.hooks.look_again)();
         if is_any_away {
-            sleep(EVERY);
+            nap::nap(EVERY);
         } else {
             futex(libc::FUTEX_WAIT, went, Some(if wide.is_some() { SELDOM } else { SOON }));
         }
-    }
-    REST.store(RESTS, Ordering::Relaxed);
-    loop {
-        futex(libc::FUTEX_WAIT, WENT.load(Ordering::Relaxed), None);
     }
 }
 
@@ -189,25 +192,13 @@ fn is_running(text: &[u8]) -> bool {
 
 /// futex(2) on [`WENT`], by the kernel alone.
 fn futex(operation: libc::c_int, value: u32, timeout: Option<Duration>) {
-    let time = timeout.map(time);
+    let time = timeout.map(in_kernels_format);
     let time = time.as_ref().map_or(0, |time| std::ptr::from_ref(time).expose_provenance());
     let [word, time] = [WENT.as_ptr().expose_provenance(), time]
         .map(|address| i64::try_from(address).unwrap_or_default());
     let operation = operation | libc::FUTEX_PRIVATE_FLAG;
     // SAFETY: the kernel reads the word and the time, both of which last as long as the call.
     unsafe { system_call(libc::SYS_futex, [word, operation.into(), value.into(), time, 0, 0]) };
-}
-
-fn sleep(duration: Duration) {
-    let time = time(duration);
-    let at = i64::try_from((&raw const time).expose_provenance()).unwrap_or_default();
-    // SAFETY: the kernel reads the time.
-    unsafe { system_call(libc::SYS_nanosleep, [at, 0, 0, 0, 0, 0]) };
-}
-
-/// In the kernel's format.
-fn time(duration: Duration) -> [i64; 2] {
-    [i64::try_from(duration.as_secs()).unwrap_or(i64::MAX), duration.subsec_nanos().into()]
 }
 
 #[cfg(test)]

@@ -1,0 +1,93 @@
+//! The end of the process's first thread.
+//!
+//! A process ends when `main` returns, or when its last thread ends. A program whose first thread
+//! ends by pthread_exit(3) or by exit(2) relies on the latter, and a worker would keep its process
+//! for ever. So workers look whether only threads of this crate are left, and end as well: the C
+//! library then calls exit(3), as it does without this crate.
+
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+use rustix::fs::{Mode, OFlags};
+
+use crate::arch::system_call;
+use crate::signals;
+use crate::spawn::our_threads;
+
+/// Where the kernel stores 0 when the first thread ends (`CLONE_CHILD_CLEARTID`); null if unknown.
+/// It is in the C library's data of that thread, which exist as long as the process.
+static CLEARED: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
+
+/// The number of links of `/proc/self/task` without threads.
+const OWN_LINKS: u64 = 2;
+
+/// Call on the first thread of the process: workers see its end. On other threads, and on a kernel
+/// that does not tell the address (`CONFIG_CHECKPOINT_RESTORE`), nothing changes.
+pub(crate) fn note() {
+    if rustix::thread::gettid() != rustix::process::getpid() {
+        return;
+    }
+    if let Ok(Some(cleared)) = rustix::thread::get_clear_child_tid_address() {
+        CLEARED.store(cleared.as_ptr().cast(), Ordering::Relaxed);
+    }
+}
+
+/// Whether no thread of the program is left. Costs a load as long as the first thread exists, and a
+/// system call from then on: a sandbox may forbid others.
+pub(crate) fn is_program_over() -> bool {
+    // SAFETY: null, or the address that the kernel has named, in memory that is never freed.
+    let cleared = unsafe { CLEARED.load(Ordering::Relaxed).as_ref() };
+    let has_ended = cleared.is_some_and(|thread| thread.load(Ordering::Relaxed) == 0);
+    // The first thread counts as long as the process exists.
+    has_ended && threads().is_some_and(|threads| threads <= 1 + u64::from(our_threads()))
+}
+
+/// For the end of a thread of this crate, when no thread of the program is left. `mask` is that of
+/// the program's threads.
+pub(crate) fn end_with_program(mask: &signals::Mask) {
+    // The status of a process is that of its last thread, since Linux 5.18. If the first one ended
+    // by exit(2), that was meant to be the last.
+    if let Some(status @ 1..) = exit_status() {
+        // SAFETY: the C library ends threads likewise. Nothing waits for this one.
+        unsafe { system_call(libc::SYS_exit, [status, 0, 0, 0, 0, 0]) };
+    }
+    // The C library may call exit(3) after this, which runs the program's handlers.
+    signals::set(mask);
+}
+
+/// The status that the first thread has ended with, if `/proc` is there.
+fn exit_status() -> Option<i64> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let stat = rustix::fs::open(c"/proc/self/stat", flags, Mode::empty()).ok()?;
+    let mut text = [0; 1024];
+    let length = rustix::io::read(stat, &mut text).ok()?;
+    status_in(std::str::from_utf8(text.get(..length)?).ok()?)
+}
+
+/// Field 52 of the file, `exit_code`: see proc_pid_stat(5).
+fn status_in(stat: &str) -> Option<i64> {
+    // The name, field 2, may contain any characters.
+    let (_, from_state) = stat.rsplit_once(") ")?;
+    let waited: i64 = from_state.split_ascii_whitespace().nth(52 - 3)?.parse().ok()?;
+    Some(waited >> 8)
+}
+
+/// The number of threads of the process, if `/proc` is there.
+fn threads() -> Option<u64> {
+    let task = rustix::fs::stat(c"/proc/self/task").ok()?;
+    task.st_nlink.checked_sub(OWN_LINKS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_exit_status_is_the_last_field() {
+        let zeros = "0 ".repeat(52 - 4);
+        assert_eq!(status_in(&format!("7 (a) b) Z {zeros}768\n")), Some(3));
+        assert_eq!(status_in("7 (a) Z 0 0"), None);
+        let own = std::fs::read_to_string("/proc/self/stat").unwrap();
+        assert_eq!(status_in(&own), Some(0));
+    }
+}
