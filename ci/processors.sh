@@ -47,8 +47,11 @@ for source in crates/cli/tests/victims/*.c crates/cli/tests/victims/*.cc; do
     name=$(basename "${source%.*}")
     case $source in *.cc) compiler=c++ ;; *) compiler=cc ;; esac
     command -v "$compiler" >/dev/null || continue
-    shared=
-    [ "$name" != plugin ] || shared="-shared -fPIC"
+    case $name in
+    plugin) shared="-shared -fPIC" ;;
+    early_thread) shared="-shared -fPIC -Wl,-z,initfirst" ;;
+    *) shared= ;;
+    esac
     # shellcheck disable=SC2086 # several words on purpose
     $compiler -O1 -DROUNDS=20 -fexceptions -pthread -rdynamic $shared -o "$files/victims/$name" "$source" -ldl -lm
 done

@@ -116,6 +116,11 @@ fn start() -> Option<()> {
         // Valgrind does not support the segment registers that timed calls write either.
         hooks.refuse("Valgrind runs the process, which does not know all that hooks do");
     }
+    if dimmer_runtime::calls::threads().is_some_and(|threads| threads > 1) {
+        // Another library that asks to be initialised first has started one, which may be in the
+        // middle of what hooks replace.
+        hooks.refuse("a thread ran before Dimmer's library was initialised");
+    }
     let mut start: Option<fn()> = None;
     if let Some(moved) = std::env::var_os(dimmer_hook::MOVE) {
         // Now, because programs change their environment (nginx empties it), and because calls that

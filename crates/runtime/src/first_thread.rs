@@ -5,10 +5,11 @@
 //! for ever. So workers look whether only threads of this crate are left, and end as well: the C
 //! library then calls exit(3), as it does without this crate.
 
+use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Mode, OFlags, RawDir};
 
 use crate::arch::system_call;
 use crate::signals;
@@ -17,9 +18,6 @@ use crate::spawn::our_threads;
 /// Where the kernel stores 0 when the first thread ends (`CLONE_CHILD_CLEARTID`); null if unknown.
 /// It is in the C library's data of that thread, which exist as long as the process.
 static CLEARED: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
-
-/// The number of links of `/proc/self/task` without threads.
-const OWN_LINKS: u64 = 2;
 
 /// Call on the first thread of the process: workers see its end. On other threads, and on a kernel
 /// that does not tell the address (`CONFIG_CHECKPOINT_RESTORE`), nothing changes.
@@ -32,14 +30,14 @@ pub(crate) fn note() {
     }
 }
 
-/// Whether no thread of the program is left. Costs a load as long as the first thread exists, and a
-/// system call from then on: a sandbox may forbid others.
+/// Whether no thread of the program is left. Costs a load as long as the first thread exists. A
+/// sandbox may forbid what comes after that.
 pub(crate) fn is_program_over() -> bool {
     // SAFETY: null, or the address that the kernel has named, in memory that is never freed.
     let cleared = unsafe { CLEARED.load(Ordering::Relaxed).as_ref() };
     let has_ended = cleared.is_some_and(|thread| thread.load(Ordering::Relaxed) == 0);
     // The first thread counts as long as the process exists.
-    has_ended && threads().is_some_and(|threads| threads <= 1 + u64::from(our_threads()))
+    has_ended && threads().is_some_and(|threads| threads <= 1 + our_threads())
 }
 
 /// For the end of a thread of this crate, when no thread of the program is left. `mask` is that of
@@ -72,10 +70,17 @@ fn status_in(stat: &str) -> Option<i64> {
     Some(waited >> 8)
 }
 
-/// The number of threads of the process, if `/proc` is there.
-fn threads() -> Option<u64> {
-    let task = rustix::fs::stat(c"/proc/self/task").ok()?;
-    task.st_nlink.checked_sub(OWN_LINKS)
+/// Number of threads of the process, if `/proc` is there; a first thread that has ended counts.
+pub fn threads() -> Option<usize> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let tasks = rustix::fs::open(c"/proc/self/task", flags, Mode::empty()).ok()?;
+    let mut buffer = [MaybeUninit::uninit(); 1024];
+    let mut entries = RawDir::new(tasks, &mut buffer);
+    let mut count = 0;
+    while let Some(entry) = entries.next() {
+        count += usize::from(entry.ok()?.file_name().to_bytes()[0] != b'.');
+    }
+    Some(count)
 }
 
 #[cfg(test)]

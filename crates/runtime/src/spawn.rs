@@ -6,7 +6,7 @@ use std::ffi::c_void;
 use std::io;
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Size of a thread's stack (bytes): that of the standard library's threads.
 const STACK: usize = 2 << 20;
@@ -26,10 +26,10 @@ unsafe impl Sync for Spawned {}
 type Work = Box<dyn FnOnce() + Send>;
 
 /// Number of threads that [`spawn`] has started in this process and that have not ended.
-static RUNNING: AtomicU32 = AtomicU32::new(0);
+static RUNNING: AtomicUsize = AtomicUsize::new(0);
 
 /// Number of threads of this process that this crate has started.
-pub(crate) fn our_threads() -> u32 {
+pub(crate) fn our_threads() -> usize {
     RUNNING.load(Ordering::Relaxed)
 }
 

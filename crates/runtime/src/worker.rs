@@ -141,7 +141,7 @@ impl Shared {
         self.own.thread.store(u32::try_from(thread).unwrap_or(0), Ordering::Release);
     }
 
-    /// Has the worker end after the work in progress, which no more follows. Does not wait for that.
+    /// Has the worker end after the work in progress, the last that it gets. Does not wait for it.
     pub(crate) fn retire(&self) {
         self.has_ended.store(true, Ordering::Relaxed);
         // Ordering: SeqCst with the doorbell that follows: the worker that goes to sleep sees one

@@ -158,3 +158,21 @@ fn a_program_in_another_root_directory_runs_without_the_library() {
     assert_eq!(output.status.code(), Some(0), "{message}");
     assert!(!message.contains("cannot be preloaded"), "{message}");
 }
+
+#[test]
+fn a_program_with_a_thread_before_the_library_is_not_hooked_and_the_report_says_so() {
+    let Some(victims) = Victims::compile(&["calls", "early_thread"]) else { return };
+    victims::library();
+    let home = victims.directory.path();
+    let early = victims.path("early_thread");
+    let run = |before: &[(&str, &str)]| {
+        let mut command = command(home, &["observe", "--classes", "scalar", "--"]);
+        command.env("HOME", home).env_remove("XDG_CACHE_HOME").envs(before.iter().copied());
+        command.arg(victims.path("calls")).output().unwrap()
+    };
+    let [without, with] = [run(&[]), run(&[("LD_PRELOAD", &early)])];
+    assert_eq!((stdout(&with), with.status.code()), (stdout(&without), without.status.code()));
+    let why = "is not hooked: a thread ran before Dimmer";
+    assert!(!stderr(&without).contains(why), "{}", stderr(&without));
+    assert!(stderr(&with).contains(why), "{}", stderr(&with));
+}

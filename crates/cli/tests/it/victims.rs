@@ -35,7 +35,8 @@ pub(crate) struct Victims {
 }
 
 impl Victims {
-    /// Compiles the C programs with these names; `plugin` is a library. Without a compiler, prints
+    /// Compiles the C programs with these names; `plugin` and `early_thread` are libraries.
+    /// Without a compiler, prints
     /// that and returns `None`.
     pub(crate) fn compile(names: &[&str]) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
@@ -55,8 +56,11 @@ impl Victims {
             let mut compile = Command::new(compiler);
             compile.args(["-O1", "-fexceptions", "-pthread", "-rdynamic", "-o"]);
             compile.arg(directory.path().join(name)).arg(&source);
-            if *name == "plugin" {
+            if ["plugin", "early_thread"].contains(name) {
                 compile.args(["-shared", "-fPIC"]);
+            }
+            if *name == "early_thread" {
+                compile.arg("-Wl,-z,initfirst");
             }
             match compile.args(["-ldl", "-lm"]).output() {
                 Ok(output) => assert!(output.status.success(), "{name}: {}", stderr(&output)),
