@@ -36,8 +36,7 @@ pub(crate) struct Victims {
 
 impl Victims {
     /// Compiles the C programs with these names; `plugin` and `early_thread` are libraries.
-    /// Without a compiler, prints
-    /// that and returns `None`.
+    /// Without a compiler, prints that and returns `None`.
     pub(crate) fn compile(names: &[&str]) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         for name in names {
