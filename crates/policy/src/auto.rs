@@ -29,19 +29,17 @@ use dimmer_processor::units::Time;
 
 use accounts::Accounts;
 use known::Known;
+use noise::Noise;
 pub use settings::Settings;
 use stretch::{Stretch, Tried};
 use work::{Rates, counting, gain, lost, rates};
 
 mod accounts;
 mod known;
+mod noise;
 mod settings;
 mod stretch;
 mod work;
-
-/// The most weight of what is known of noise, in samples, once the load has changed. A guess: new
-/// ones count for more after some seconds.
-const LITTLE: f64 = 30.0;
 
 /// The weights of the windows before a trial and after it, when the trial is compared with them: it
 /// is one window away from the one before and two from the other, so a steady drift cancels.
@@ -49,6 +47,9 @@ const OF_TRIAL: [f64; 2] = [2.0 / 3.0, 1.0 / 3.0];
 
 /// The same for the first window after a trial, which lies between the trial and the window after.
 const OF_FIRST: [f64; 2] = [1.0 / 3.0, 2.0 / 3.0];
+
+/// How many windows after a trial it pays for if the load has changed by then.
+const OF_ANOTHER_LOAD: usize = 2;
 
 /// What trials have shown of a mechanism.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -82,8 +83,7 @@ pub struct Auto {
     /// Rates of its last usual window, if it has been in force since.
     last: Option<Rates>,
     tried: Option<Tried>,
-    /// The mean square of the noise of a sample, and its weight.
-    noise: (f64, f64),
+    noise: Noise,
     /// The part of that which comes from counting whole units.
     counting: f64,
     /// Whether the last window differed more than usual from the one before.
@@ -113,7 +113,7 @@ impl Auto {
             stretch: Stretch::new(&settings, now, work),
             last: None,
             tried: None,
-            noise: (0.0, 0.0),
+            noise: Noise::default(),
             counting: 0.0,
             is_odd: false,
             lost: 0.0,
@@ -325,7 +325,8 @@ impl Auto {
             span,
             lost,
             measured: measured.min(1.0),
-            first: None,
+            ended: now,
+            after: Vec::new(),
         });
         if mechanism == 0 {
             self.checked = now;
@@ -334,9 +335,13 @@ impl Auto {
     }
 
     fn ends_window(&mut self, now: Time, work: &[f64]) {
-        let forgets = (-((now - self.accounted).as_f64() / self.settings.period.as_f64())).exp();
-        self.lost *= forgets;
-        self.accounts.keep(forgets);
+        let span = (now - self.accounted).as_f64();
+        let (most, most_loss) = (self.most(), self.settings.most_loss);
+        let forgets = (-(span / self.settings.period.as_f64())).exp();
+        // More than trials may lose is made up for at the rate at which they may lose.
+        let left = move |lost: f64| (lost - most_loss * span).max(lost.min(most) * forgets);
+        self.accounts.repay(left);
+        self.lost = left(self.lost);
         self.accounted = now;
         for known in &mut self.known {
             known.tried *= forgets;
@@ -344,11 +349,11 @@ impl Auto {
             known.linked *= self.settings.discount;
             known.carryovers *= self.settings.discount;
         }
-        self.noise.1 *= self.settings.discount;
+        self.noise.fade(self.settings.discount);
         let (rates, span) = (self.rates(now, work), (now - self.stretch.begun).as_f64());
         if self.stretch.is_first {
             if let Some(tried) = &mut self.tried {
-                tried.first = rates.map(|rates| (rates, span));
+                tried.after.extend(rates.map(|rates| (rates, span)));
             }
             return self.begins(None, now, work);
         }
@@ -358,23 +363,29 @@ impl Auto {
         self.last = rates;
         if let (Some(before), Some(rates)) = (before, self.last.clone()) {
             self.counting = counting([&before, &rates], &self.accounts.users, self.settings.window);
-            let change = self.compare(&before, &rates);
+            let mut change = self.compare(&before, &rates);
+            if change == Change::Load
+                && tried.as_ref().is_some_and(|tried| self.is_left_by(tried, &rates, now))
+            {
+                (change, self.is_odd) = (Change::Odd, true);
+            }
             match tried {
-                Some(tried) if change == Change::Odd => {
-                    if tried.mechanism != 0 {
-                        let loss = gain(&rates, &before, &self.accounts.users).map_or(0.0, lost);
-                        self.lost += loss * span;
-                        self.accounts.add(&rates, &before, span);
-                    }
+                Some(mut tried) if change == Change::Odd => {
+                    tried.after.push((rates, span));
                     self.tried = Some(tried);
                 }
-                Some(tried) => self.pays(&tried, &rates, change),
+                Some(mut tried) => {
+                    if change == Change::Load {
+                        tried.after.truncate(OF_ANOTHER_LOAD);
+                    }
+                    self.pays(&tried, &rates, change);
+                }
                 None => {}
             }
             match change {
                 Change::Noise => {}
-                // Chance, what a trial has left behind, or the load has changed: the next window
-                // shows it.
+                // Chance, what a trial has left behind, or the load has changed: the next windows
+                // show it.
                 Change::Odd => self.last = Some(before),
                 Change::Load => self.begin_again(),
             }
@@ -389,7 +400,8 @@ impl Auto {
         }
         // While nothing is done, a trial shows nothing.
         let does_work = self.last.iter().flatten().any(|rate| *rate > 0.0);
-        let tries = if does_work && !self.is_odd { self.next_trial(now) } else { None };
+        let may_try = does_work && self.noise.is_known() && !self.is_odd;
+        let tries = if may_try { self.next_trial(now) } else { None };
         self.begins(tries, now, work);
     }
 
@@ -399,18 +411,25 @@ impl Auto {
         self.stretch = Stretch { tries, runs, is_first, ..Stretch::new(&self.settings, now, work) };
     }
 
-    /// A trial and the first window after it are paid for, and learned from unless the load has
-    /// changed.
+    /// Whether a window that does less than the one before a trial may show what that has left
+    /// behind.
+    fn is_left_by(&self, tried: &Tried, rates: &Rates, now: Time) -> bool {
+        let over = gain(rates, &tried.before, &self.accounts.users);
+        tried.mechanism != 0
+            && now - tried.ended < self.settings.leaves
+            && over.is_some_and(|over| over < 0.0)
+    }
+
+    /// A trial and the windows after it are paid for, and learned from unless the load has changed.
     ///
-    /// * `rates`: those of the second window after it.
+    /// * `rates`: those of the first window that is compared with the trial.
     fn pays(&mut self, tried: &Tried, rates: &Rates, change: Change) {
-        let first = tried.first.as_ref();
         if tried.mechanism != 0 {
             let around = [&tried.before, rates];
             for (other, weight) in around.into_iter().zip(OF_TRIAL) {
                 self.accounts.add(&tried.rates, other, weight * tried.span);
             }
-            if let Some((own, span)) = first {
+            for (own, span) in &tried.after {
                 for (other, weight) in around.into_iter().zip(OF_FIRST) {
                     self.accounts.add(own, other, weight * span);
                 }
@@ -427,7 +446,8 @@ impl Auto {
             return;
         }
         self.known[tried.mechanism].tried += tried.span;
-        let Some((own, span)) = first else { return };
+        self.lost += tried.lost_after(1, rates, &self.accounts.users);
+        let Some((own, span)) = tried.after.first() else { return };
         if let Some(gain) = self.over(own, [&tried.before, rates], OF_FIRST) {
             self.known[tried.mechanism].learn_carryover(gain);
             self.lost += lost(self.carryover(tried.mechanism, self.settings.caution)) * span;
@@ -494,16 +514,13 @@ impl Auto {
         // What does nothing has no noise to learn from.
         let Some(change) = gain(rates, before, &self.accounts.users) else { return Change::Noise };
         let limit = self.settings.least_jump.max(self.settings.jump * self.noise().sqrt());
-        let is_jump = self.noise.1 > 0.0 && change.abs() > limit;
+        let is_jump = self.noise.is_seen() && change.abs() > limit;
         if is_jump {
             self.is_odd = !self.is_odd;
             return if self.is_odd { Change::Odd } else { Change::Load };
         }
         self.is_odd = false;
-        // A sample has the noise of one window and of two others with the weights of `OF_TRIAL`;
-        // this has that of two windows.
-        let (mean, weight) = self.noise;
-        self.noise = ((mean * weight + 7.0 / 9.0 * change * change) / (weight + 1.0), weight + 1.0);
+        self.noise.learn(change);
         Change::Noise
     }
 
@@ -512,13 +529,12 @@ impl Auto {
     pub fn begin_again(&mut self) {
         (1..self.known.len()).for_each(|mechanism| self.forget(mechanism));
         self.chosen = 0;
-        // Another load has other noise.
-        self.noise.1 = self.noise.1.min(LITTLE);
+        self.noise.of_another_load();
     }
 
     /// The mean square of a sample's noise.
     fn noise(&self) -> f64 {
-        self.noise.0.max(self.settings.least_noise.powi(2)).max(self.counting)
+        self.noise.mean().max(self.settings.least_noise.powi(2)).max(self.counting)
     }
 
     fn uncertainty(&self, mechanism: usize) -> f64 {

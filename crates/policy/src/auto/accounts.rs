@@ -54,9 +54,9 @@ impl Accounts {
         }
     }
 
-    /// Keeps this part of all losses.
-    pub(super) fn keep(&mut self, part: f64) {
-        self.lost.values_mut().for_each(|lost| *lost *= part);
+    /// Makes all losses less.
+    pub(super) fn repay(&mut self, left: impl Fn(f64) -> f64) {
+        self.lost.values_mut().for_each(|lost| *lost = left(*lost));
         self.lost.retain(|_, lost| lost.abs() >= 1.0);
     }
 

@@ -11,6 +11,9 @@ pub struct Settings {
     pub window: Nanos,
     /// How long a change of mechanisms takes to settle. Work is not measured meanwhile.
     pub settle: Nanos,
+    /// How long what a trial leaves behind may last: work that comes back to what it was before the
+    /// trial within this time was lost by the trial.
+    pub leaves: Nanos,
     /// How often a trial's loss is looked at.
     pub tick: Nanos,
     /// The part of the time that trials may lose against none.
@@ -46,6 +49,8 @@ impl Settings {
         // trials in the time that users wait for.
         window: Nanos::from_ms(100),
         settle: Nanos::from_ms(10),
+        // A guess: Linux exchanges threads of busy CPUs after a few looks, of some 100 ms each.
+        leaves: Nanos::from_ms(2_000),
         tick: Nanos::from_ms(5),
         // What is worthwhile, less what a wrong choice may cost until it is found out.
         most_loss: 0.4 * WORTHWHILE,
@@ -75,6 +80,7 @@ impl Settings {
         Self {
             window: part(self.window),
             settle: part(self.settle),
+            leaves: part(self.leaves),
             tick: part(self.tick),
             period: part(self.period),
             recheck: part(self.recheck),

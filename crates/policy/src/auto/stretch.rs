@@ -41,8 +41,8 @@ impl Stretch {
     }
 }
 
-/// A trial that has ended. Two windows under the mechanism in force follow: one in which that comes
-/// to work as before, and one to compare with.
+/// A trial that has ended. Two windows under the mechanism in force follow, at least: one in which
+/// that comes to work as before, and one to compare with.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Tried {
     pub(super) mechanism: usize,
@@ -53,20 +53,28 @@ pub(super) struct Tried {
     pub(super) lost: f64,
     /// The part of a window that was measured.
     pub(super) measured: f64,
-    /// The rates of the first window that followed, once it is over, and how long it took (ns).
-    pub(super) first: Option<(Rates, f64)>,
+    /// When it ended.
+    pub(super) ended: Time,
+    /// The rates of the windows that followed in which the mechanism in force did not yet work as
+    /// before, and how long each took (ns).
+    pub(super) after: Vec<(Rates, f64)>,
 }
 
 impl Tried {
-    /// What it and the window after it have lost, as far as the window before it shows (ns).
+    /// What it and the windows after it have lost, as far as the window before it shows (ns).
     pub(super) fn lost_so_far(&self, users: &[u32]) -> f64 {
         self.lost.max(self.lost_against(&self.before, users))
     }
 
-    /// What it and the window after it lost against these rates (ns).
+    /// What it and the windows after it lost against these rates (ns).
     pub(super) fn lost_against(&self, rates: &Rates, users: &[u32]) -> f64 {
-        let lost_by = |own: &Rates, span| gain(own, rates, users).map_or(0.0, lost) * span;
-        let first = self.first.as_ref().map_or(0.0, |(first, span)| lost_by(first, *span));
-        lost_by(&self.rates, self.span) + first
+        let own = gain(&self.rates, rates, users).map_or(0.0, lost) * self.span;
+        own + self.lost_after(0, rates, users)
+    }
+
+    /// What the windows after it lost against these rates, but for the first ones (ns).
+    pub(super) fn lost_after(&self, first: usize, rates: &Rates, users: &[u32]) -> f64 {
+        let windows = self.after.iter().skip(first);
+        windows.map(|(own, span)| gain(own, rates, users).map_or(0.0, lost) * span).sum()
     }
 }

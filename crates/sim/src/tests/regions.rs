@@ -159,12 +159,12 @@ fn served(
 #[test]
 fn the_server_decides_in_simulated_time_and_always_the_same() {
     for mechanism in loops::LOOPS.map(Moving::Loop) {
-        let (threads, decided) = served(3, mechanism, 3, 4);
+        let (threads, decided) = served(3, mechanism, 3, 20);
         let (calls, moved): (u64, u64) =
             threads.iter().fold((0, 0), |sum, thread| (sum.0 + thread.calls, sum.1 + thread.moved));
         assert!(moved > 0 && moved < calls, "{mechanism:?} {moved} of {calls}");
         assert!(decided.0.iter().any(|(_, served)| served.cores == 1));
-        assert_eq!((threads, decided), served(3, mechanism, 3, 4));
+        assert_eq!((threads, decided), served(3, mechanism, 3, 20));
     }
 }
 
