@@ -343,7 +343,7 @@ pub(crate) fn end_region_migration(now: u64, minimum_stay: u64) {
 
 /// Ends the workers of the process, for good, before it confines itself: they would not be
 /// confined, and some system calls fail in a process with several threads. Call it at home. Waits
-/// some milliseconds at most.
+/// until their threads are gone, for about a second at most.
 pub fn retire_workers() {
     if let Some(cores) = started() {
         cores.retire();

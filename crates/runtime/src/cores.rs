@@ -166,13 +166,13 @@ impl Cores {
         exclusion::keep_off(&self.root, &dedicated, &workers);
     }
 
-    /// Ends all workers, for good, and waits some milliseconds at most until their threads are
-    /// gone. A worker whose work takes longer ends after that.
+    /// Ends all workers, for good, and waits until their threads are gone, for about a second at
+    /// most. A worker that another thread's work keeps busy ends later.
     pub(crate) fn retire(&self) {
         let workers = || self.seats.iter().filter_map(|seat| Some(&seat.worker.get()?.shared));
         workers().for_each(|worker| worker.retire());
         for worker in workers() {
-            nap::until(|| !worker.is_alive());
+            nap::until(|| !worker.is_alive() || worker.is_busy());
         }
     }
 

@@ -13,15 +13,15 @@ pub(crate) fn nap(duration: Duration) {
     unsafe { system_call(libc::SYS_nanosleep, [at, 0, 0, 0, 0, 0]) };
 }
 
-/// Sleeps until `is_so`, for some milliseconds at most.
+/// Sleeps until `is_so`, for about a second at most: first in short naps, then in longer ones.
 pub(crate) fn until(is_so: impl Fn() -> bool) {
-    const LOOKS: u32 = 100;
-    const NAP: Duration = Duration::from_micros(50);
-    for _ in 0..LOOKS {
+    let short = [Duration::from_micros(50); 100];
+    let long = [Duration::from_millis(1); 1000];
+    for length in short.into_iter().chain(long) {
         if is_so() {
             return;
         }
-        nap(NAP);
+        nap(length);
     }
 }
 

@@ -242,6 +242,11 @@ impl Shared {
         self.at.store(NOWHERE, Ordering::Release);
     }
 
+    /// Whether the work in any lane is in progress.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.at.load(Ordering::Relaxed) != NOWHERE
+    }
+
     /// Whether another lane's work is in progress.
     fn is_elsewhere(&self, slot: usize) -> bool {
         // Ordering: SeqCst, for `give_back`, which has stored before it asks.
