@@ -34,10 +34,10 @@ pub(crate) fn run(root: &Root, arguments: &Machines) -> anyhow::Result<ExitCode>
         page.write(&report::page(&records, &claims, &machine)?)?;
     }
     let text = shown.text(output::is_verbose(), output::screen());
-    output::show(json, &shown, &output::printable(&text))?;
+    output::show(json, &shown, &text)?;
     let problems = database.problems.iter().filter(|_| what != What::Check);
     for problem in problems.clone() {
-        eprintln!("warning: left out: {}", output::printable(&problem.to_string()));
+        eprintln!("warning: left out: {problem}");
     }
     let failed = if problems.count() > 0 { exit::FAILED } else { 0 };
     Ok(ExitCode::from(if shown.is_refused() { exit::NO } else { failed }))
@@ -63,7 +63,7 @@ fn record(dir: Option<&Path>, label: Option<&str>, privacy: &Privacy) -> anyhow:
         let problems = check::of_database(&database, &records, privacy);
         let shown = Shown::new(what, &records, &claims, problems).map_err(bad_input)?;
         let text = shown.text(false, output::screen());
-        output::print(&(output::printable(&text) + "\n"))?;
+        output::print(&(text + "\n"))?;
     }
     output::print(&format!("wrote {}\n", target.display()))?;
     Ok(output::end(&interrupt))

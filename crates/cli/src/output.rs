@@ -1,9 +1,11 @@
 //! Where output goes: the terminal's width, and files that are checked to be writable before
 //! anything is measured. Also how commands end that an interrupt leaves with a partial result.
 
-use std::fs::{File, OpenOptions, Permissions};
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io::{ErrorKind, Read as _, Seek as _, Write};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::OnceLock;
@@ -96,10 +98,23 @@ pub(crate) fn end(interrupt: &Interrupt) -> ExitCode {
 }
 
 /// Replaces control characters in a text that may contain names from programs and files, since
-/// terminals obey them.
+/// terminals obey them. Line ends, tabs and what only changes the style (`ESC [ 1 m`) stay.
 pub(crate) fn printable(text: &str) -> String {
-    let shown = |c: char| if c.is_control() && c != '\n' { '\u{fffd}' } else { c };
-    text.chars().map(shown).collect()
+    let shown = |c: char| if c.is_control() && !"\n\t".contains(c) { '\u{fffd}' } else { c };
+    let mut pieces = text.split('\u{1b}');
+    let mut printable: String = pieces.next().unwrap_or_default().chars().map(shown).collect();
+    for piece in pieces {
+        printable.push(if is_style(piece) { '\u{1b}' } else { '\u{fffd}' });
+        printable.extend(piece.chars().map(shown));
+    }
+    printable
+}
+
+/// Whether a text begins with the end of an escape sequence that changes the style.
+fn is_style(text: &str) -> bool {
+    let numbers = text.strip_prefix('[').map(|text| text.split_once('m'));
+    let is_number = |c: char| c.is_ascii_digit() || c == ';';
+    numbers.flatten().is_some_and(|(numbers, _)| numbers.chars().all(is_number))
 }
 
 /// A file that can be written, checked by opening it.
@@ -112,13 +127,20 @@ pub(crate) struct Output {
 impl Output {
     /// Opens `path` for writing without changing its content; `-` is standard output.
     pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
-        let file = if path == Path::new("-") {
-            None
-        } else {
-            let opened = OpenOptions::new().create(true).append(true).open(path);
-            Some(opened.with_context(|| format!("cannot write {}", path.display()))?)
-        };
-        Ok(Self { path: path.to_owned(), file })
+        if path == Path::new("-") {
+            return Ok(Self::standard());
+        }
+        let is_new = std::fs::symlink_metadata(path).is_err();
+        let opened = OpenOptions::new().create(true).append(true).open(path);
+        let file = opened.with_context(|| format!("cannot write {}", path.display()))?;
+        if is_named_twice(&file, std::env::args_os().skip(1)) {
+            if is_new {
+                let _ = std::fs::remove_file(path);
+            }
+            let why = "the command line names this file twice, and its content would be lost";
+            return Err(crate::bad_input(format!("cannot write {}: {why}", path.display())));
+        }
+        Ok(Self { path: path.to_owned(), file: Some(file) })
     }
 
     /// Standard output.
@@ -166,6 +188,27 @@ impl Output {
     }
 }
 
+/// Whether several words of a command line name a file, by any paths. Devices and pipes have no
+/// content that could be lost.
+fn is_named_twice(file: &File, words: impl Iterator<Item = OsString>) -> bool {
+    let identity =
+        |metadata: Metadata| metadata.is_file().then(|| (metadata.dev(), metadata.ino()));
+    let Some(own) = file.metadata().ok().and_then(identity) else { return false };
+    let is_named = |path: &[u8]| {
+        let named = std::fs::metadata(OsStr::from_bytes(path)).ok();
+        named.and_then(identity) == Some(own)
+    };
+    let names = |word: &OsString| {
+        let word = word.as_bytes();
+        // `--json=FILE`, and lists of files.
+        let value = word.iter().position(|byte| *byte == b'=').map(|at| &word[at + 1..]);
+        is_named(word)
+            || value.unwrap_or(word).split(|byte| *byte == b',').any(is_named)
+            || value.is_some_and(is_named)
+    };
+    words.filter(names).nth(1).is_some()
+}
+
 /// Standard output, collected for the file of `--output` until [`Redirected::end`]. The file keeps
 /// its content until then, also if the command fails or is killed.
 #[derive(Debug)]
@@ -202,9 +245,9 @@ impl Redirected {
 /// standard error, as standard output is the program's.
 pub(crate) fn report(to: Option<Output>, text: &str) -> anyhow::Result<()> {
     match to {
-        Some(to) => to.write(&Screen::file(PAGE).plain(text)),
+        Some(to) => to.write(&printable(&Screen::file(PAGE).plain(text))),
         None => {
-            eprint!("{}", printable(&error_screen().plain(text)));
+            eprint!("{}", error_screen().plain(text));
             Ok(())
         }
     }
@@ -215,7 +258,17 @@ pub(crate) fn report(to: Option<Output>, text: &str) -> anyhow::Result<()> {
 /// # Errors
 /// [`ClosedPipe`] if the reader is gone; also if it cannot be written.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
-    Output::standard().add(&screen().fitted(text))
+    Output::standard().add(&printable(&screen().fitted(text)))
+}
+
+/// Moves to the first line of the terminal, and clears all lines, if standard output is one.
+pub(crate) fn clear_terminal() -> std::io::Result<()> {
+    let terminal = console::Term::stdout();
+    if terminal.is_term() {
+        terminal.move_cursor_to(0, 0)?;
+        terminal.clear_to_end_of_screen()?;
+    }
+    Ok(())
 }
 
 /// Prints the text, unless the JSON goes to standard output, and writes the JSON.
@@ -289,5 +342,32 @@ mod tests {
             assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
         }
         Output::open(Path::new("/dev/null")).unwrap().write("nothing\n").unwrap();
+    }
+
+    #[test]
+    fn a_file_that_is_named_twice_is_found_whatever_its_path() {
+        let directory = tempfile::tempdir().unwrap();
+        let [one, other, link] = ["one", "other", "link"].map(|name| directory.path().join(name));
+        let file = File::create(&one).unwrap();
+        File::create(&other).unwrap();
+        std::os::unix::fs::symlink(&one, &link).unwrap();
+        let [one, other, link] = [one, other, link].map(|path| path.to_str().unwrap().to_owned());
+        let is_twice =
+            |file: &File, words: &[&str]| is_named_twice(file, words.iter().map(OsString::from));
+        let json = format!("--json={one}");
+        assert!(!is_twice(&file, &["scan", &json, &other, "--json", ""]));
+        assert!(is_twice(&file, &["scan", &json, &one]));
+        assert!(is_twice(&file, &["scan", &link, &json]));
+        assert!(is_twice(&file, &["merge", &format!("--records={other},{one}"), "--csv", &one]));
+        let device = File::open("/dev/null").unwrap();
+        assert!(!is_twice(&device, &["--json=/dev/null", "--csv=/dev/null"]));
+    }
+
+    #[test]
+    fn a_terminal_gets_nothing_that_it_obeys_but_styles() {
+        let text = "a\tb\n\u{1b}[1;31mred\u{1b}[0m\u{1b}]0;title\u{7}\u{1b}[2J\u{9b}\u{1b}";
+        let shown =
+            "a\tb\n\u{1b}[1;31mred\u{1b}[0m\u{fffd}]0;title\u{fffd}\u{fffd}[2J\u{fffd}\u{fffd}";
+        assert_eq!(printable(text), shown);
     }
 }

@@ -116,7 +116,6 @@ fn is_worse(
     let screen = if is_text { output::screen() } else { output::error_screen() };
     let text =
         dimmer_report::merge::comparison(&compared, &before.file.display().to_string(), screen);
-    let text = output::printable(&text);
     if is_text {
         output::print(&format!("\n{text}"))?;
     } else {

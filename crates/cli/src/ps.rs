@@ -1,6 +1,5 @@
 //! `dimmer ps`: which processes use wide SIMD code.
 
-use std::io::IsTerminal as _;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -26,9 +25,6 @@ const INTERVALS: [Duration; 2] = [Duration::from_millis(200), Duration::from_sec
 /// Longest delay before a signal is handled.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Moves the cursor to the first column of the first line, and clears what is below it.
-const CLEAR: &str = "\x1b[H\x1b[J";
-
 pub(crate) fn run(root: &Root, arguments: &Ps) -> anyhow::Result<ExitCode> {
     let mut json = arguments.json.open()?;
     let machine = Machine::read(&Root::live(), &Cpuid::instruction());
@@ -38,7 +34,6 @@ pub(crate) fn run(root: &Root, arguments: &Ps) -> anyhow::Result<ExitCode> {
     let runs = InstructionClass::ALL.into_iter().filter(|class| machine.runs(*class));
     let runs: Vec<InstructionClass> = runs.collect();
     let interval = arguments.interval.unwrap_or(INTERVALS[usize::from(arguments.watch)]);
-    let clear = if std::io::stdout().is_terminal() { CLEAR } else { "" };
     let is_shown = |one: &Process| {
         arguments.all || one.uses_avx512() || one.is_busy() || arguments.process.pid.is_some()
     };
@@ -60,7 +55,7 @@ pub(crate) fn run(root: &Root, arguments: &Ps) -> anyhow::Result<ExitCode> {
         let mut codes = Codes::open(runs.clone());
         let progress = scan::progress();
         host.find_code(root, &mut codes, is_shown, |file| {
-            progress.set_message(file.to_owned());
+            progress.set_message(output::printable(file));
             progress.tick();
             !interrupt.is_set()
         });
@@ -68,8 +63,13 @@ pub(crate) fn run(root: &Root, arguments: &Ps) -> anyhow::Result<ExitCode> {
         codes.keep();
         let report = Report::new(&host, model, is_shown);
         if json.as_ref().is_none_or(|json| !json.is_standard()) {
-            let text = output::printable(&report.text(arguments.cgroup, output::screen()));
-            output::print(&if arguments.watch { format!("{clear}{text}\n") } else { text })?;
+            let text = report.text(arguments.cgroup, output::screen());
+            if arguments.watch {
+                output::clear_terminal().context("cannot clear the terminal")?;
+                output::print(&(text + "\n"))?;
+            } else {
+                output::print(&text)?;
+            }
         }
         if !arguments.watch {
             json.map_or(Ok(()), |json| json.write_json(&report))?;

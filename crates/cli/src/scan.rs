@@ -48,7 +48,7 @@ pub(crate) fn run(root: &Root, arguments: &Scan) -> anyhow::Result<ExitCode> {
         if !seen.insert(place.file.canonicalize().unwrap_or_else(|_| place.file.clone())) {
             continue;
         }
-        spinner.set_message(place.path.clone());
+        spinner.set_message(output::printable(&place.path));
         spinner.tick();
         let scan = match scan_file(root, &place.file) {
             Ok(scan) => scan,
@@ -79,7 +79,7 @@ pub(crate) fn run(root: &Root, arguments: &Scan) -> anyhow::Result<ExitCode> {
 fn answer(found: Option<String>, failed: usize) -> anyhow::Result<ExitCode> {
     match found {
         Some(found) => {
-            eprintln!("{}", output::printable(&found));
+            eprintln!("{found}");
             Ok(ExitCode::from(exit::NO))
         }
         None if failed > 0 => Err(anyhow::anyhow!(

@@ -1,5 +1,6 @@
 //! `dimmer sim run`: simulates a workload on a processor model.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -10,6 +11,7 @@ use dimmer_processor::model::Model;
 use dimmer_report::sim::{Run, Trace};
 use dimmer_sim::scenario::Scenario;
 use dimmer_sim::{Governor, Moment};
+use dimmer_study::builtin::{self, BuiltinError};
 
 use crate::output::{self, Output};
 use crate::{args, bad_input, input, model, progress};
@@ -56,8 +58,17 @@ pub(crate) fn read(path: &Path, model: Option<&str>) -> anyhow::Result<(Scenario
     Ok((scenario, model))
 }
 
-/// Reads a scenario.
+/// The scenario that comes with Dimmer and has this name, or that of this file.
 pub(crate) fn scenario(path: &Path) -> anyhow::Result<Scenario> {
+    match builtin::scenario(&path.to_string_lossy()) {
+        Err(error @ BuiltinError::Unknown(_)) => {
+            let found = std::fs::symlink_metadata(path);
+            if found.is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+                return Err(bad_input(error));
+            }
+        }
+        found => return found.map_err(bad_input),
+    }
     let text = |path: &Path| input::text(path).map_err(|error| format!("{error:#}"));
     let scenario = Scenario::parse_with(path, &text(path).map_err(bad_input)?, &text);
     scenario.map_err(bad_input)

@@ -6,11 +6,11 @@
 
 /// Prints a note, as [`std::eprint!`] does, unless `--quiet` is set.
 macro_rules! eprint {
-    ($($text:tt)*) => {{
+    ($($text:tt)*) => {
         if !crate::output::is_quiet() {
-            let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!($($text)*));
+            crate::standard_error::print(format_args!($($text)*));
         }
-    }};
+    };
 }
 
 /// Prints a note and a line end, as [`std::eprintln!`] does, unless `--quiet` is set.
@@ -22,10 +22,13 @@ macro_rules! eprintln {
 
 /// Prints an error and a line end, also with `--quiet`.
 macro_rules! error {
-    ($($text:tt)*) => {{
-        let _ = std::io::Write::write_fmt(
-            &mut std::io::stderr(),
-            format_args!("{}\n", format_args!($($text)*)),
-        );
-    }};
+    ($($text:tt)*) => {
+        crate::standard_error::print(format_args!("{}\n", format_args!($($text)*)))
+    };
+}
+
+/// Prints a text, if that is possible.
+pub(crate) fn print(text: std::fmt::Arguments<'_>) {
+    let text = crate::output::printable(&text.to_string());
+    let _ = std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes());
 }

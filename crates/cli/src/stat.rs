@@ -20,11 +20,11 @@ pub(crate) fn run(root: &Root, arguments: &Stat, to: Option<Output>) -> anyhow::
     let stat = stat::stat(root, &subject, arguments.duration.duration).map_err(not_launched)?;
     let report = Report::new(&stat);
     let Some(status) = stat.status else {
-        output::show(json, &report, &output::printable(&report.text(output::screen())))?;
+        output::show(json, &report, &report.text(output::screen()))?;
         return Ok(ExitCode::SUCCESS);
     };
     // Standard output is the program's.
-    output::report(to, &output::printable(&report.text(output::error_screen())))?;
+    output::report(to, &report.text(output::error_screen()))?;
     if let Some(json) = json {
         json.write_json(&report)?;
     }

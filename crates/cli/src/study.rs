@@ -8,7 +8,6 @@ use anyhow::Context;
 use dimmer_host::{cpuid::Cpuid, interrupt::Interrupt, machine::Machine, root::Root};
 use dimmer_report::study::{Document, auto};
 use dimmer_study::auto::{Length, judge_all};
-use dimmer_study::builtin::{self, BuiltinError};
 use dimmer_study::cache::Cache;
 use dimmer_study::matrix::{Follower, Named, Plan};
 
@@ -18,12 +17,8 @@ pub(crate) fn run(arguments: &args::Study) -> anyhow::Result<ExitCode> {
     let begin = SystemTime::now();
     let (json, page) = (arguments.json.open()?, arguments.page.open()?);
     arguments.cache.as_deref().map_or(Ok(()), output::directory)?;
-    let scenario = |name: &String| match builtin::scenario(name) {
-        Err(BuiltinError::Unknown(_)) if Path::new(name).exists() => sim::scenario(Path::new(name)),
-        found => found.map_err(bad_input),
-    };
     let plan = Plan {
-        scenarios: Named::all(&arguments.scenarios, scenario)?,
+        scenarios: Named::all(&arguments.scenarios, |name| sim::scenario(Path::new(name)))?,
         models: Named::all(&arguments.models, |name| model::read(name))?,
         mechanisms: arguments.mechanisms.clone(),
         seeds: arguments.seeds,

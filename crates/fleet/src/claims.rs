@@ -6,6 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
+use dimmer_processor::text::toml_problem;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -126,12 +127,12 @@ pub enum ClaimsError {
     #[error(transparent)]
     File(#[from] dimmer_host::bounded_file::BoundedFileError),
     /// It is no TOML, or a key is wrong.
-    #[error("{}: {source}", file.display())]
+    #[error("{}: {what}", file.display())]
     Toml {
         /// The file.
         file: PathBuf,
         /// What is wrong, with its line.
-        source: Box<toml::de::Error>,
+        what: String,
     },
     /// A claim makes no sense.
     #[error("{}: claim `{id}`: {what}", file.display())]
@@ -171,8 +172,10 @@ pub fn beside(directory: &Path) -> Result<Vec<Claim>, ClaimsError> {
 /// # Errors
 /// [`ClaimsError`]
 pub fn parse(file: &Path, text: &str) -> Result<Vec<Claim>, ClaimsError> {
-    let toml = |source| ClaimsError::Toml { file: file.to_owned(), source: Box::new(source) };
-    let File { claim } = toml::from_str(text).map_err(toml)?;
+    let File { claim } = toml::from_str(text).map_err(|error| {
+        let what = toml_problem(text, &error);
+        ClaimsError::Toml { file: file.to_owned(), what }
+    })?;
     let mut claims: Vec<Claim> = Vec::new();
     for written in claim {
         let id = written.id.clone();
@@ -193,13 +196,19 @@ impl Claim {
                 format!("unknown document `{name}`: expected one of {}", kinds::names())
             })
         };
+        if written.quote.trim().is_empty() {
+            return Err("`quote`: expected the words of a sentence".to_owned());
+        }
+        if written.documents.is_empty() {
+            return Err("`documents`: expected at least one name".to_owned());
+        }
         let Written { least, most, .. } = written;
         let (low, high) = (least.unwrap_or(f64::NEG_INFINITY), most.unwrap_or(f64::INFINITY));
         let has_range = (least.is_some() || most.is_some()) && low <= high;
         let condition = match (has_range, written.below, written.is) {
             (true, None, None) => Condition::Range(low, high),
             (false, Some(other), None) => Condition::Below(place(&other)?),
-            (false, None, Some(texts)) => Condition::Is(texts),
+            (false, None, Some(texts)) if !texts.is_empty() => Condition::Is(texts),
             _ => {
                 let what = "expected `least`, `most` or both, `below`, or `is`: one condition";
                 return Err(what.to_owned());

@@ -27,9 +27,75 @@ pub fn quoted(text: &impl Display) -> String {
     quoted
 }
 
+/// What is wrong with a TOML document, in a line: the place in it, the key, and the types by TOML's
+/// names instead of Rust's.
+#[must_use]
+pub fn toml_problem(text: &str, error: &toml::de::Error) -> String {
+    let start = error.span().and_then(|span| text.get(..span.start));
+    let line = start.map(|start| format!("line {}: ", line_of(text, start.len())));
+    let key = start.and_then(key_before).map(|key| format!("`{key}`: "));
+    let message = in_words_of_toml(&error.message().replace('\n', " "));
+    line.into_iter().chain(key).collect::<String>() + &message
+}
+
+/// The key whose value starts where `text` ends.
+fn key_before(text: &str) -> Option<&str> {
+    let before = text.trim_end().strip_suffix('=')?.trim_end();
+    let is_part = |character: char| character.is_ascii_alphanumeric() || "_-".contains(character);
+    let start = before.rfind(|character| !is_part(character)).map_or(0, |at| at + 1);
+    before.get(start..).filter(|key| !key.is_empty())
+}
+
+/// A message of serde's with the names of types that users write.
+fn in_words_of_toml(message: &str) -> String {
+    const EXPECTED: &str = ", expected ";
+    let Some((found, expected)) = message.rsplit_once(EXPECTED) else { return message.to_owned() };
+    let found = found.strip_suffix(" as i128").unwrap_or(found);
+    let expected = match expected {
+        "i8" | "i16" | "i32" | "i64" | "i128" | "isize" | "u8" | "u16" | "u32" | "u64" | "u128"
+        | "usize" => "an integer",
+        "f32" | "f64" => "a number",
+        "a map" => "a table",
+        "a sequence" => "an array",
+        other if other.starts_with("struct ") => "a table",
+        other => other,
+    };
+    format!("{found}{EXPECTED}{expected}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_wrong_with_a_document_has_place_key_and_types_of_toml() {
+        let error = toml::de::DeTable::parse("a = 1\nmost-of = [").unwrap_err();
+        let problem = toml_problem("a = 1\nmost-of = [", &error);
+        assert!(problem.starts_with("line 2: "), "{problem}");
+        assert_eq!(key_before("a = 1\nmost-of = "), Some("most-of"));
+        assert_eq!(key_before("[[a"), None);
+        for (serde, toml) in [
+            (
+                "invalid type: integer `9` as i128, expected i64",
+                "invalid type: integer `9`, expected an integer",
+            ),
+            (
+                "invalid type: string \"x, expected u8\", expected f64",
+                "invalid type: string \"x, expected u8\", expected a number",
+            ),
+            (
+                "invalid type: integer `7`, expected struct Step",
+                "invalid type: integer `7`, expected a table",
+            ),
+            (
+                "unknown field `a`, expected one of `b`, `c`",
+                "unknown field `a`, expected one of `b`, `c`",
+            ),
+            ("missing field `a`", "missing field `a`"),
+        ] {
+            assert_eq!(in_words_of_toml(serde), toml);
+        }
+    }
 
     #[test]
     fn lines_count_from_one_and_an_end_of_line_belongs_to_its_line() {

@@ -13,7 +13,7 @@ use dimmer_policy::moderation::{Limits, Share};
 use dimmer_policy::server::performance::{Metric, Mixing};
 use dimmer_policy::server::settings::{Prices, Unit};
 use dimmer_policy::server::{canary, cores, loops, settings};
-use dimmer_processor::text::line_of;
+use dimmer_processor::text::toml_problem;
 use dimmer_processor::units::{CpuId, Nanos};
 use serde::{Deserialize, Serialize};
 
@@ -208,11 +208,7 @@ impl Settings {
     }
 
     fn parse(text: &str) -> Result<Self, String> {
-        let settings: Self = toml::from_str(text).map_err(|error| {
-            let line = error.span().map(|span| line_of(text, span.start));
-            let place = line.map(|line| format!("line {line}: ")).unwrap_or_default();
-            format!("{place}{}", error.message().replace('\n', " "))
-        })?;
+        let settings: Self = toml::from_str(text).map_err(|error| toml_problem(text, &error))?;
         settings.check()?;
         Ok(settings)
     }

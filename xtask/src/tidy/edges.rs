@@ -68,7 +68,7 @@ const EDGES: [(&str, &[&str]); 36] = [
             "dimmer-watch",
         ],
     ),
-    ("dimmer-fleet", &["dimmer-host"]),
+    ("dimmer-fleet", &["dimmer-host", "dimmer-processor"]),
     ("dimmer-hook", &["dimmer-processor", "dimmer-scan"]),
     ("dimmer-host", &["dimmer-processor"]),
     (

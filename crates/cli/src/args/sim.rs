@@ -63,7 +63,7 @@ Examples:
   dimmer sim run scenarios/bursts-in-a-sieve.toml --model xeon-gold-6130 --trace trace.pftrace
   dimmer sim run scenarios/nginx-avx512.toml --loop trials")]
 pub(crate) struct SimRun {
-    /// The workload: a scenario file.
+    /// The workload: a scenario that comes with Dimmer, by its name, or a file.
     pub(crate) scenario: PathBuf,
 
     #[command(flatten)]
@@ -99,7 +99,7 @@ Examples:
   dimmer sim compare scenarios/nginx-avx512.toml --loops none,thresholds,trials,always --repeat 5
   dimmer sim compare scenarios/nginx-specialised.toml --loops always,specialise,specialise-learning")]
 pub(crate) struct Compare {
-    /// The workload: a scenario file.
+    /// The workload: a scenario that comes with Dimmer, by its name, or a file.
     pub(crate) scenario: PathBuf,
 
     #[command(flatten)]

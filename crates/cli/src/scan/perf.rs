@@ -34,7 +34,7 @@ pub(super) fn run(root: &Root, arguments: &Scan, file: &Path) -> anyhow::Result<
     let progress = super::progress();
     let files = code::Machine { root: root.clone(), maps: arguments.perf_maps.clone() };
     let places = Places::of(&read, &files, |file| {
-        progress.set_message(file.to_owned());
+        progress.set_message(output::printable(file));
         progress.tick();
     });
     progress.finish_and_clear();
@@ -42,7 +42,7 @@ pub(super) fn run(root: &Root, arguments: &Scan, file: &Path) -> anyhow::Result<
     if let Some(folded) = folded {
         folded.write(&profile::folded(&read, &places, model.map(|(model, _)| model)))?;
     }
-    output::show(json, &report, &output::printable(&report.text(output::screen())))?;
+    output::show(json, &report, &report.text(output::screen()))?;
     match limit {
         Some(limit) => super::answer(report.reaching(&limit), report.failed()),
         None => Ok(ExitCode::SUCCESS),

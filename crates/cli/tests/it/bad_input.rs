@@ -64,6 +64,20 @@ fn output_that_cannot_be_written_is_found_before_measuring() {
 }
 
 #[test]
+fn no_input_and_no_other_output_is_overwritten() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let input = path("input");
+    std::fs::copy("/bin/true", &input).unwrap();
+    let (json, new) = (format!("--json={input}"), path("new"));
+    check(&["scan", &input, &json], 2, &[&input, "names this file twice"]);
+    assert_eq!(std::fs::read(&input).unwrap(), std::fs::read("/bin/true").unwrap());
+    let outputs = [format!("--json={new}"), format!("--csv={new}")];
+    let says = [&*new, "names this file twice"];
+    check(&["probe", "--quick", &outputs[0], &outputs[1]], 2, &says);
+}
+
+#[test]
 fn what_is_no_file_or_too_long_is_refused_at_once() {
     // Without a free core, `dimmer run --migrate` says so before it reads the model.
     let _shared = SHARED.read().unwrap_or_else(PoisonError::into_inner);

@@ -73,6 +73,25 @@ fn a_page_shows_every_governor_beside_the_processor() {
 }
 
 #[test]
+fn a_scenario_is_a_name_or_a_file() {
+    let Some(project) = project() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let run = |scenario: &str| dimmer(directory.path(), &["sim", "run", scenario, "--json"]);
+    let of_name = run("multiphase-worst-case");
+    let file = project.join("scenarios/multiphase-worst-case.toml");
+    assert!(of_name.status.success(), "{}", stderr(&of_name));
+    assert_eq!(of_name.stdout, run(file.to_str().unwrap()).stdout);
+    // It exists, but has no content.
+    let link = directory.path().join("link");
+    std::os::unix::fs::symlink(&link, &link).unwrap();
+    for (name, says) in [("no-such", "no scenario or file `no-such`"), ("link", "cannot read link")]
+    {
+        let message = stderr(&run(name));
+        assert!(message.contains(says), "{message}");
+    }
+}
+
+#[test]
 fn scenarios_with_regions_are_compared_under_every_mechanism() {
     let Some(project) = project() else { return };
     let mut scenarios = 0;
@@ -453,7 +472,7 @@ fn bad_input_is_told() {
         assert!(stderr(&output).contains(expected), "{arguments:?}: {}", stderr(&output));
     };
     let scenario = "scenarios/multiphase-worst-case.toml";
-    check(&["sim", "run", "no-such.toml"], "cannot read no-such.toml");
+    check(&["sim", "run", "no-such.toml"], "no scenario or file `no-such.toml`");
     check(&["sim", "run", scenario, "--model", "none"], "no model or file `none`; models: ");
     check(
         &["sim", "run", scenario, "--model", "i5-1035g4"],

@@ -62,13 +62,21 @@ fn what_makes_no_sense_is_refused_with_what_is_accepted() {
         let said = parse(Path::new("c.toml"), &text.replace(change.0, change.1)).unwrap_err();
         assert!(said.to_string().contains(expected), "{said}");
     };
+    check(("['bench-hook']", "[]"), "claim `a`: `documents`: expected at least one name");
+    check(("'q'", "' '"), "claim `a`: `quote`: expected the words of a sentence");
+    check(("most = 1", "is = []"), "one condition");
+    check(("most = 1", "most = 'x'"), "c.toml: line 7: `most`: invalid type: string \"x\"");
+    check(
+        ("most = 1", "most = 1\nquiet = 1"),
+        "`quiet`: invalid type: integer `1`, expected a boolean",
+    );
     check(("most = 1", ""), "claim `a`: expected `least`, `most` or both");
     check(("most = 1", "most = 1\nleast = 2"), "one condition");
     check(("most = 1", "most = 1\nis = ['x']"), "one condition");
     check(("bench-hook", "bench-hooks"), "unknown document `bench-hooks`: expected one of doctor,");
     check(("timed_ns", "a[b"), "`a[b` is no place");
     check(("quote", "quotation"), "unknown field `quotation`");
-    check(("id = 'a'", "id = 7"), "c.toml: TOML parse error at line 2");
+    check(("id = 'a'", "id = 7"), "c.toml: line 2: `id`: invalid type");
 }
 
 #[test]

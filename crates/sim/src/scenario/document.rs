@@ -7,7 +7,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use dimmer_processor::text::line_of;
+use dimmer_processor::text::{line_of, toml_problem};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -227,13 +227,9 @@ impl Document {
     /// Reads a file.
     pub(super) fn parse(source: &Source<'_>) -> Result<Self, ScenarioError> {
         let Source { path, text } = source;
-        toml::from_str(text).map_err(|error| {
-            let start = error.span().and_then(|span| text.get(..span.start));
-            let line = start.map(|start| format!("line {}: ", line_of(text, start.len())));
-            let key = start.and_then(key_before).map(|key| format!("`{key}`: "));
-            let place = line.into_iter().chain(key).collect::<String>();
-            let message = format!("{place}{}", error.message().replace('\n', " "));
-            ScenarioError { path: path.to_path_buf(), message }
+        toml::from_str(text).map_err(|error| ScenarioError {
+            path: path.to_path_buf(),
+            message: toml_problem(text, &error),
         })
     }
 
@@ -402,12 +398,4 @@ pub(super) fn span(us: f64, key: &str) -> Result<Picos, String> {
     } else {
         Err(format!("{key} is {us}, expected a number from 0.000001 to {LONGEST_US}"))
     }
-}
-
-/// The key whose value starts where `text` ends.
-fn key_before(text: &str) -> Option<&str> {
-    let before = text.trim_end().strip_suffix('=')?.trim_end();
-    let is_part = |character: char| character.is_ascii_alphanumeric() || character == '_';
-    let start = before.rfind(|character| !is_part(character)).map_or(0, |at| at + 1);
-    before.get(start..).filter(|key| !key.is_empty())
 }

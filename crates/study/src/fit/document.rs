@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path as FilePath, PathBuf};
 
 use dimmer_processor::model::{Model, builtin as builtin_model};
-use dimmer_processor::text::line_of;
+use dimmer_processor::text::{line_of, toml_problem};
 use dimmer_sim::scenario::Scenario;
 use serde::Deserialize;
 use toml::Spanned;
@@ -25,6 +25,9 @@ const MOST_PARAMETERS: usize = 3;
 /// The most targets, and the most measured values of one.
 const MOST_TARGETS: usize = 1000;
 const MOST_VALUES: usize = 100_000;
+
+/// More than any metric is, in its unit; squares of it are finite.
+const MOST_MEASURED: f64 = 1e18;
 
 /// Returns the text of a file, or why there is none.
 pub type Read<'a> = &'a (dyn Fn(&FilePath) -> Result<String, String> + Sync);
@@ -237,10 +240,8 @@ impl Fit {
     }
 
     fn parse(path: &FilePath, text: &str, read: Read<'_>) -> Result<Self, String> {
-        let document: Document = toml::from_str(text).map_err(|error| {
-            let line = error.span().map_or(1, |span| line_of(text, span.start));
-            format!("line {line}: {}", error.message().replace('\n', " "))
-        })?;
+        let document: Document =
+            toml::from_str(text).map_err(|error| toml_problem(text, &error))?;
         if document.schema != SCHEMA {
             return Err(format!("`schema` is \"{}\", expected \"{SCHEMA}\"", document.schema));
         }
@@ -468,11 +469,16 @@ impl Fit {
             let count = measured.len();
             return Err(format!("{count} measured values, expected at most {MOST_VALUES}"));
         }
-        if let Some(value) = measured.iter().find(|value| !value.is_finite()) {
-            return Err(format!("a measured value is {value}, expected finite numbers"));
+        // No metric is ever below 0.
+        if let Some(value) = measured.iter().find(|value| !(0.0..=MOST_MEASURED).contains(*value)) {
+            return Err(format!(
+                "a measured value is {value}, expected numbers from 0 to {MOST_MEASURED:e}"
+            ));
         }
-        if let Some(error) = error.filter(|error| !(error.is_finite() && *error > 0.0)) {
-            return Err(format!("`error` is {error}, expected a standard error above 0"));
+        if let Some(error) = error.filter(|error| !(*error > 0.0 && *error <= MOST_MEASURED)) {
+            return Err(format!(
+                "`error` is {error}, expected a standard error above 0, up to {MOST_MEASURED:e}"
+            ));
         }
         let error = error.or(of_file);
         let is_check = document.check;

@@ -173,7 +173,9 @@ impl<'a> Of<'a> {
     fn latencies(&self) -> Result<impl Iterator<Item = &Latencies>, String> {
         let of = self.threads.iter().filter_map(|thread| thread.latencies.as_ref());
         if of.clone().next().is_none() {
-            return Err("no thread of it serves requests (`requests` of a thread)".to_owned());
+            let what = "no thread serves requests: expected another `metric`, or a thread with \
+                        `requests` in the scenario";
+            return Err(what.to_owned());
         }
         Ok(of)
     }

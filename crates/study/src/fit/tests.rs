@@ -316,11 +316,11 @@ fn wrong_fits_are_refused_with_their_place_and_what_is_accepted() {
     );
     refused(
         &target("metric = 'cpu_s'\nmeasured = [1, nan]"),
-        "line 8: target `cpu_s`: a measured value is NaN, expected finite numbers",
+        "line 8: target `cpu_s`: a measured value is NaN, expected numbers from 0 to 1e18",
     );
     refused(
         &target("metric = 'cpu_s'\nmeasured = [1.0]\nerror = 0"),
-        "line 8: target `cpu_s`: `error` is 0, expected a standard error above 0",
+        "line 8: target `cpu_s`: `error` is 0, expected a standard error above 0, up to 1e18",
     );
     refused(
         &target("metric = 'watts'\nprogram = 'worker'\nmeasured = [1]"),
@@ -360,7 +360,10 @@ fn targets_that_cannot_be_simulated_are_refused_with_the_reason() {
         fit.carry_out(&reader, 2, &follower).unwrap_err().to_string()
     };
     let error = of("metric = 'p90_us'\nprogram = 'idle'\nname = 't'");
-    assert_eq!(error, "target `t`: no thread of it serves requests (`requests` of a thread)");
+    assert_eq!(
+        error,
+        "target `t`: no thread serves requests: expected another `metric`, or a thread with `requests` in the scenario"
+    );
     let error = of("metric = 'cpu_s'\nprogram = 'x'");
     assert_eq!(error, "target `cpu_s x`: no `program` \"x\", expected one of idle, worker");
     let error = of("metric = 'cpu_s'\ncode = 'x'");
