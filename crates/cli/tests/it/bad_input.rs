@@ -72,7 +72,7 @@ fn no_input_and_no_other_output_is_overwritten() {
     let (json, new) = (format!("--json={input}"), path("new"));
     check(&["scan", &input, &json], 2, &[&input, "names this file twice"]);
     assert_eq!(std::fs::read(&input).unwrap(), std::fs::read("/bin/true").unwrap());
-    let outputs = [format!("--json={new}"), format!("--csv={new}")];
+    let outputs = [format!("--json={new}"), format!("--report={new}")];
     let says = [&*new, "names this file twice"];
     check(&["probe", "--quick", &outputs[0], &outputs[1]], 2, &says);
 }
