@@ -31,6 +31,7 @@ use crate::home::come_home_before;
 use crate::marks;
 use crate::next::Next;
 use crate::parts::Parts;
+use crate::readable::Readable;
 
 type Strings = *const *const c_char;
 
@@ -148,6 +149,18 @@ fn refusal(opened: rustix::io::Result<OwnedFd>) -> Option<Refused> {
     None
 }
 
+/// Likewise, of an open file.
+fn refusal_of_open(file: BorrowedFd<'_>) -> Option<Refused> {
+    if !is_regular(rustix::fs::fstat(file)) {
+        return None;
+    }
+    match look(file) {
+        Start::Refused(why) => Some(why),
+        Start::Script(interpreter) => refusal(open(interpreter.bytes())),
+        _ => None,
+    }
+}
+
 fn look(file: BorrowedFd<'_>) -> Start {
     let parts = RefCell::new(Parts::default());
     start(|offset, into| parts.borrow_mut().read(file, offset, into))
@@ -232,13 +245,24 @@ fn tell(why: &Refused) {
     let _ = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR);
 }
 
-/// The program to execute.
+/// The program to execute, by what was passed.
 #[derive(Clone, Copy)]
 enum What<'a> {
-    Path(&'a CStr),
-    InPath(&'a CStr),
-    At(BorrowedFd<'a>, &'a CStr),
+    Path(*const c_char),
+    InPath(*const c_char),
+    /// With the flags of execveat(2).
+    At(BorrowedFd<'a>, *const c_char, c_int),
     Open(BorrowedFd<'a>),
+}
+
+impl What<'_> {
+    /// What was passed as a string, if anything.
+    fn text(self) -> *const c_char {
+        match self {
+            Self::Path(text) | Self::InPath(text) | Self::At(_, text, _) => text,
+            Self::Open(_) => null(),
+        }
+    }
 }
 
 /// Whether the loader can open this library now: the process may have another root directory, or
@@ -254,22 +278,28 @@ fn must_go(what: What<'_>, environment: Strings) -> bool {
     let _errno = KeepErrno::new();
     let must_go = || {
         // A process that has given up rights may not look at files.
-        if dimmer_hook::is_restricted() || !has_library(environment) {
+        if dimmer_hook::is_restricted() {
+            return false;
+        }
+        let mut memory = Readable::default();
+        let is_readable = memory.has_strings(environment) && memory.has_string(what.text());
+        if !is_readable || !has_library(environment) {
             return false;
         }
         if !can_be_loaded() {
             return true;
         }
         let why = match what {
-            What::Path(path) => refusal(open(path.to_bytes())),
-            What::InPath(name) => refusal(open_in_path(name)),
-            What::At(directory, path) => refusal(open_at(directory, path)),
-            What::Open(file) if !is_regular(rustix::fs::fstat(file)) => None,
-            What::Open(file) => match look(file) {
-                Start::Refused(why) => Some(why),
-                Start::Script(interpreter) => refusal(open(interpreter.bytes())),
-                _ => None,
-            },
+            What::Path(path) => refusal(open(string(path).to_bytes())),
+            What::InPath(name) => refusal(open_in_path(string(name))),
+            What::At(directory, path, flags) => {
+                let is_file = flags & AtFlags::EMPTY_PATH.bits().cast_signed() != 0;
+                match string(path) {
+                    path if path.is_empty() && is_file => refusal_of_open(directory),
+                    path => refusal(open_at(directory, path)),
+                }
+            }
+            What::Open(file) => refusal_of_open(file),
         };
         why.is_some_and(|why| {
             tell(&why);
@@ -404,27 +434,27 @@ forward!(posix_spawn, before_spawn, spawn_without);
 forward!(posix_spawnp, before_spawnp, spawnp_without);
 
 extern "C" fn before_execve(path: *const c_char, _: Strings, environment: Strings) -> *mut c_void {
-    replace(&EXECVE, What::Path(string(path)), environment)
+    replace(&EXECVE, What::Path(path), environment)
 }
 
 extern "C" fn before_execv(path: *const c_char) -> *mut c_void {
-    replace(&EXECV, What::Path(string(path)), own_environment())
+    replace(&EXECV, What::Path(path), own_environment())
 }
 
 extern "C" fn before_execvp(name: *const c_char) -> *mut c_void {
-    replace(&EXECVP, What::InPath(string(name)), own_environment())
+    replace(&EXECVP, What::InPath(name), own_environment())
 }
 
 extern "C" fn before_execvpe(name: *const c_char, _: Strings, environment: Strings) -> *mut c_void {
-    replace(&EXECVPE, What::InPath(string(name)), environment)
+    replace(&EXECVPE, What::InPath(name), environment)
 }
 
 extern "C" fn before_execl(path: *const c_char) -> *mut c_void {
-    replace(&EXECL, What::Path(string(path)), own_environment())
+    replace(&EXECL, What::Path(path), own_environment())
 }
 
 extern "C" fn before_execlp(name: *const c_char) -> *mut c_void {
-    replace(&EXECLP, What::InPath(string(name)), own_environment())
+    replace(&EXECLP, What::InPath(name), own_environment())
 }
 
 extern "C" fn before_fexecve(number: c_int, _: Strings, environment: Strings) -> *mut c_void {
@@ -438,10 +468,7 @@ extern "C" fn before_execveat(
     environment: Strings,
     flags: c_int,
 ) -> *mut c_void {
-    let path = string(path);
-    let is_file = path.is_empty() && flags & AtFlags::EMPTY_PATH.bits().cast_signed() != 0;
-    let what = if is_file { What::Open(file(directory)) } else { What::At(file(directory), path) };
-    replace(&EXECVEAT, what, environment)
+    replace(&EXECVEAT, What::At(file(directory), path, flags), environment)
 }
 
 extern "C" fn before_spawn(
@@ -454,7 +481,7 @@ extern "C" fn before_spawn(
 ) -> *mut c_void {
     // An action may change the child's directory first. Then the path may lead elsewhere, and
     // nothing is known.
-    go_on(&POSIX_SPAWN, What::Path(string(path)), environment)
+    go_on(&POSIX_SPAWN, What::Path(path), environment)
 }
 
 extern "C" fn before_spawnp(
@@ -465,7 +492,7 @@ extern "C" fn before_spawnp(
     _: Strings,
     environment: Strings,
 ) -> *mut c_void {
-    go_on(&POSIX_SPAWNP, What::InPath(string(name)), environment)
+    go_on(&POSIX_SPAWNP, What::InPath(name), environment)
 }
 
 /// Calls the C library's function at `next`, of that type. If there is none, fails as if the kernel
@@ -564,7 +591,7 @@ extern "C" fn execle_gathered(path: *const c_char, words: Strings) -> c_int {
     let behind = unsafe { words.add(count + 1) };
     // SAFETY: the program passes the environment there.
     let environment = unsafe { *behind }.cast::<*const c_char>();
-    let what = What::Path(string(path));
+    let what = What::Path(path);
     if replace(&EXECLE, what, environment).is_null() {
         execve_without(path, words, environment)
     } else {

@@ -25,6 +25,7 @@ mod next;
 mod often;
 mod parts;
 mod program;
+mod readable;
 mod sections;
 mod signals;
 mod thread;

@@ -74,6 +74,21 @@ static void all(const char *directory, char *name) {
     }
 }
 
+// What the kernel cannot read.
+static void refused(void) {
+    char *bad = (char *)1, *words[] = {"shows", NULL}, *given[] = {bad, NULL};
+    execve(bad, words, environ);
+    printf("execve of no string: %s\n", strerror(errno));
+    execve("/bin/true", words, given);
+    printf("execve with no variable: %s\n", strerror(errno));
+    execve("/bin/true", words, (char **)8);
+    printf("execve without an environment: %s\n", strerror(errno));
+    execveat(AT_FDCWD, bad, words, environ, 0);
+    printf("execveat of no string: %s\n", strerror(errno));
+    int failed = posix_spawn(&(pid_t){0}, bad, NULL, NULL, words, environ);
+    printf("posix_spawn of no string: %s\n", strerror(failed));
+}
+
 int main(int count, char **words) {
     if (strcmp(words[0], "shows") == 0) return show(count, words);
     setvbuf(stdout, NULL, _IONBF, 0);
@@ -86,5 +101,6 @@ int main(int count, char **words) {
     setenv("PATH", words[2], 1);
     for (int word = 3; word < count; word++)
         all(words[2], words[word]);
+    refused();
     return 0;
 }
