@@ -10,6 +10,9 @@
 //!   program has already received it, because both are in the terminal's foreground. But those of
 //!   timers are: timers that ran when this process was started are for the program.
 //!
+//! Likewise, standard input, output or error that was closed when this process started is closed in
+//! the program. (The standard library opens `/dev/null` instead.)
+//!
 //! None of these signals ends this process while the [`Relay`] exists. So a command that
 //! changes the machine begins one before that, and keeps it until the change is undone. What this
 //! process does about signals itself is in [`crate::interrupt`].
@@ -58,6 +61,9 @@ const TAKEN: [c_int; 4] = [libc::SIGPIPE, 32, 33, libc::SIGCHLD];
 /// Which signals of [`TAKEN`] were ignored when this process started.
 static WERE_IGNORED: [AtomicBool; TAKEN.len()] = [const { AtomicBool::new(false) }; TAKEN.len()];
 
+/// Which of the descriptors 0 to 2 were closed when this process started.
+static WERE_CLOSED: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
+
 #[used]
 #[unsafe(link_section = ".init_array")]
 static BEGIN: extern "C" fn() = begin;
@@ -67,7 +73,7 @@ unsafe extern "C" {
     static __ehdr_start: libc::Elf64_Ehdr;
 }
 
-/// Records the ignored signals, but not if this code is in a library: then the process belongs to
+/// Records the ignored signals and the closed descriptors, but not if this code is in a library: then the process belongs to
 /// another program.
 extern "C" fn begin() {
     // SAFETY: the call returns a value that the kernel passed at process start.
@@ -81,9 +87,25 @@ extern "C" fn begin() {
         // Relaxed: there is only one thread.
         was.store(is_ignored(signal), Ordering::Relaxed);
     }
+    for (number, was) in (0..).zip(&WERE_CLOSED) {
+        // SAFETY: only asks.
+        let is_closed = unsafe { libc::fcntl(number, libc::F_GETFD) } == -1;
+        was.store(is_closed, Ordering::Relaxed);
+    }
     if is_ignored(libc::SIGCHLD) {
         // If this is refused, which it never is, the program's end is not known.
         let _ = set(libc::SIGCHLD, &plain(libc::SIG_DFL));
+    }
+}
+
+/// Closes the descriptors again that were closed when this process started.
+fn close_again() {
+    for (number, was) in (0..).zip(&WERE_CLOSED) {
+        // Relaxed: it was stored before there was a second thread.
+        if was.load(Ordering::Relaxed) {
+            // SAFETY: for a child that executes another program next, which nothing here uses again.
+            unsafe { libc::close(number) };
+        }
     }
 }
 
@@ -233,11 +255,16 @@ impl Relay {
         Ok(relay)
     }
 
-    /// Makes `command` start its program with the signal state that this process started with.
+    /// Makes `command` start its program with the signal state that this process started with, and
+    /// with the standard descriptors closed that were.
     pub fn prepare(&self, command: &mut Command) {
         let inherited = self.inherited;
+        let as_inherited = move || {
+            close_again();
+            inherited.take()
+        };
         // SAFETY: between fork and exec, the closure makes only system calls.
-        unsafe { command.pre_exec(move || inherited.take()) };
+        unsafe { command.pre_exec(as_inherited) };
     }
 
     /// Sets the program's process id. Signals from that process are not passed on.

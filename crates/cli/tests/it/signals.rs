@@ -119,3 +119,24 @@ fn an_exit_status_is_passed_on_although_ends_of_children_are_ignored() {
     let output = command.env("HOME", home.path()).output().unwrap();
     assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
 }
+
+#[test]
+fn descriptors_that_are_closed_are_closed_in_the_program() {
+    victims::library();
+    let home = tempfile::tempdir().unwrap();
+    let seen = home.path().join("seen");
+    let look = format!("ls /proc/$$/fd > {}", seen.display());
+    let run = |closed: &str, words: &[&str]| {
+        let script = format!("exec \"$0\" \"$@\" {closed}");
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script]).args(words).env("HOME", home.path());
+        assert!(shell.output().unwrap().status.success(), "{closed} {words:?}");
+        std::fs::read_to_string(&seen).unwrap()
+    };
+    let plain = ["sh", "-c", &look];
+    for closed in ["", "<&-", ">&-", "2>&-", "<&- >&- 2>&-"] {
+        let expected = run(closed, &plain);
+        let observe = [env!("CARGO_BIN_EXE_dimmer"), "observe", "--"];
+        assert_eq!(run(closed, &[&observe[..], &plain].concat()), expected, "{closed}");
+    }
+}
