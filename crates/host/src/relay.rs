@@ -73,8 +73,8 @@ unsafe extern "C" {
     static __ehdr_start: libc::Elf64_Ehdr;
 }
 
-/// Records the ignored signals and the closed descriptors, but not if this code is in a library: then the process belongs to
-/// another program.
+/// Records the ignored signals and the closed descriptors, but not if this code is in a library:
+/// then the process belongs to another program.
 extern "C" fn begin() {
     // SAFETY: the call returns a value that the kernel passed at process start.
     let program = unsafe { libc::getauxval(libc::AT_PHDR) };
@@ -103,7 +103,7 @@ fn close_again() {
     for (number, was) in (0..).zip(&WERE_CLOSED) {
         // Relaxed: it was stored before there was a second thread.
         if was.load(Ordering::Relaxed) {
-            // SAFETY: for a child that executes another program next, which nothing here uses again.
+            // SAFETY: a child executes another program next, and uses them no more.
             unsafe { libc::close(number) };
         }
     }
