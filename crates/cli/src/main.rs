@@ -100,6 +100,7 @@ fn run_to_output(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         // Standard output is the program's.
         return dispatch(arguments, output);
     }
+    let output = output.filter(|output| !output.is_standard());
     let redirected = output.map(output::Redirected::begin).transpose()?;
     let status = dispatch(arguments, None)?;
     redirected.map_or(Ok(()), output::Redirected::end)?;

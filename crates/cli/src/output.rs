@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use anyhow::Context;
 use clap::ColorChoice;
+use dimmer_host::bounded_file;
 use dimmer_host::interrupt::Interrupt;
 use dimmer_report::Screen;
 use dimmer_report::timeline::Timeline;
@@ -98,13 +99,14 @@ pub(crate) fn end(interrupt: &Interrupt) -> ExitCode {
 }
 
 /// Replaces control characters in a text that may contain names from programs and files, since
-/// terminals obey them. Line ends, tabs and what only changes the style (`ESC [ 1 m`) stay.
-pub(crate) fn printable(text: &str) -> String {
+/// terminals obey them. Line ends and tabs stay; also what only changes the style (`ESC [ 1 m`), if
+/// the text has styles.
+pub(crate) fn printable(text: &str, has_styles: bool) -> String {
     let shown = |c: char| if c.is_control() && !"\n\t".contains(c) { '\u{fffd}' } else { c };
     let mut pieces = text.split('\u{1b}');
     let mut printable: String = pieces.next().unwrap_or_default().chars().map(shown).collect();
     for piece in pieces {
-        printable.push(if is_style(piece) { '\u{1b}' } else { '\u{fffd}' });
+        printable.push(if has_styles && is_style(piece) { '\u{1b}' } else { '\u{fffd}' });
         printable.extend(piece.chars().map(shown));
     }
     printable
@@ -122,30 +124,44 @@ fn is_style(text: &str) -> bool {
 pub(crate) struct Output {
     path: PathBuf,
     file: Option<File>,
+    /// Whether [`Self::open`] has made it, and nothing was written since.
+    is_new: bool,
 }
 
 impl Output {
-    /// Opens `path` for writing without changing its content; `-` is standard output.
+    /// Opens `path` for writing without changing its content; `-` is standard output. A file that
+    /// did not exist and gets nothing is removed again.
     pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
-        if path == Path::new("-") {
+        if path == Path::new("-") || path == Path::new("/dev/stdout") {
             return Ok(Self::standard());
         }
         let is_new = std::fs::symlink_metadata(path).is_err();
         let opened = OpenOptions::new().create(true).append(true).open(path);
         let file = opened.with_context(|| format!("cannot write {}", path.display()))?;
-        if is_named_twice(&file, std::env::args_os().skip(1)) {
-            if is_new {
-                let _ = std::fs::remove_file(path);
+        let output = Self { path: path.to_owned(), file: Some(file), is_new };
+        let why = match output.identity() {
+            Some(own) if is_named_twice(own, std::env::args_os().skip(1)) => {
+                "the command line names this file twice"
             }
-            let why = "the command line names this file twice, and its content would be lost";
-            return Err(crate::bad_input(format!("cannot write {}: {why}", path.display())));
-        }
-        Ok(Self { path: path.to_owned(), file: Some(file) })
+            Some(own) if is_redirected(own) => "standard input, output or error is this file",
+            _ => return Ok(output),
+        };
+        Err(output.refused(why))
+    }
+
+    /// Which file it is; `None` for devices and pipes, which have no content that could be lost.
+    fn identity(&self) -> Option<Identity> {
+        self.file.as_ref().and_then(|file| identity(&file.metadata().ok()?))
+    }
+
+    fn refused(&self, why: &str) -> anyhow::Error {
+        let path = self.path.display();
+        crate::bad_input(format!("cannot write {path}: {why}, and its content would be lost"))
     }
 
     /// Standard output.
     fn standard() -> Self {
-        Self { path: PathBuf::from("-"), file: None }
+        Self { path: PathBuf::from("-"), file: None, is_new: false }
     }
 
     /// Replaces the content of the file by a document.
@@ -168,7 +184,14 @@ impl Output {
     }
 
     /// Empties the file. Devices and pipes have no content.
+    ///
+    /// # Errors
+    /// If this process has read the file, or if it cannot be written.
     pub(crate) fn empty(&mut self) -> anyhow::Result<()> {
+        let about = self.file.as_ref().and_then(|file| file.metadata().ok());
+        if about.is_some_and(|about| about.is_file() && bounded_file::has_read(&about)) {
+            return Err(self.refused("it was read as well"));
+        }
         let emptied = self.file.as_ref().map_or(Ok(()), |file| {
             if file.metadata()?.is_file() { file.set_len(0) } else { Ok(()) }
         });
@@ -177,6 +200,7 @@ impl Output {
 
     /// Appends to the file; [`ClosedPipe`] if the reader is gone.
     pub(crate) fn add(&mut self, bytes: &(impl AsRef<[u8]> + ?Sized)) -> anyhow::Result<()> {
+        self.is_new = false;
         let written = match &mut self.file {
             None => std::io::stdout().write_all(bytes.as_ref()),
             Some(file) => file.write_all(bytes.as_ref()),
@@ -188,15 +212,28 @@ impl Output {
     }
 }
 
-/// Whether several words of a command line name a file, by any paths. Devices and pipes have no
-/// content that could be lost.
-fn is_named_twice(file: &File, words: impl Iterator<Item = OsString>) -> bool {
-    let identity =
-        |metadata: Metadata| metadata.is_file().then(|| (metadata.dev(), metadata.ino()));
-    let Some(own) = file.metadata().ok().and_then(identity) else { return false };
+impl Drop for Output {
+    fn drop(&mut self) {
+        let there = || identity(&std::fs::symlink_metadata(&self.path).ok()?);
+        if self.is_new && self.file.is_some() && there() == self.identity() {
+            // If this fails, the file stays, without content.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// A regular file's device and number.
+type Identity = (u64, u64);
+
+fn identity(metadata: &Metadata) -> Option<Identity> {
+    metadata.is_file().then(|| (metadata.dev(), metadata.ino()))
+}
+
+/// Whether several words of a command line name a file, by any paths.
+fn is_named_twice(file: Identity, words: impl Iterator<Item = OsString>) -> bool {
     let is_named = |path: &[u8]| {
-        let named = std::fs::metadata(OsStr::from_bytes(path)).ok();
-        named.and_then(identity) == Some(own)
+        let named = std::fs::metadata(OsStr::from_bytes(path));
+        named.is_ok_and(|named| identity(&named) == Some(file))
     };
     let names = |word: &OsString| {
         let word = word.as_bytes();
@@ -207,6 +244,14 @@ fn is_named_twice(file: &File, words: impl Iterator<Item = OsString>) -> bool {
             || value.is_some_and(is_named)
     };
     words.filter(names).nth(1).is_some()
+}
+
+/// Whether a standard descriptor leads to a file.
+fn is_redirected(file: Identity) -> bool {
+    (0..=2).any(|number| {
+        let named = std::fs::metadata(format!("/proc/self/fd/{number}"));
+        named.is_ok_and(|named| identity(&named) == Some(file))
+    })
 }
 
 /// Standard output, collected for the file of `--output` until [`Redirected::end`]. The file keeps
@@ -245,7 +290,7 @@ impl Redirected {
 /// standard error, as standard output is the program's.
 pub(crate) fn report(to: Option<Output>, text: &str) -> anyhow::Result<()> {
     match to {
-        Some(to) => to.write(&printable(&Screen::file(PAGE).plain(text))),
+        Some(to) => to.write(&printable(&Screen::file(PAGE).plain(text), false)),
         None => {
             eprint!("{}", error_screen().plain(text));
             Ok(())
@@ -258,7 +303,8 @@ pub(crate) fn report(to: Option<Output>, text: &str) -> anyhow::Result<()> {
 /// # Errors
 /// [`ClosedPipe`] if the reader is gone; also if it cannot be written.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
-    Output::standard().add(&printable(&screen().fitted(text)))
+    let screen = screen();
+    Output::standard().add(&printable(&screen.fitted(text), screen.is_coloured))
 }
 
 /// Moves to the first line of the terminal, and clears all lines, if standard output is one.
@@ -271,7 +317,7 @@ pub(crate) fn clear_terminal() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Prints the text, unless the JSON goes to standard output, and writes the JSON.
+/// Writes the JSON, and prints the text unless the JSON goes to standard output.
 ///
 /// # Errors
 /// As [`print()`], or if the file cannot be written.
@@ -280,10 +326,16 @@ pub(crate) fn show(
     document: &impl Serialize,
     text: &str,
 ) -> anyhow::Result<()> {
-    if json.as_ref().is_none_or(|json| !json.is_standard()) {
-        print(text)?;
+    let (to_standard, to_file) = match json {
+        Some(json) if json.is_standard() => (Some(json), None),
+        json => (None, json),
+    };
+    // First the file: nobody may read the text.
+    to_file.map_or(Ok(()), |json| json.write_json(document))?;
+    match to_standard {
+        Some(json) => json.write_json(document),
+        None => print(text),
     }
-    json.map_or(Ok(()), |json| json.write_json(document))
 }
 
 /// The reader of the output is gone.
@@ -345,22 +397,33 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_gets_nothing_is_not_made_and_one_that_was_read_is_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        drop(Output::open(&path).unwrap());
+        assert!(!path.exists());
+        std::fs::write(&path, "input").unwrap();
+        let output = Output::open(&path).unwrap();
+        bounded_file::read(&path, 99).unwrap();
+        let refused = output.write("output").unwrap_err().to_string();
+        assert!(refused.contains("it was read as well"), "{refused}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "input");
+    }
+
+    #[test]
     fn a_file_that_is_named_twice_is_found_whatever_its_path() {
         let directory = tempfile::tempdir().unwrap();
         let [one, other, link] = ["one", "other", "link"].map(|name| directory.path().join(name));
-        let file = File::create(&one).unwrap();
+        let file = identity(&File::create(&one).unwrap().metadata().unwrap()).unwrap();
         File::create(&other).unwrap();
         std::os::unix::fs::symlink(&one, &link).unwrap();
         let [one, other, link] = [one, other, link].map(|path| path.to_str().unwrap().to_owned());
-        let is_twice =
-            |file: &File, words: &[&str]| is_named_twice(file, words.iter().map(OsString::from));
+        let is_twice = |words: &[&str]| is_named_twice(file, words.iter().map(OsString::from));
         let json = format!("--json={one}");
-        assert!(!is_twice(&file, &["scan", &json, &other, "--json", ""]));
-        assert!(is_twice(&file, &["scan", &json, &one]));
-        assert!(is_twice(&file, &["scan", &link, &json]));
-        assert!(is_twice(&file, &["merge", &format!("--records={other},{one}"), "--csv", &one]));
-        let device = File::open("/dev/null").unwrap();
-        assert!(!is_twice(&device, &["--json=/dev/null", "--csv=/dev/null"]));
+        assert!(!is_twice(&["scan", &json, &other, "--json", ""]));
+        assert!(is_twice(&["scan", &json, &one]));
+        assert!(is_twice(&["scan", &link, &json]));
+        assert!(is_twice(&["merge", &format!("--records={other},{one}"), "--csv", &one]));
     }
 
     #[test]
@@ -368,6 +431,7 @@ mod tests {
         let text = "a\tb\n\u{1b}[1;31mred\u{1b}[0m\u{1b}]0;title\u{7}\u{1b}[2J\u{9b}\u{1b}";
         let shown =
             "a\tb\n\u{1b}[1;31mred\u{1b}[0m\u{fffd}]0;title\u{fffd}\u{fffd}[2J\u{fffd}\u{fffd}";
-        assert_eq!(printable(text), shown);
+        assert_eq!(printable(text, true), shown);
+        assert_eq!(printable("\u{1b}[8mhidden", false), "\u{fffd}[8mhidden");
     }
 }

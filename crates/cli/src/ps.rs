@@ -55,7 +55,7 @@ pub(crate) fn run(root: &Root, arguments: &Ps) -> anyhow::Result<ExitCode> {
         let mut codes = Codes::open(runs.clone());
         let progress = scan::progress();
         host.find_code(root, &mut codes, is_shown, |file| {
-            progress.set_message(output::printable(file));
+            progress.set_message(output::printable(file, false));
             progress.tick();
             !interrupt.is_set()
         });

@@ -48,7 +48,7 @@ pub(crate) fn run(root: &Root, arguments: &Scan) -> anyhow::Result<ExitCode> {
         if !seen.insert(place.file.canonicalize().unwrap_or_else(|_| place.file.clone())) {
             continue;
         }
-        spinner.set_message(output::printable(&place.path));
+        spinner.set_message(output::printable(&place.path, false));
         spinner.tick();
         let scan = match scan_file(root, &place.file) {
             Ok(scan) => scan,

@@ -29,6 +29,7 @@ macro_rules! error {
 
 /// Prints a text, if that is possible.
 pub(crate) fn print(text: std::fmt::Arguments<'_>) {
-    let text = crate::output::printable(&text.to_string());
+    let has_styles = crate::output::error_screen().is_coloured;
+    let text = crate::output::printable(&text.to_string(), has_styles);
     let _ = std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes());
 }

@@ -4,11 +4,24 @@
 //! Both are refused here. At most a limited number of bytes of a regular file is held in memory; a
 //! longer file is refused.
 
-use std::fs::File;
+use std::collections::BTreeSet;
+use std::fs::{File, Metadata};
 use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{FileType, Mode, OFlags};
+
+/// The files that this process has read, by device and number.
+static READ: Mutex<BTreeSet<(u64, u64)>> = Mutex::new(BTreeSet::new());
+
+/// Whether [`read`] has read this file in this process, by whatever path: what is to be written
+/// must be another one.
+#[must_use]
+pub fn has_read(file: &Metadata) -> bool {
+    READ.lock().unwrap_or_else(PoisonError::into_inner).contains(&(file.dev(), file.ino()))
+}
 
 /// Why a file was not read. Each message names the file and what is accepted.
 #[derive(Debug, thiserror::Error)]
@@ -78,6 +91,9 @@ pub fn read(path: &Path, limit: u64) -> Result<Vec<u8>, BoundedFileError> {
     if u64::try_from(status.st_size).is_ok_and(|length| length > limit) {
         return Err(too_long());
     }
+    let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
+    read.insert((status.st_dev, status.st_ino));
+    drop(read);
     let mut bytes = Vec::new();
     let most = limit.saturating_add(1);
     File::from(file).take(most).read_to_end(&mut bytes).map_err(unreadable)?;

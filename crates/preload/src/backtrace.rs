@@ -22,8 +22,12 @@ pub(crate) fn find_next() {
 /// The most frames of a backtrace, without those of hooks.
 const MOST: usize = 512;
 
-/// Room for frames of hooks besides.
+/// Room for frames of hooks and of this library besides.
 const HOOKS: usize = 128;
+
+/// The most frames of one that is made on a small stack, as signal handlers have; as many of hooks
+/// fit besides, so that each call may be hooked.
+const FEW: usize = 32;
 
 type Frames = unsafe extern "C" fn(*mut *mut c_void, c_int) -> c_int;
 
@@ -51,8 +55,29 @@ unsafe extern "C" fn own_backtrace(
             unsafe { call(next, frames, size) }
         };
     }
-    let mut all = [std::ptr::null_mut(); MOST + HOOKS];
-    let room = c_int::try_from(wanted + HOOKS).unwrap_or(size);
+    if wanted <= FEW {
+        // SAFETY: as the caller guarantees.
+        unsafe { without_hooks::<{ 2 * FEW + 8 }>(next, frames, wanted, caller) }
+    } else {
+        // SAFETY: as the caller guarantees.
+        unsafe { without_hooks::<{ MOST + HOOKS }>(next, frames, wanted, caller) }
+    }
+}
+
+/// Writes at most `wanted` frames of the program. Takes `ROOM` words of the stack.
+///
+/// # Safety
+/// As [`call`], with room for `wanted` frames.
+#[inline(never)]
+unsafe fn without_hooks<const ROOM: usize>(
+    next: *mut c_void,
+    frames: *mut *mut c_void,
+    wanted: usize,
+    caller: *mut c_void,
+) -> c_int {
+    let mut all = [std::ptr::null_mut(); ROOM];
+    let size = c_int::try_from(wanted).unwrap_or_default();
+    let room = c_int::try_from(ROOM).unwrap_or_default();
     // SAFETY: `all` has room for `room` frames.
     let found = unsafe { call(next, all.as_mut_ptr(), room) };
     let found = &all[..usize::try_from(found).unwrap_or_default().min(all.len())];

@@ -335,6 +335,9 @@ extern "C" fn before_syscall(
     if is_confining {
         stop();
     }
+    if number == libc::SYS_exit {
+        dimmer_runtime::calls::note_exit();
+    }
     next
 }
 

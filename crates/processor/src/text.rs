@@ -34,7 +34,12 @@ pub fn toml_problem(text: &str, error: &toml::de::Error) -> String {
     let start = error.span().and_then(|span| text.get(..span.start));
     let line = start.map(|start| format!("line {}: ", line_of(text, start.len())));
     let key = start.and_then(key_before).map(|key| format!("`{key}`: "));
-    let message = in_words_of_toml(&error.message().replace('\n', " "));
+    let mut message = in_words_of_toml(&error.message().replace('\n', " "));
+    if let (true, Some(named)) =
+        (message == "duplicate key", error.span().and_then(|at| text.get(at)))
+    {
+        message += &format!(" `{named}`");
+    }
     line.into_iter().chain(key).collect::<String>() + &message
 }
 
@@ -72,6 +77,9 @@ mod tests {
         let error = toml::de::DeTable::parse("a = 1\nmost-of = [").unwrap_err();
         let problem = toml_problem("a = 1\nmost-of = [", &error);
         assert!(problem.starts_with("line 2: "), "{problem}");
+        let twice = "a = 1\nb.c = 2\na = 3";
+        let error = toml::de::DeTable::parse(twice).unwrap_err();
+        assert_eq!(toml_problem(twice, &error), "line 3: duplicate key `a`");
         assert_eq!(key_before("a = 1\nmost-of = "), Some("most-of"));
         assert_eq!(key_before("[[a"), None);
         for (serde, toml) in [

@@ -1,5 +1,6 @@
 //! The context that makes a result understandable elsewhere: the machine and the run.
 
+use std::ffi::OsString;
 use std::time::SystemTime;
 
 use dimmer_host::machine::Machine;
@@ -43,9 +44,14 @@ impl MachineDescription {
             cpus: machine.allowed.len(),
             time: humantime::format_rfc3339_seconds(begin).to_string(),
             version: version.to_owned(),
-            command: std::env::args().collect::<Vec<_>>().join(" "),
+            command: command(std::env::args_os()),
         }
     }
+}
+
+/// A command line; what is not UTF-8 in it is replaced.
+fn command(words: impl Iterator<Item = OsString>) -> String {
+    words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
 }
 
 /// A time as in [`MachineDescription::time`], since 1970 (s).

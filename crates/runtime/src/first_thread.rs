@@ -7,7 +7,7 @@
 
 use std::mem::MaybeUninit;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use rustix::fs::{Mode, OFlags, RawDir};
 
@@ -25,9 +25,30 @@ pub(crate) fn note() {
     if rustix::thread::gettid() != rustix::process::getpid() {
         return;
     }
+    HAS_SURVIVOR.store(false, Ordering::Relaxed);
     if let Ok(Some(cleared)) = rustix::thread::get_clear_child_tid_address() {
         CLEARED.store(cleared.as_ptr().cast(), Ordering::Relaxed);
     }
+}
+
+/// Whether another thread of the program was there after the first one's end.
+static HAS_SURVIVOR: AtomicBool = AtomicBool::new(false);
+
+/// Call before the calling thread, which is at home, ends by exit(2).
+pub fn note_exit() {
+    // Without threads of this crate, the kernel alone decides.
+    if our_threads() > 0 && rustix::thread::gettid() == rustix::process::getpid() {
+        note_survivor();
+    }
+}
+
+/// Whether another thread of the program is there beside the first one.
+fn note_survivor() -> Option<bool> {
+    let is_there = threads()? > 1 + our_threads();
+    if is_there {
+        HAS_SURVIVOR.store(true, Ordering::Relaxed);
+    }
+    Some(is_there)
 }
 
 /// Whether no thread of the program is left. Costs a load as long as the first thread exists. A
@@ -37,15 +58,16 @@ pub(crate) fn is_program_over() -> bool {
     let cleared = unsafe { CLEARED.load(Ordering::Relaxed).as_ref() };
     let has_ended = cleared.is_some_and(|thread| thread.load(Ordering::Relaxed) == 0);
     // The first thread counts as long as the process exists.
-    has_ended && threads().is_some_and(|threads| threads <= 1 + our_threads())
+    has_ended && note_survivor() == Some(false)
 }
 
 /// For the end of a thread of this crate, when no thread of the program is left. `mask` is that of
 /// the program's threads.
 pub(crate) fn end_with_program(mask: &signals::Mask) {
-    // The status of a process is that of its last thread, since Linux 5.18. If the first one ended
-    // by exit(2), that was meant to be the last.
-    if let Some(status @ 1..) = exit_status() {
+    // The status of a process is that of its last thread, since Linux 5.18. If that was the first
+    // one, which then ended by exit(2), this thread has to end with its status.
+    let is_first = !HAS_SURVIVOR.load(Ordering::Relaxed);
+    if let Some(status @ 1..) = exit_status().filter(|_| is_first) {
         // SAFETY: the C library ends threads likewise. Nothing waits for this one.
         unsafe { system_call(libc::SYS_exit, [status, 0, 0, 0, 0, 0]) };
     }

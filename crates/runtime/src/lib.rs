@@ -128,7 +128,7 @@ pub mod calls {
     };
     pub use crate::delegate::{leave_delegated, unwind_delegated};
     pub use crate::errno::KeepErrno;
-    pub use crate::first_thread::threads;
+    pub use crate::first_thread::{note_exit, threads};
     pub use crate::handler::{handlers_block_their_signals, may_be_in_handler};
     pub use crate::migrate::holds_robust_mutex;
     pub use crate::prepare::prepare_to_move;

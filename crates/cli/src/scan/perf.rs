@@ -34,7 +34,7 @@ pub(super) fn run(root: &Root, arguments: &Scan, file: &Path) -> anyhow::Result<
     let progress = super::progress();
     let files = code::Machine { root: root.clone(), maps: arguments.perf_maps.clone() };
     let places = Places::of(&read, &files, |file| {
-        progress.set_message(output::printable(file));
+        progress.set_message(output::printable(file, false));
         progress.tick();
     });
     progress.finish_and_clear();

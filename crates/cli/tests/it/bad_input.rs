@@ -172,3 +172,23 @@ steps = [{ run = "scalar", instructions = 1_000 }, { sleep_us = 86_400_000_000 }
     let scenario = scenario.to_str().unwrap();
     check(&["sim", "run", scenario], 2, &["thread sleeper has not finished", "`end_us`"]);
 }
+
+#[test]
+fn bad_input_leaves_no_file_for_results() {
+    let directory = tempfile::tempdir().unwrap();
+    let to = directory.path().join("new");
+    let json = format!("--json={}", to.display());
+    check(&["sim", "run", "no-such", &json], 2, &["no scenario or file"]);
+    assert!(!to.exists());
+}
+
+#[test]
+fn an_argument_may_be_no_text() {
+    use std::os::unix::ffi::OsStrExt as _;
+    crate::victims::library();
+    let directory = tempfile::tempdir().unwrap();
+    let mut observe = command(directory.path(), &["observe", "--", "sh", "-c", "exit 3"]);
+    let observe = observe.env("HOME", directory.path());
+    let output = observe.arg(std::ffi::OsStr::from_bytes(b"\xff")).output().unwrap();
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+}

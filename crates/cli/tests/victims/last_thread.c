@@ -52,6 +52,13 @@ static void before_another(void) {
     pthread_exit(NULL);
 }
 
+static void by_system_call_before_another(void) {
+    pthread_t thread;
+    works(20);
+    pthread_create(&thread, NULL, goes_on, NULL);
+    syscall(SYS_exit, 35);
+}
+
 static void in_own_namespace(void) {
     works(20);
     int failed = unshare(CLONE_NEWUSER);
@@ -80,6 +87,7 @@ int main(void) {
     run("pthread_exit", by_pthread_exit);
     run("exit(2)", by_system_call);
     run("pthread_exit before another thread", before_another);
+    run("exit(2) before another thread", by_system_call_before_another);
     run("unshare", in_own_namespace);
     atexit(at_exit);
     by_pthread_exit();
