@@ -176,7 +176,7 @@ mod tests {
     fn with_worker<R>(check: impl FnOnce(&Lane) -> R) -> R {
         let lane = Lane::default();
         std::thread::scope(|scope| {
-            scope.spawn(|| {
+            let worker = scope.spawn(|| {
                 loop {
                     match lane.word.value() {
                         // SAFETY: the word requests a call, and this is the lane's only worker.
@@ -188,6 +188,8 @@ mod tests {
             });
             let result = check(&lane);
             lane.word.post(END);
+            // The end of the scope waits as well, but ThreadSanitizer does not see how.
+            worker.join().unwrap();
             result
         })
     }
