@@ -10,17 +10,26 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
 
 use rustix::fs::{FileType, Mode, OFlags};
 
-/// The files that this process has read, by device and number.
-static READ: Mutex<BTreeSet<(u64, u64)>> = Mutex::new(BTreeSet::new());
+/// A file's device, its number, and when it was made, if the file system knows: another file may
+/// get the number of one that was removed.
+type Identity = (u64, u64, Option<SystemTime>);
+
+fn identity(file: &Metadata) -> Identity {
+    (file.dev(), file.ino(), file.created().ok())
+}
+
+/// The files that this process has read.
+static READ: Mutex<BTreeSet<Identity>> = Mutex::new(BTreeSet::new());
 
 /// Whether [`read`] has read this file in this process, by whatever path: what is to be written
 /// must be another one.
 #[must_use]
 pub fn has_read(file: &Metadata) -> bool {
-    READ.lock().unwrap_or_else(PoisonError::into_inner).contains(&(file.dev(), file.ino()))
+    READ.lock().unwrap_or_else(PoisonError::into_inner).contains(&identity(file))
 }
 
 /// Why a file was not read. Each message names the file and what is accepted.
@@ -91,12 +100,13 @@ pub fn read(path: &Path, limit: u64) -> Result<Vec<u8>, BoundedFileError> {
     if u64::try_from(status.st_size).is_ok_and(|length| length > limit) {
         return Err(too_long());
     }
-    let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
-    read.insert((status.st_dev, status.st_ino));
-    drop(read);
+    let file = File::from(file);
+    if let Ok(about) = file.metadata() {
+        READ.lock().unwrap_or_else(PoisonError::into_inner).insert(identity(&about));
+    }
     let mut bytes = Vec::new();
     let most = limit.saturating_add(1);
-    File::from(file).take(most).read_to_end(&mut bytes).map_err(unreadable)?;
+    file.take(most).read_to_end(&mut bytes).map_err(unreadable)?;
     if bytes.len() as u64 > limit {
         return Err(too_long());
     }

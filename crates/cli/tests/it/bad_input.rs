@@ -174,6 +174,26 @@ steps = [{ run = "scalar", instructions = 1_000 }, { sleep_us = 86_400_000_000 }
 }
 
 #[test]
+fn what_an_input_names_is_not_overwritten() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let [outer, inner] = [path("outer.toml"), path("inner.toml")];
+    std::fs::write(&outer, "schema = 'dimmer/scenario/1'\ninclude = ['inner.toml']\n").unwrap();
+    std::fs::copy(
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/multiphase-worst-case.toml"),
+        &inner,
+    )
+    .unwrap();
+    let before = std::fs::read(&inner).unwrap();
+    check(
+        &["sim", "compare", &outer, "--repeat=1", "-o", &inner],
+        2,
+        &[&inner, "was read as well"],
+    );
+    assert_eq!(std::fs::read(&inner).unwrap(), before);
+}
+
+#[test]
 fn bad_input_leaves_no_file_for_results() {
     let directory = tempfile::tempdir().unwrap();
     let to = directory.path().join("new");
