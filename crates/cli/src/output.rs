@@ -330,7 +330,7 @@ pub(crate) fn show(
         Some(json) if json.is_standard() => (Some(json), None),
         json => (None, json),
     };
-    // First the file: nobody may read the text.
+    // First the file: standard output may be closed or full.
     to_file.map_or(Ok(()), |json| json.write_json(document))?;
     match to_standard {
         Some(json) => json.write_json(document),

@@ -1,6 +1,7 @@
 //! Naps in the kernel alone: they are no cancellation points, and leave thread-local storage as it
 //! is.
 
+use std::iter::repeat_n;
 use std::time::Duration;
 
 use crate::arch::system_call;
@@ -15,9 +16,9 @@ pub(crate) fn nap(duration: Duration) {
 
 /// Sleeps until `is_so`, for about a second at most: first in short naps, then in longer ones.
 pub(crate) fn until(is_so: impl Fn() -> bool) {
-    let short = [Duration::from_micros(50); 100];
-    let long = [Duration::from_millis(1); 1000];
-    for length in short.into_iter().chain(long) {
+    let short = repeat_n(Duration::from_micros(50), 100);
+    let long = repeat_n(Duration::from_millis(1), 1000);
+    for length in short.chain(long) {
         if is_so() {
             return;
         }
