@@ -26,8 +26,12 @@ pub(crate) fn note() {
         return;
     }
     HAS_SURVIVOR.store(false, Ordering::Relaxed);
-    if let Ok(Some(cleared)) = rustix::thread::get_clear_child_tid_address() {
-        CLEARED.store(cleared.as_ptr().cast(), Ordering::Relaxed);
+    // Valgrind does not know that the kernel writes here, and would take what was never written for
+    // an error of the program's.
+    let mut cleared: *mut AtomicU32 = ptr::null_mut();
+    // SAFETY: the kernel writes one address, to a place for one.
+    if unsafe { libc::prctl(libc::PR_GET_TID_ADDRESS, &raw mut cleared) } == 0 {
+        CLEARED.store(cleared, Ordering::Relaxed);
     }
 }
 
