@@ -9,6 +9,9 @@
 //!   this process's id. A signal from the kernel (Ctrl-C, a terminal that hangs up) is not: the
 //!   program has already received it, because both are in the terminal's foreground. But those of
 //!   timers are: timers that ran when this process was started are for the program.
+//! * A signal that the program sends to its parent goes on to this process's parent.
+//! * When the program stops (Ctrl-Z, `kill -STOP`), this process stops by the same signal, and when
+//!   this process is continued, so is the program.
 //!
 //! Likewise, standard input, output or error that was closed when this process started is closed in
 //! the program. (The standard library opens `/dev/null` instead.)
@@ -20,34 +23,44 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::unix::process::CommandExt as _;
-use std::process::{Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
 
 use libc::c_int;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 /// Signals that are passed on: those that programs use as messages, and those of timers, which a
-/// process keeps when it executes another program (alarm(2)).
-const PASSED: [Signal; 10] = [
-    Signal::HUP,
-    Signal::INT,
-    Signal::QUIT,
-    Signal::TERM,
-    Signal::USR1,
-    Signal::USR2,
-    Signal::WINCH,
-    Signal::ALARM,
-    Signal::VTALARM,
-    Signal::PROF,
+/// process keeps when it executes another program (alarm(2)). Real-time signals are, too:
+/// [`passed`].
+const PASSED: [c_int; 14] = [
+    libc::SIGHUP,
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGTERM,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGWINCH,
+    libc::SIGALRM,
+    libc::SIGVTALRM,
+    libc::SIGPROF,
+    libc::SIGTSTP,
+    libc::SIGCONT,
+    libc::SIGIO,
+    libc::SIGPWR,
 ];
 
 /// Signals of [`PASSED`] that are the program's also if the kernel sends them: its timers are this
 /// process's.
-const TIMERS: [Signal; 3] = [Signal::ALARM, Signal::VTALARM, Signal::PROF];
+const TIMERS: [c_int; 3] = [libc::SIGALRM, libc::SIGVTALRM, libc::SIGPROF];
 
-/// Which signals of [`PASSED`] have arrived and not been passed on yet.
-static CAME: [AtomicBool; PASSED.len()] = [const { AtomicBool::new(false) }; PASSED.len()];
+/// [`PASSED`] and the real-time signals that the C library leaves to programs.
+fn passed() -> impl Iterator<Item = c_int> {
+    PASSED.into_iter().chain(34..=*SIGNALS.end())
+}
+
+/// Which signals, at their numbers, have arrived while there was no program.
+static CAME: [AtomicBool; 65] = [const { AtomicBool::new(false) }; 65];
 
 /// The program's process id; 0 while there is no program.
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
@@ -203,7 +216,7 @@ impl Inherited {
     /// Applies the state to the calling process, which is about to execute a program. Makes only
     /// system calls.
     fn take(&self) -> io::Result<()> {
-        for signal in PASSED.map(Signal::as_raw).into_iter().chain([libc::SIGPIPE]) {
+        for signal in passed().chain([libc::SIGPIPE]) {
             set(signal, &plain(libc::SIG_DFL))?;
         }
         for signal in SIGNALS.filter(|signal| self.ignored >> (signal - 1) & 1 == 1) {
@@ -247,7 +260,7 @@ impl Relay {
         let mut relay = Self { inherited, before: Vec::new() };
         let mut handler = plain(came as extern "C" fn(c_int, *const libc::siginfo_t, _) as usize);
         handler.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
-        for signal in PASSED.map(Signal::as_raw) {
+        for signal in passed() {
             let before = disposition(signal).ok_or_else(io::Error::last_os_error)?;
             set(signal, &handler)?;
             relay.before.push((signal, before));
@@ -267,26 +280,64 @@ impl Relay {
         unsafe { command.pre_exec(as_inherited) };
     }
 
-    /// Sets the program's process id. Signals from that process are not passed on.
-    pub fn started(&self, process: u32) {
+    /// Sets the program's process id: signals are passed to it from now on, first those that have
+    /// come before.
+    pub fn started(&self, program: &Child) {
+        let program = id(program);
         // Relaxed: only the number is shared.
-        PROGRAM.store(i32::try_from(process).unwrap_or(0), Ordering::Relaxed);
-    }
-
-    /// Passes on the signals that have arrived since the last call.
-    ///
-    /// # Panics
-    /// Never.
-    pub fn pass_on(&self) {
-        // Relaxed: only the number is shared.
-        let Some(program) = Pid::from_raw(PROGRAM.load(Ordering::Relaxed)) else { return };
-        for (signal, came) in PASSED.into_iter().zip(&CAME) {
-            // Relaxed: a signal that arrives right now is passed on now or by the next call.
-            if came.swap(false, Ordering::Relaxed) {
-                // The program may have ended just now.
-                let _ = kill_process(program, signal);
+        PROGRAM.store(program, Ordering::Relaxed);
+        for signal in passed() {
+            // Relaxed: a flag alone is shared.
+            if CAME[at(signal)].swap(false, Ordering::Relaxed) {
+                // SAFETY: has no preconditions. The program is not waited for, so its id is its.
+                unsafe { libc::kill(program, signal) };
             }
         }
+    }
+
+    /// The status of the program if it has ended; from then on, its signals are this process's
+    /// again. If it has stopped instead, this process stops likewise until it is continued.
+    ///
+    /// # Errors
+    /// The system's: the program cannot be waited for.
+    pub fn end(&self, program: &mut Child) -> io::Result<Option<ExitStatus>> {
+        let Some(process) = Pid::from_raw(id(program)) else { return program.try_wait() };
+        let ask = |what| waitid(WaitId::Pid(process), what | WaitIdOptions::NOHANG);
+        // An error: it has ended.
+        let stopped = ask(WaitIdOptions::STOPPED).ok().flatten();
+        if let Some(stop) = stopped.and_then(|now| now.stopping_signal()) {
+            stop_by(stop);
+        }
+        if ask(WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)?.is_none() {
+            return Ok(None);
+        }
+        // Another process may have its id as soon as it has been waited for. Relaxed: as above.
+        PROGRAM.store(0, Ordering::Relaxed);
+        program.try_wait()
+    }
+}
+
+fn id(program: &Child) -> c_int {
+    c_int::try_from(program.id()).unwrap_or(0)
+}
+
+/// Where a signal is in [`CAME`].
+fn at(signal: c_int) -> usize {
+    usize::try_from(signal).map_or(0, |signal| signal.min(CAME.len() - 1))
+}
+
+/// Stops this process by a signal that does so by default. Returns when it is continued.
+fn stop_by(signal: c_int) {
+    let handled = disposition(signal).filter(|_| signal != libc::SIGSTOP);
+    if handled.is_some() {
+        // If this is refused, which it never is, this process goes on.
+        let _ = set(signal, &plain(libc::SIG_DFL));
+    }
+    // SAFETY: has no preconditions.
+    unsafe { libc::raise(signal) };
+    if let Some(handled) = handled {
+        // As above.
+        let _ = set(signal, &handled);
     }
 }
 
@@ -294,14 +345,14 @@ impl Relay {
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Signals of [`PASSED`] that end a process which does nothing about them, and are sent to end it.
-const ENDING: [Signal; 7] = [
-    Signal::HUP,
-    Signal::INT,
-    Signal::QUIT,
-    Signal::TERM,
-    Signal::ALARM,
-    Signal::VTALARM,
-    Signal::PROF,
+const ENDING: [c_int; 7] = [
+    libc::SIGHUP,
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGTERM,
+    libc::SIGALRM,
+    libc::SIGVTALRM,
+    libc::SIGPROF,
 ];
 
 impl Relay {
@@ -317,28 +368,24 @@ impl Relay {
         }
         self.prepare(&mut command);
         let mut program = command.spawn()?;
-        self.started(program.id());
+        self.started(&program);
         loop {
-            self.pass_on();
-            if let Some(status) = program.try_wait()? {
+            if let Some(status) = self.end(&mut program)? {
                 return Ok(Ok(status));
             }
             std::thread::sleep(LOOK);
         }
     }
 
-    /// The exit status for a signal that has come, was not passed on, and would have ended this
-    /// process: 128 plus its number. `None` if none has.
+    /// The exit status for a signal that has come while there was no program, and would have ended
+    /// this process: 128 plus its number. `None` if none has.
     #[must_use]
     pub fn exit_status(&self) -> Option<u8> {
-        let is_heeded = |signal: &Signal| self.inherited.ignored >> (signal.as_raw() - 1) & 1 == 0;
+        let is_ignored = |signal: c_int| self.inherited.ignored >> (signal - 1) & 1 == 1;
         // Relaxed: a flag alone is shared.
-        let has_come = |signal: &Signal| {
-            let at = PASSED.iter().position(|one| one == signal);
-            at.is_some_and(|at| CAME[at].load(Ordering::Relaxed))
-        };
-        let ended_by = ENDING.into_iter().find(|signal| is_heeded(signal) && has_come(signal))?;
-        u8::try_from(128 + ended_by.as_raw()).ok()
+        let has_come = |signal| CAME[at(signal)].load(Ordering::Relaxed);
+        let ended_by = ENDING.into_iter().find(|signal| !is_ignored(*signal) && has_come(*signal));
+        u8::try_from(128 + ended_by?).ok()
     }
 }
 
@@ -354,17 +401,48 @@ impl Drop for Relay {
 /// The handler.
 extern "C" fn came(signal: c_int, info: *const libc::siginfo_t, _context: *const libc::c_void) {
     // SAFETY: the handler was installed with `SA_SIGINFO`, so the kernel passes a valid pointer.
-    let info = unsafe { &*info };
+    let came = unsafe { &*info };
     // Relaxed: only the number is shared.
     let program = PROGRAM.load(Ordering::Relaxed);
-    let is_timer = TIMERS.iter().any(|timer| timer.as_raw() == signal);
-    // Positive codes are the kernel's own (sigaction(2), "The si_code field").
-    let is_from_kernel = info.si_code > 0;
-    // SAFETY: a signal that a process sent carries that process's id.
-    let is_from_program = || unsafe { info.si_pid() } == program;
-    let is_for_program = program == 0 || if is_from_kernel { is_timer } else { !is_from_program() };
-    if is_for_program && let Some(at) = PASSED.iter().position(|one| one.as_raw() == signal) {
-        // Relaxed: a flag that is read later.
-        CAME[at].store(true, Ordering::Relaxed);
+    if program == 0 {
+        if signal == libc::SIGTSTP {
+            // SAFETY: has no preconditions.
+            unsafe { libc::raise(libc::SIGSTOP) };
+        } else {
+            // Relaxed: a flag that is read later.
+            CAME[at(signal)].store(true, Ordering::Relaxed);
+        }
+        return;
     }
+    // Positive codes are the kernel's own (sigaction(2), "The si_code field").
+    let is_from_kernel = came.si_code > 0;
+    if is_from_kernel && !TIMERS.contains(&signal) {
+        return;
+    }
+    // SAFETY: a signal that a process sent carries that process's id.
+    let is_from_program = !is_from_kernel && unsafe { came.si_pid() } == program;
+    let to = if is_from_program { parent() } else { program };
+    if to == 0 {
+        // The parent is outside of this process's namespace, and 0 would mean its whole group.
+        return;
+    }
+    // SAFETY: the address of a variable of this thread's.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: as above. What is interrupted may be about to read it.
+    let before = unsafe { errno.read() };
+    if came.si_code == libc::SI_QUEUE {
+        // With its value, and with the id of its sender.
+        // SAFETY: the kernel reads the information that it has written.
+        unsafe { libc::syscall(libc::SYS_rt_sigqueueinfo, to, signal, info) };
+    } else {
+        // SAFETY: has no preconditions.
+        unsafe { libc::kill(to, signal) };
+    }
+    // SAFETY: as above.
+    unsafe { errno.write(before) };
+}
+
+fn parent() -> c_int {
+    // SAFETY: has no preconditions.
+    unsafe { libc::getppid() }
 }

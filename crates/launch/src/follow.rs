@@ -12,8 +12,8 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
 use crate::LaunchError;
 
-/// The longest wait. A signal that came just before it waits for that long, as does the program's
-/// end on kernels before 5.3.
+/// The longest wait: a program that stops is seen as stopped that much later, and one that ends as
+/// ended on kernels before 5.3.
 const LONGEST: Duration = Duration::from_millis(100);
 
 /// Waits until the program ends, or sends it SIGTERM at the deadline. Meanwhile calls `look`, which
@@ -30,12 +30,11 @@ pub(crate) fn follow(
     let mut is_told = false;
     let process = Pid::from_raw(i32::try_from(child.id()).unwrap_or_default());
     let end = end_of(child.id());
-    relay.started(child.id());
+    relay.started(child);
     loop {
-        if let Some(status) = child.try_wait().map_err(LaunchError::Wait)? {
+        if let Some(status) = relay.end(child).map_err(LaunchError::Wait)? {
             return Ok(status);
         }
-        relay.pass_on();
         let mut interval = look();
         if !is_told && deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             is_told = true;
@@ -70,6 +69,5 @@ fn wait_for(end: Option<&OwnedFd>, interval: Duration) -> bool {
         return false;
     };
     let longest = Timespec::try_from(interval).ok();
-    // A signal also ends the wait; the caller then checks for it.
     poll(&mut [PollFd::new(end, PollFlags::IN)], longest.as_ref()).is_ok_and(|ended| ended > 0)
 }

@@ -1,10 +1,14 @@
 //! Signals reach a program under `dimmer` as they would without it.
 
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use crate::{heeding, stderr, stdout, victims};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+
+use crate::victims::{self, Victims};
+use crate::{heeding, stderr, stdout};
 
 /// Ways to run a program.
 const WAYS: [&[&str]; 2] = [&["observe"], &["run", "--narrow"]];
@@ -55,9 +59,21 @@ fn send(to: &Child, signal: &str) {
 }
 
 /// Starts the program with the signal settings `given`; `None` if that is not possible here.
-fn start(given: &str, home: &Path, way: &[&str]) -> Option<(Child, impl FnMut() -> String)> {
-    let arguments = [way, &["--", "sh", "-c", SAYS]].concat();
-    let mut command = heeding(given, home, &arguments);
+fn start(
+    given: &str,
+    home: &Path,
+    way: &[&str],
+) -> Option<(Child, impl FnMut() -> String + use<>)> {
+    started(given, home, &[way, &["--", "sh", "-c", SAYS]].concat())
+}
+
+/// As [`start`], with any program that prints `ready`.
+fn started(
+    given: &str,
+    home: &Path,
+    arguments: &[&str],
+) -> Option<(Child, impl FnMut() -> String + use<>)> {
+    let mut command = heeding(given, home, arguments);
     command.env("HOME", home).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -89,6 +105,80 @@ fn a_signal_for_the_program_reaches_it_and_ends_nothing_else() {
         assert_eq!(line(), "told");
         let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    }
+}
+
+/// A shell that waits for a program which sends it a signal, and prints what it has received.
+#[test]
+fn a_signal_for_the_programs_parent_reaches_the_parent() {
+    victims::library();
+    let home = tempfile::tempdir().unwrap();
+    let script = "trap 'echo parent' USR1; \"$0\" \"$@\"; echo ended $?";
+    let sends = ["sh", "-c", "trap 'echo back; exit 1' USR1; kill -USR1 $PPID; sleep 0.1; exit 4"];
+    let run = |words: &[&str]| {
+        let mut shell = Command::new("env");
+        shell.args(["--default-signal", "sh", "-c", script]).args(words).env("HOME", home.path());
+        shell.output().unwrap()
+    };
+    let plain = stdout(&run(&sends));
+    assert_eq!(plain, "parent\nended 4\n");
+    for way in WAYS {
+        let output = run(&[&[env!("CARGO_BIN_EXE_dimmer")], way, &["--"], &sends].concat());
+        if !is_skipped(&stderr(&output)) {
+            assert_eq!(stdout(&output), plain, "{way:?}");
+        }
+    }
+}
+
+#[test]
+fn a_program_that_stops_is_seen_as_stopped_until_it_is_continued() {
+    victims::library();
+    let home = tempfile::tempdir().unwrap();
+    let stops = "kill -TSTP $$; echo on; kill -STOP $$; echo on; exit 5";
+    for way in WAYS {
+        let arguments = [way, &["--", "sh", "-c", stops]].concat();
+        let mut command = heeding("--default-signal", home.path(), &arguments);
+        // In an orphaned process group, which that of a test may be, SIGTSTP stops nothing.
+        command.env("HOME", home.path()).process_group(0);
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let process = Pid::from_child(&child);
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        let mut stops = Vec::new();
+        while let Some(stop) =
+            waitid(WaitId::Pid(process), options).unwrap().unwrap().stopping_signal()
+        {
+            stops.push(stop);
+            // Takes the stop out.
+            waitid(WaitId::Pid(process), WaitIdOptions::STOPPED).unwrap();
+            kill_process(process, Signal::CONT).unwrap();
+        }
+        let output = child.wait_with_output().unwrap();
+        if !is_skipped(&stderr(&output)) {
+            assert_eq!(stops, [Signal::TSTP, Signal::STOP].map(Signal::as_raw), "{way:?}");
+            assert_eq!((&*stdout(&output), output.status.code()), ("on\non\n", Some(5)));
+        }
+    }
+}
+
+#[test]
+fn real_time_signals_arrive_with_their_values_and_senders() {
+    let Some(victims) = Victims::compile(&["queued"]) else { return };
+    victims::library();
+    let queued = victims.directory.path().join("queued");
+    for way in WAYS {
+        let arguments = [way, &["--", queued.to_str().unwrap()]].concat();
+        let Some((child, mut line)) =
+            started("--default-signal", queued.parent().unwrap(), &arguments)
+        else {
+            continue;
+        };
+        for _ in 0..3 {
+            let sent = Command::new(&queued).arg(child.id().to_string()).status().unwrap();
+            assert!(sent.success());
+            assert_eq!(line(), "its own");
+        }
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", stderr(&output));
     }
 }
 
