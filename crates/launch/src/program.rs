@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -19,6 +20,16 @@ use crate::LaunchError;
 
 /// Maximum number of scripts that may be interpreters of each other (Linux, fs/exec.c).
 const MOST_SCRIPTS: usize = 5;
+
+/// Runs a text that does not say what runs it, as execvp(3) has it, by which programs are started.
+const SHELL: &str = "/bin/sh";
+
+/// Whether the file's start has no byte that only binary files have, as shells look at it.
+fn is_text(file: &File) -> bool {
+    let mut start = [0; 128];
+    let length = program::read_at(file, 0, &mut start);
+    !start[..length].contains(&0)
+}
 
 /// Why no library can be preloaded into a program.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -73,7 +84,7 @@ pub struct Program {
     /// The file to execute.
     pub file: PathBuf,
     /// The file that the kernel makes a process of: that file, or the interpreter if it is a
-    /// script.
+    /// script; the shell if it is a text that names none.
     pub executed: PathBuf,
     /// How the kernel starts that file.
     start: Start,
@@ -95,6 +106,7 @@ impl Program {
                 Start::Script(interpreter) => {
                     executed = PathBuf::from(OsStr::from_bytes(interpreter.bytes()));
                 }
+                Start::Unknown if executed == file && is_text(&opened) => executed = SHELL.into(),
                 Start::Unknown => return Err(LaunchError::Unknown { file: executed }),
                 start => return Ok(Self { file, executed, start }),
             }

@@ -390,10 +390,22 @@ fn what_cannot_be_hooked_is_refused_with_the_reason() {
     );
     refused(&["--duration=-1", "--", "true"], 125, "more than 0");
     let text = home.path().join("text");
-    std::fs::write(&text, "neither a script nor a program").unwrap();
+    std::fs::write(&text, "neither a script\0 nor a program").unwrap();
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(&text, mode).unwrap();
     refused(&["--", text.to_str().unwrap()], 126, "not an ELF file");
+}
+
+#[test]
+fn a_text_that_names_no_interpreter_is_run_by_the_shell() {
+    victims::library();
+    let home = tempfile::tempdir().unwrap();
+    let text = home.path().join("text");
+    for (script, status) in [("exit $(($# + 3))", 5), ("", 0)] {
+        victims::write_executable(&text, script.as_bytes());
+        let output = observe(home.path(), &["--", text.to_str().unwrap(), "one", "two"]);
+        assert_eq!(output.status.code(), Some(status), "{}", stderr(&output));
+    }
 }
 
 #[test]
