@@ -2,7 +2,6 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
@@ -120,8 +119,8 @@ fn tuned(
         }
         Some(file) => {
             let mut run = Command::new(&file);
-            run.arg0(&command[0]).args(&command[1..]);
-            let ended = relay.run(run).with_context(|| file.display().to_string())?;
+            run.args(&command[1..]);
+            let ended = relay.run(&run, &command[0]).with_context(|| file.display().to_string())?;
             // A signal that came during the set-up has reached no program.
             ended.map_or_else(ExitCode::from, exit::of_program)
         }

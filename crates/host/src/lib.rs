@@ -32,6 +32,7 @@ pub mod cpufreq;
 pub mod cpuid;
 pub mod cpusets;
 pub mod debuginfod;
+mod environment;
 pub mod events;
 pub mod exclusion;
 pub mod faulting;

@@ -20,6 +20,7 @@
 //! changes the machine begins one before that, and keeps it until the change is undone. What this
 //! process does about signals itself is in [`crate::interrupt`].
 
+use std::ffi::OsStr;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::unix::process::CommandExt as _;
@@ -29,6 +30,8 @@ use std::time::Duration;
 
 use libc::c_int;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+
+use crate::environment::Environment;
 
 /// Signals that are passed on: those that programs use as messages, and those of timers, which a
 /// process keeps when it executes another program (alarm(2)). Real-time signals are, too:
@@ -268,16 +271,25 @@ impl Relay {
         Ok(relay)
     }
 
-    /// Makes `command` start its program with the signal state that this process started with, and
-    /// with the standard descriptors closed that were.
-    pub fn prepare(&self, command: &mut Command) {
+    /// A command that starts the program of `command`, with its arguments and its changes of the
+    /// environment, as this process was started: under this name, with the same signal state, with
+    /// the standard descriptors closed that were, and with the environment in its order.
+    #[must_use]
+    pub fn command(&self, command: &Command, name: &OsStr) -> Command {
+        let mut started = Command::new(command.get_program());
+        started.arg0(name).args(command.get_args());
         let inherited = self.inherited;
+        let environment = Environment::changed_by(command);
         let as_inherited = move || {
             close_again();
+            // SAFETY: this process has one thread, and the closure lives until it executes the
+            // program.
+            unsafe { environment.set() };
             inherited.take()
         };
-        // SAFETY: between fork and exec, the closure makes only system calls.
-        unsafe { command.pre_exec(as_inherited) };
+        // SAFETY: between fork and exec, the closure makes only system calls, and sets a variable.
+        unsafe { started.pre_exec(as_inherited) };
+        started
     }
 
     /// Sets the program's process id: signals are passed to it from now on, first those that have
@@ -362,12 +374,11 @@ impl Relay {
     ///
     /// # Errors
     /// The system's: it cannot be started.
-    pub fn run(&self, mut command: Command) -> io::Result<Result<ExitStatus, u8>> {
+    pub fn run(&self, command: &Command, name: &OsStr) -> io::Result<Result<ExitStatus, u8>> {
         if let Some(status) = self.exit_status() {
             return Ok(Err(status));
         }
-        self.prepare(&mut command);
-        let mut program = command.spawn()?;
+        let mut program = self.command(command, name).spawn()?;
         self.started(&program);
         loop {
             if let Some(status) = self.end(&mut program)? {

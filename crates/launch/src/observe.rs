@@ -118,7 +118,7 @@ pub fn start(options: &Options<'_>) -> Result<Seen, LaunchError> {
     let before = Usage::of_ended_children();
     let interval = observer.as_ref().map_or(INTERVAL, Observer::interval);
     let relay = Relay::begin().map_err(LaunchError::Signals)?;
-    let mut child = program.spawn(&mut command, &relay)?;
+    let mut child = program.spawn(&command, &relay)?;
     let look = || {
         observer.iter_mut().for_each(Observer::look);
         interval

@@ -86,6 +86,8 @@ pub struct Program {
     /// The file that the kernel makes a process of: that file, or the interpreter if it is a
     /// script; the shell if it is a text that names none.
     pub executed: PathBuf,
+    /// The word that named it, which it has as its first argument.
+    name: OsString,
     /// How the kernel starts that file.
     start: Start,
 }
@@ -108,15 +110,15 @@ impl Program {
                 }
                 Start::Unknown if executed == file && is_text(&opened) => executed = SHELL.into(),
                 Start::Unknown => return Err(LaunchError::Unknown { file: executed }),
-                start => return Ok(Self { file, executed, start }),
+                start => return Ok(Self { file, executed, name: name.clone(), start }),
             }
         }
         Err(LaunchError::Scripts { file })
     }
 
-    /// Starts the program with the signal settings that this process was started with.
-    pub(crate) fn spawn(&self, command: &mut Command, relay: &Relay) -> Result<Child, LaunchError> {
-        relay.prepare(command);
+    /// Starts the program as this process was started.
+    pub(crate) fn spawn(&self, command: &Command, relay: &Relay) -> Result<Child, LaunchError> {
+        let mut command = relay.command(command, &self.name);
         command.spawn().map_err(|why| LaunchError::CannotRun { file: self.file.clone(), why })
     }
 

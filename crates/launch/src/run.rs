@@ -93,7 +93,7 @@ pub fn run(
         keep_off(root, others.as_mut(), cpus, &mut command, notes)?;
     }
     let before = Spent::read();
-    let mut child = program.spawn(&mut command, &relay)?;
+    let mut child = program.spawn(&command, &relay)?;
     mechanisms.iter_mut().for_each(|mechanism| mechanism.started(child.id()));
     let look = || {
         mechanisms.iter_mut().for_each(|mechanism| mechanism.look(notes));

@@ -130,8 +130,7 @@ pub fn stat(
             command.args(&words[1..]);
             let refused = |why| LaunchError::CannotRun { file: program.file.clone(), why };
             let relay = Relay::begin().map_err(LaunchError::Signals)?;
-            relay.prepare(&mut command);
-            let held = Held::start(command).map_err(refused)?;
+            let held = Held::start(relay.command(&command, &words[0])).map_err(refused)?;
             let process = held.process();
             let tally = Tally::open(root, &Scope::Held(process), &countables);
             looks.family = Some(process);

@@ -409,6 +409,27 @@ fn a_text_that_names_no_interpreter_is_run_by_the_shell() {
 }
 
 #[test]
+fn a_program_has_the_name_and_the_order_of_variables_that_it_has_without_hooks() {
+    victims::library();
+    let home = tempfile::tempdir().unwrap();
+    let shown = |before: &[&str]| {
+        let mut env = Command::new("env");
+        env.args(["-i", "Z=1", "A=2", "Y=3"]);
+        env.args(["HOME", "PATH"].map(|name| match name {
+            "HOME" => format!("HOME={}", home.path().display()),
+            _ => format!("{name}={}", std::env::var(name).unwrap()),
+        }));
+        env.args(before).args(["cat", "/proc/self/environ", "/proc/self/cmdline"]);
+        let output = env.output().unwrap();
+        let own = |entry: &&str| !entry.starts_with("LD_PRELOAD=") && !entry.starts_with("DIMMER_");
+        let kept: Vec<_> = stdout(&output).split('\0').filter(own).map(str::to_owned).collect();
+        assert!(kept.contains(&"cat".to_owned()), "{}", stderr(&output));
+        kept
+    };
+    assert_eq!(shown(&[env!("CARGO_BIN_EXE_dimmer"), "observe", "--"]), shown(&[]));
+}
+
+#[test]
 fn running_processes_are_counted_from_outside_or_it_is_said_why_not() {
     let home = tempfile::tempdir().unwrap();
     let refused = observe(home.path(), &["--pid", "4194304", "--duration", "1s"]);

@@ -90,8 +90,7 @@ pub fn start(root: &Root, options: &Options<'_>) -> Result<Seen, LaunchError> {
     let refused = |why| LaunchError::CannotRun { file: program.file.clone(), why };
     let before = Usage::of_ended_children();
     let relay = Relay::begin().map_err(LaunchError::Signals)?;
-    relay.prepare(&mut command);
-    let held = Held::start(command).map_err(refused)?;
+    let held = Held::start(relay.command(&command, &words[0])).map_err(refused)?;
     let mut attached = Attached::new(root, held.process(), points)?;
     let mut child = held.let_go().map_err(refused)?;
     let look = || {
