@@ -19,7 +19,8 @@ pub(crate) fn find_next() {
     GET_IP.get();
 }
 
-/// The most frames of a backtrace, without those of hooks.
+/// The most frames of a backtrace, without those of hooks, that are found elsewhere first. Longer
+/// ones lack as many of the outermost frames as there are frames of hooks.
 const MOST: usize = 512;
 
 /// Room for frames of hooks and of this library besides.
@@ -46,21 +47,24 @@ unsafe extern "C" fn own_backtrace(
     caller: *mut c_void,
 ) -> c_int {
     let next = BACKTRACE.get();
-    let wanted = usize::try_from(size).unwrap_or_default();
-    if next.is_null() || wanted == 0 || wanted > MOST {
-        return if next.is_null() {
-            0
-        } else {
-            // SAFETY: the C library's function, with the caller's arguments.
-            unsafe { call(next, frames, size) }
-        };
+    if next.is_null() {
+        return 0;
     }
-    if wanted <= FEW {
+    match usize::try_from(size).unwrap_or_default() {
+        // SAFETY: the C library's function, with the caller's arguments.
+        0 => unsafe { call(next, frames, size) },
         // SAFETY: as the caller guarantees.
-        unsafe { without_hooks::<{ 2 * FEW + 8 }>(next, frames, wanted, caller) }
-    } else {
+        few if few <= FEW => unsafe { elsewhere::<{ 2 * FEW + 8 }>(next, frames, size, caller) },
         // SAFETY: as the caller guarantees.
-        unsafe { without_hooks::<{ MOST + HOOKS }>(next, frames, wanted, caller) }
+        most if most <= MOST => unsafe {
+            elsewhere::<{ MOST + HOOKS }>(next, frames, size, caller)
+        },
+        _ => {
+            // SAFETY: as above.
+            let found = unsafe { call(next, frames, size) };
+            // SAFETY: as many frames are there.
+            unsafe { without_hooks(frames, found, frames, size, caller) }
+        }
     }
 }
 
@@ -69,22 +73,39 @@ unsafe extern "C" fn own_backtrace(
 /// # Safety
 /// As [`call`], with room for `wanted` frames.
 #[inline(never)]
-unsafe fn without_hooks<const ROOM: usize>(
+unsafe fn elsewhere<const ROOM: usize>(
     next: *mut c_void,
     frames: *mut *mut c_void,
-    wanted: usize,
+    wanted: c_int,
     caller: *mut c_void,
 ) -> c_int {
     let mut all = [std::ptr::null_mut(); ROOM];
-    let size = c_int::try_from(wanted).unwrap_or_default();
     let room = c_int::try_from(ROOM).unwrap_or_default();
     // SAFETY: `all` has room for `room` frames.
     let found = unsafe { call(next, all.as_mut_ptr(), room) };
-    let found = &all[..usize::try_from(found).unwrap_or_default().min(all.len())];
-    let own = found.iter().position(|frame| *frame == caller).unwrap_or_default();
+    // SAFETY: as many are there, and the caller has room for `wanted`.
+    unsafe { without_hooks(all.as_ptr(), found.min(room), frames, wanted, caller) }
+}
+
+/// Copies the program's frames from `all`, which has `found`, and returns how many, at most
+/// `wanted`.
+///
+/// # Safety
+/// As many frames must be there, and `frames` must have room for `wanted`. It may be `all`.
+unsafe fn without_hooks(
+    all: *const *mut c_void,
+    found: c_int,
+    frames: *mut *mut c_void,
+    wanted: c_int,
+    caller: *mut c_void,
+) -> c_int {
+    let found = usize::try_from(found).unwrap_or_default();
+    // SAFETY: `at` is less than `found`.
+    let frame = |at: usize| unsafe { all.wrapping_add(at).read() };
+    let own = (0..found).position(|at| frame(at) == caller).unwrap_or_default();
     let mut number = 0;
     let mut is_caller = false;
-    for frame in &found[own..] {
+    for frame in (own..found).map(frame) {
         let is_hooks = dimmer_hook::is_stub(frame.addr());
         if !is_hooks {
             if number == wanted {
@@ -92,14 +113,15 @@ unsafe fn without_hooks<const ROOM: usize>(
             }
             // Unwinders take the hooks' frame for a signal's, so they report the caller one byte
             // too low.
-            let frame = if is_caller { frame.wrapping_byte_add(1) } else { *frame };
-            // SAFETY: the caller has room for `wanted` frames.
-            unsafe { frames.wrapping_add(number).write(frame) };
+            let frame = if is_caller { frame.wrapping_byte_add(1) } else { frame };
+            let at = usize::try_from(number).unwrap_or_default();
+            // SAFETY: there is room for `wanted` frames, and in `all` these have been read.
+            unsafe { frames.wrapping_add(at).write(frame) };
             number += 1;
         }
         is_caller = is_hooks;
     }
-    c_int::try_from(number).unwrap_or(size)
+    number
 }
 
 /// Calls a function of the type of backtrace(3).

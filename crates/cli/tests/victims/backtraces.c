@@ -13,7 +13,7 @@ static _Unwind_Reason_Code step(struct _Unwind_Context *context, void *sum) {
 }
 
 __attribute__((noinline)) double bottom(double x) {
-    void *frames[64];
+    void *frames[1000];
     int number = backtrace(frames, most);
     unsigned long hash = 0, steps = 0;
     for (int i = 0; i < number; i++) {
@@ -33,7 +33,7 @@ __attribute__((noinline)) double deep(int depth, double x) {
 int main(void) {
     double sum = 0;
     for (int i = 0; i < 60; i++) {
-        most = i % 3 ? 64 : 5;
+        most = (int[]){5, 64, 1000}[i % 3];
         sum += deep(i % 9, i);
     }
     printf("%.3f\n", sum);
