@@ -222,6 +222,31 @@ mod tests {
         }
     }
 
+    /// What the command line answers to a value that is none, for each option of all commands.
+    fn refusals(command: &clap::Command, words: &[String]) -> Vec<String> {
+        let answer = |argument: &clap::Arg| {
+            let option = format!("--{}=x", argument.get_long()?);
+            let refused = Arguments::try_parse_from(words.iter().cloned().chain([option]));
+            refused.err().map(|error| error.to_string())
+        };
+        let below = command
+            .get_subcommands()
+            .flat_map(|below| refusals(below, &[words, &[below.get_name().to_owned()]].concat()));
+        command.get_arguments().filter_map(answer).chain(below).collect()
+    }
+
+    #[test]
+    fn what_is_no_number_is_answered_without_words_of_rust() {
+        let mut root = Arguments::command();
+        root.build();
+        let refusals = refusals(&root, &["dimmer".to_owned()]);
+        let numbers = refusals.iter().filter(|said| said.contains("expected a whole number from"));
+        assert!(numbers.count() >= 20, "{refusals:?}");
+        for said in refusals {
+            assert!(!said.contains("invalid digit") && !said.contains("invalid float"), "{said}");
+        }
+    }
+
     #[test]
     fn a_wrapper_is_named_by_the_first_word() {
         let check = |line: &str, expected: bool| {

@@ -18,7 +18,7 @@ use dimmer_study::repeat;
 use serde::Serialize;
 
 use crate::output::{self, Output};
-use crate::{args, bad_input, probe, progress, sim};
+use crate::{args, probe, progress, sim};
 
 pub(crate) fn run(arguments: &args::Compare) -> anyhow::Result<ExitCode> {
     let outputs = Outputs {
@@ -28,12 +28,13 @@ pub(crate) fn run(arguments: &args::Compare) -> anyhow::Result<ExitCode> {
     };
     let (scenario, model) = sim::read(&arguments.scenario, arguments.model.name())?;
     let interrupt = Interrupt::install().context("cannot handle signals")?;
+    let wrong = |error| sim::wrong(&arguments.scenario, error);
     if arguments.loops.is_empty() {
-        let document = governors(arguments, &scenario, &model, &interrupt).map_err(bad_input)?;
+        let document = governors(arguments, &scenario, &model, &interrupt).map_err(wrong)?;
         let page = |machine: &_| document.page(machine);
         outputs.show(&document, &document.text(output::screen()), page, &interrupt)
     } else {
-        let document = loops(arguments, &scenario, &model, &interrupt).map_err(bad_input)?;
+        let document = loops(arguments, &scenario, &model, &interrupt).map_err(wrong)?;
         let page = |machine: &_| document.page(machine);
         outputs.show(&document, &document.text(output::screen()), page, &interrupt)
     }

@@ -44,7 +44,11 @@ pub(crate) fn run(arguments: &args::Fit) -> anyhow::Result<ExitCode> {
             eprintln!("interrupted: nothing was fitted");
             return Ok(ExitCode::from(interrupt.exit_status().unwrap_or(exit::FAILED)));
         }
-        fitted => fitted.map_err(bad_input)?,
+        Err(error @ FitError::Threads { .. }) => return Err(bad_input(error)),
+        Err(error) => {
+            return Err(bad_input(format!("{}: {error}", arguments.fit.display())));
+        }
+        Ok(fitted) => fitted,
     };
     let document = Document::new(&fit, &fitted);
     let text = if is_piped { String::new() } else { document.text(output::screen()) };

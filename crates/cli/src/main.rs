@@ -38,6 +38,7 @@ mod study;
 mod top;
 mod validate;
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -80,17 +81,30 @@ fn main() -> ExitCode {
             let _ = error.print();
             return ExitCode::from(exit::WRAPPER_FAILED);
         }
-        Err(error) => error.exit(),
+        Err(error) if error.use_stderr() => error.exit(),
+        // The text of `--help` or `--version`.
+        Err(text) => return status(shown(&text), false),
     };
     output::set_verbosity(arguments.quiet, arguments.verbose);
     output::set_colours(arguments.color);
     let wraps = arguments.command.wraps();
-    run_to_output(&arguments).unwrap_or_else(|error| {
+    status(run_to_output(&arguments), wraps)
+}
+
+/// The exit status of a command, which `wraps` a program or not. Prints its error.
+fn status(ended: anyhow::Result<ExitCode>, wraps: bool) -> ExitCode {
+    ended.unwrap_or_else(|error| {
         if !error.is::<output::ClosedPipe>() {
             error!("error: {error:#}");
         }
         ExitCode::from(exit::of(&error, wraps))
     })
+}
+
+/// Prints clap's text to standard output.
+fn shown(text: &clap::Error) -> anyhow::Result<ExitCode> {
+    output::written(text.print(), Path::new("-"))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Runs the command with its report going where `--output` says.
@@ -107,8 +121,19 @@ fn run_to_output(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     Ok(status)
 }
 
+/// The machine below a directory.
+fn root(directory: &Path) -> anyhow::Result<Root> {
+    match std::fs::read_dir(directory) {
+        Ok(_) => Ok(Root::new(directory)),
+        Err(error) => {
+            let directory = directory.display();
+            Err(bad_input(format!("--root {directory}: expected a directory like `/`: {error}")))
+        }
+    }
+}
+
 fn dispatch(arguments: &Arguments, report: Option<Output>) -> anyhow::Result<ExitCode> {
-    let root = arguments.root.as_ref().map_or_else(Root::live, Root::new);
+    let root = arguments.root.as_deref().map_or_else(|| Ok(Root::live()), root)?;
     match &arguments.command {
         Command::Doctor(arguments) => doctor::run(&root, arguments),
         Command::Probe(arguments) => probe::run(&root, arguments),

@@ -8,6 +8,7 @@ use dimmer_report::merge::Report;
 use crate::args::Merge;
 use crate::bad_input;
 use crate::exit;
+use crate::input::distinct;
 use crate::output::{self, Output};
 
 pub(crate) fn run(arguments: &Merge) -> anyhow::Result<ExitCode> {
@@ -15,10 +16,11 @@ pub(crate) fn run(arguments: &Merge) -> anyhow::Result<ExitCode> {
     let csv = arguments.csv.as_deref().map(Output::open).transpose()?;
     let parquet = arguments.parquet.as_deref().map(Output::open).transpose()?;
     let (mut probes, mut left_out) = (Vec::new(), 0);
-    for file in &arguments.files {
+    let files = distinct(&arguments.files);
+    for file in &files {
         match Document::read(file) {
             Ok(probe) => probes.push(probe),
-            Err(error) if arguments.files.len() == 1 => return Err(wrong(error)),
+            Err(error) if files.len() == 1 => return Err(wrong(error)),
             Err(error) => {
                 left_out += 1;
                 eprintln!("warning: left out: {:#}", anyhow::Error::from(error));

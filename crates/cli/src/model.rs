@@ -3,15 +3,13 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use dimmer_host::bounded_file::BoundedFileError;
 use dimmer_host::machine::Machine;
 use dimmer_host::models::{self, Chosen, ModelFileError};
 use dimmer_host::root::Root;
 use dimmer_processor::model::{BUILTIN, Model};
 use dimmer_report::model;
 
-use crate::bad_input;
-use crate::{args, output};
+use crate::{args, bad_input, input, output};
 
 pub(crate) fn run(arguments: &args::Model) -> anyhow::Result<ExitCode> {
     match arguments {
@@ -55,10 +53,9 @@ pub(crate) fn choose(
     Ok(chosen.map(|Chosen { model, from }| (model, from)))
 }
 
-/// A file that exists and cannot be read is a failure; everything else is the user's input.
 fn refused(error: ModelFileError) -> anyhow::Error {
     match error {
-        ModelFileError::Read(error @ BoundedFileError::Unreadable { .. }) => error.into(),
+        ModelFileError::Read(error) => input::unread(error),
         error => bad_input(error),
     }
 }

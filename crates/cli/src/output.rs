@@ -3,7 +3,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata, OpenOptions, Permissions};
-use std::io::{ErrorKind, Read as _, Seek as _, Write};
+use std::io::{self, ErrorKind, Read as _, Seek as _, Write};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
@@ -205,10 +205,15 @@ impl Output {
             None => std::io::stdout().write_all(bytes.as_ref()),
             Some(file) => file.write_all(bytes.as_ref()),
         };
-        match written {
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(ClosedPipe.into()),
-            written => written.with_context(|| format!("cannot write {}", self.path.display())),
-        }
+        self::written(written, &self.path)
+    }
+}
+
+/// The result of writing to this file; [`ClosedPipe`] if the reader is gone.
+pub(crate) fn written(result: io::Result<()>, path: &Path) -> anyhow::Result<()> {
+    match result {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(ClosedPipe.into()),
+        result => result.with_context(|| format!("cannot write {}", path.display())),
     }
 }
 

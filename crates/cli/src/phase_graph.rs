@@ -8,6 +8,7 @@ use std::time::SystemTime;
 
 use dimmer_host::cpuid::Cpuid;
 use dimmer_host::machine::Machine;
+use dimmer_host::pstate::words::Cpus;
 use dimmer_host::root::Root;
 use dimmer_launch::trips;
 use dimmer_policy::phases::{self, Assessment, Graph, Profile, Threshold};
@@ -39,7 +40,7 @@ pub(crate) fn run(root: &Root, arguments: &args::PhaseGraph) -> anyhow::Result<E
     let profile = Profile::weighted(&graph, |_, _, counts| metric.printed(counts));
     let migration = match arguments.migration {
         Some(migration) => Some(migration),
-        None => measured(root, arguments.cpus.cpus.as_deref(), &graph)?,
+        None => measured(root, arguments.cpus.cpus.as_ref(), &graph)?,
     };
     let (threshold, by) = match arguments.threshold {
         Chosen::Gap => (Threshold::largest_gap(&profile), By::Gap),
@@ -84,7 +85,7 @@ fn read(files: &[PathBuf]) -> anyhow::Result<Graph> {
 ///
 /// # Errors
 /// If it cannot be measured on the CPUs that the user asked for.
-fn measured(root: &Root, asked: Option<&str>, graph: &Graph) -> anyhow::Result<Option<Nanos>> {
+fn measured(root: &Root, asked: Option<&Cpus>, graph: &Graph) -> anyhow::Result<Option<Nanos>> {
     if graph.edges().all(|edge| edge.2.spent.time.is_none()) {
         return Ok(None);
     }

@@ -4,7 +4,8 @@ mod mechanism;
 
 use std::process::ExitCode;
 
-use dimmer_host::root::{Root, parse_cpu_list};
+use dimmer_host::pstate::words::Cpus;
+use dimmer_host::root::Root;
 use dimmer_launch::Request;
 use dimmer_launch::account::Summary;
 use dimmer_launch::named::Wanted;
@@ -15,7 +16,7 @@ use dimmer_report::timeline::Timeline;
 
 use crate::args::Run;
 use crate::output::{self, Output};
-use crate::{bad_input, exit, not_launched};
+use crate::{exit, not_launched};
 
 pub(crate) fn run(root: &Root, arguments: &Run, to: Option<Output>) -> anyhow::Result<ExitCode> {
     let asked = mechanism::asked(arguments)?;
@@ -32,7 +33,7 @@ pub(crate) fn run(root: &Root, arguments: &Run, to: Option<Output>) -> anyhow::R
         is_counted: arguments.counters,
         sections: arguments.section.clone(),
         model: arguments.model.model.clone(),
-        cpus: arguments.cpus.cpus.as_deref().map(cpu_list).transpose()?,
+        cpus: arguments.cpus.cpus.clone().map(|cpus| cpus.0),
         is_dedicated: arguments.dedicate,
         width: arguments.width,
         only: arguments.only.clone(),
@@ -71,13 +72,6 @@ pub(crate) fn run(root: &Root, arguments: &Run, to: Option<Output>) -> anyhow::R
 }
 
 /// The CPUs that calls move to: the requested ones, or those of one core.
-pub(crate) fn cores(root: &Root, asked: Option<&str>) -> anyhow::Result<Vec<CpuId>> {
-    let asked = asked.map(cpu_list).transpose()?;
-    dimmer_launch::cores(root, asked.as_deref()).map_err(not_launched)
-}
-
-fn cpu_list(asked: &str) -> anyhow::Result<Vec<CpuId>> {
-    parse_cpu_list(asked)
-        .filter(|cpus| !cpus.is_empty())
-        .ok_or_else(|| bad_input(format!("--cpus: `{asked}` is no list of CPUs as in `2-3,8`")))
+pub(crate) fn cores(root: &Root, asked: Option<&Cpus>) -> anyhow::Result<Vec<CpuId>> {
+    dimmer_launch::cores(root, asked.map(|cpus| &*cpus.0)).map_err(not_launched)
 }

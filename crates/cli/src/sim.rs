@@ -10,7 +10,7 @@ use dimmer_host::interrupt::Interrupt;
 use dimmer_processor::model::Model;
 use dimmer_report::sim::{Run, Trace};
 use dimmer_sim::scenario::Scenario;
-use dimmer_sim::{Governor, Moment};
+use dimmer_sim::{Governor, Moment, SimError};
 use dimmer_study::builtin::{self, BuiltinError};
 
 use crate::output::{self, Output};
@@ -23,11 +23,12 @@ pub(crate) fn run(arguments: &args::SimRun) -> anyhow::Result<ExitCode> {
     if is_piped && json.as_ref().is_some_and(Output::is_standard) {
         return Err(bad_input("--trace and --json: one of them goes to standard output, not both"));
     }
-    let (scenario, model) = read(&arguments.scenario, arguments.model.name())?;
+    let path = &arguments.scenario;
+    let (scenario, model) = read(path, arguments.model.name())?;
     let governor = governor(arguments.governor);
     let moving = arguments.moving;
     let settings = scenario.settings(&model, governor, moving, arguments.seed);
-    let settings = settings.map_err(bad_input)?;
+    let settings = settings.map_err(|error| wrong(path, error))?;
     let interrupt = Interrupt::install().context("cannot handle signals")?;
     let traced = trace.is_some().then(Trace::default);
     let (bar, begun) = (progress::bar(1000), Instant::now());
@@ -40,7 +41,7 @@ pub(crate) fn run(arguments: &args::SimRun) -> anyhow::Result<ExitCode> {
     };
     let ran = scenario.run_on(&model, settings, traced, &stops);
     bar.finish_and_clear();
-    let (outcome, traced) = ran.map_err(bad_input)?;
+    let (outcome, traced) = ran.map_err(|error| wrong(path, error))?;
     if let (Some(trace), Some(traced)) = (trace, traced) {
         trace.write(&traced.encode(&scenario, &model, &outcome))?;
     }
@@ -54,8 +55,21 @@ pub(crate) fn run(arguments: &args::SimRun) -> anyhow::Result<ExitCode> {
 /// Reads a scenario, and the model that it runs on.
 pub(crate) fn read(path: &Path, model: Option<&str>) -> anyhow::Result<(Scenario, Model)> {
     let scenario = scenario(path)?;
-    let model = model::read(model.unwrap_or(&scenario.model))?;
+    let model = match model {
+        Some(model) => model::read(model)?,
+        None => model::read(&scenario.model)
+            .map_err(|error| bad_input(scenario.refuse_model(format_args!("{error:#}"))))?,
+    };
     Ok((scenario, model))
+}
+
+/// A scenario cannot be simulated.
+pub(crate) fn wrong(path: &Path, error: SimError) -> anyhow::Error {
+    match error {
+        // Names its file.
+        SimError::Scenario(error) => bad_input(error),
+        error => bad_input(format!("{}: {error}", path.display())),
+    }
 }
 
 /// The scenario that comes with Dimmer and has this name, or that of this file.

@@ -11,6 +11,7 @@ use dimmer_study::auto::{Length, judge_all};
 use dimmer_study::cache::Cache;
 use dimmer_study::matrix::{Follower, Named, Plan};
 
+use crate::input::distinct;
 use crate::{args, bad_input, model, output, probe, progress, sim};
 
 pub(crate) fn run(arguments: &args::Study) -> anyhow::Result<ExitCode> {
@@ -18,8 +19,10 @@ pub(crate) fn run(arguments: &args::Study) -> anyhow::Result<ExitCode> {
     let (json, page) = (arguments.json.open()?, arguments.page.open()?);
     arguments.cache.as_deref().map_or(Ok(()), output::directory)?;
     let plan = Plan {
-        scenarios: Named::all(&arguments.scenarios, |name| sim::scenario(Path::new(name)))?,
-        models: Named::all(&arguments.models, |name| model::read(name))?,
+        scenarios: Named::all(&distinct(&arguments.scenarios), |name| {
+            sim::scenario(Path::new(name))
+        })?,
+        models: Named::all(&distinct(&arguments.models), |name| model::read(name))?,
         mechanisms: arguments.mechanisms.clone(),
         seeds: arguments.seeds,
         jobs: arguments.jobs.map_or(0, usize::from),

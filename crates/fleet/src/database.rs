@@ -5,6 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use dimmer_host::bounded_file::{self, BoundedFileError};
+use dimmer_processor::text::json_problem;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -116,12 +117,12 @@ pub enum DatabaseError {
     #[error(transparent)]
     File(#[from] BoundedFileError),
     /// A file is no JSON, or lacks a key.
-    #[error("{}: {source}", file.display())]
+    #[error("{}: {what}", file.display())]
     Json {
         /// The file.
         file: PathBuf,
-        /// What is wrong, with line and column.
-        source: serde_json::Error,
+        /// What is wrong, with its place.
+        what: String,
     },
     /// A document is not as its kind has it.
     #[error("{}: {misfit}", file.display())]
@@ -331,7 +332,10 @@ impl Entry {
     pub fn new(file: &Path, text: &str) -> Result<Self, DatabaseError> {
         let kind = file_name(file).strip_suffix(".json").and_then(kinds::of);
         let Some(kind) = kind else { return Err(DatabaseError::Kind(file.to_owned())) };
-        let json = |source| DatabaseError::Json { file: file.to_owned(), source };
+        let json = |error: serde_json::Error| DatabaseError::Json {
+            file: file.to_owned(),
+            what: json_problem(&error, 0),
+        };
         let misfit = |misfit| DatabaseError::Misfit { file: file.to_owned(), misfit };
         let value: Value = serde_json::from_str(text).map_err(json)?;
         kind.check(&value).map_err(misfit)?;

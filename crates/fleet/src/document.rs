@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use dimmer_host::bounded_file::{self, BoundedFileError};
+use dimmer_processor::text::json_problem;
 use serde::Deserialize;
 
 use crate::measure::Measure;
@@ -52,11 +53,16 @@ pub struct About {
 #[derive(Debug, thiserror::Error)]
 pub enum DocumentError {
     /// It cannot be read.
-    #[error("cannot read {0}")]
-    File(PathBuf, #[source] BoundedFileError),
+    #[error(transparent)]
+    File(#[from] BoundedFileError),
     /// It is no JSON, or lacks a key.
-    #[error("{0}: not the JSON of `dimmer probe`")]
-    Json(PathBuf, #[source] serde_json::Error),
+    #[error("{}: not the JSON of `dimmer probe`: {what}", file.display())]
+    Json {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong, with its place.
+        what: String,
+    },
     /// It has another schema.
     #[error("{file}: its `schema` is `{found}`, expected `{}`, the JSON of `dimmer probe`", SCHEMAS.join("` or `"))]
     Schema {
@@ -91,8 +97,7 @@ impl Document {
     /// # Errors
     /// [`DocumentError`]
     pub fn read(file: &Path) -> Result<Self, DocumentError> {
-        let text = bounded_file::read_to_string(file, LONGEST);
-        Self::parse(file, &text.map_err(|error| DocumentError::File(file.to_owned(), error))?)
+        Self::parse(file, &bounded_file::read_to_string(file, LONGEST)?)
     }
 
     /// Reads the text of such a file.
@@ -100,7 +105,10 @@ impl Document {
     /// # Errors
     /// [`DocumentError`]
     pub fn parse(file: &Path, text: &str) -> Result<Self, DocumentError> {
-        let wrong = |error| DocumentError::Json(file.to_owned(), error);
+        let wrong = |error: serde_json::Error| DocumentError::Json {
+            file: file.to_owned(),
+            what: json_problem(&error, 0),
+        };
         let Any { schema } = serde_json::from_str(text).map_err(wrong)?;
         if !SCHEMAS.contains(&&*schema) {
             return Err(DocumentError::Schema { file: file.to_owned(), found: schema });

@@ -195,13 +195,10 @@ impl List {
             text += &screen.fill(&format!("{}: {}", first.machine, first.about()));
             let mut table = Table::default();
             for record in of_machine {
-                let mut finding = record.finding.clone();
-                if let Some(note) = record.busy_note() {
-                    finding = format!("{finding}\n{note}");
-                }
+                let finding = std::iter::once(record.finding.clone()).chain(record.busy_note());
                 table.row([
                     Cell::from(format!("  {}", record.date)),
-                    finding.into(),
+                    Cell::lines(finding),
                     Cell::from(record.documents.join(", ")).dim(),
                 ]);
             }

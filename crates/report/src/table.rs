@@ -20,7 +20,7 @@ pub enum Colour {
     Cyan,
 }
 
-/// A cell of a [`Table`]: a text of one or more lines, on the left of its column.
+/// A cell of a [`Table`], on the left of its column: a text of one line, or of [`Cell::lines`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cell {
     text: String,
@@ -32,7 +32,19 @@ pub struct Cell {
 impl Cell {
     /// A number, on the right of its column.
     pub fn right(text: impl Into<String>) -> Self {
-        Self { is_right: true, ..Self::from(text.into()) }
+        Self::from(text.into()).aligned_right()
+    }
+
+    /// A text of several lines.
+    pub(crate) fn lines<S: AsRef<str>>(lines: impl IntoIterator<Item = S>) -> Self {
+        let lines: Vec<String> =
+            lines.into_iter().map(|line| Self::from(line.as_ref()).text).collect();
+        Self { text: lines.join("\n"), ..Self::from("") }
+    }
+
+    /// The cell on the right of its column.
+    pub(crate) fn aligned_right(self) -> Self {
+        Self { is_right: true, ..self }
     }
 
     /// The cell in this color, if the screen has colors.
@@ -63,7 +75,9 @@ impl Cell {
 }
 
 impl From<String> for Cell {
+    /// A line end or a tab, as a name from a file may have, is replaced: it would end the row.
     fn from(text: String) -> Self {
+        let text = text.replace(['\n', '\r', '\t'], "\u{fffd}");
         Self { text, is_right: false, is_dim: false, colour: None }
     }
 }
@@ -127,5 +141,20 @@ impl Table {
         }
         let lines = table.lines().map(|line| line.trim_end().to_owned() + "\n");
         screen.shown(&lines.collect::<String>())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_a_line_end_stays_in_its_row() {
+        let mut table = Table::new(["name", "number"]);
+        table.row([Cell::from("a\nb\tc"), Cell::right("1")]);
+        table.row([Cell::lines(["one", "t\nwo"]), Cell::lines(["1", "2"]).aligned_right()]);
+        let expected =
+            "name   number\na\u{fffd}b\u{fffd}c       1\none         1\nt\u{fffd}wo        2\n";
+        assert_eq!(table.render(Screen::file(80)), expected);
     }
 }

@@ -168,7 +168,7 @@ impl RegionMoves {
         let hand_over_ns = hand_over_ns.map(|both| both / 2.0).or_else(line);
         let missing = || Missing {
             model: model.identity.name.clone(),
-            key: "move `cache-line within a package`",
+            key: "move (cache-line within a package)",
             needed_for: "handing regions over to other cores",
         };
         let cores = usize::try_from(cores).unwrap_or(usize::MAX);

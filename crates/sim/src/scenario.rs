@@ -28,6 +28,7 @@ use dimmer_processor::model::Model;
 use dimmer_processor::units::LicenseLevel;
 
 pub use self::assumed::assumed;
+use self::document::Place;
 use self::include::Files;
 pub use self::modes::ChoosesMode;
 pub use self::outcome::{Latencies, Outcome, PhaseOutcome, ThreadOutcome};
@@ -49,6 +50,7 @@ pub struct Scenario {
     pub source: String,
     /// The name of the model that it is meant for.
     pub model: String,
+    model_place: Place,
     cores: u32,
     threads_per_core: u32,
     smt_share: f64,
@@ -104,6 +106,12 @@ pub struct ScenarioError {
 }
 
 impl Scenario {
+    /// The error that its model cannot be used, for this reason.
+    #[must_use]
+    pub fn refuse_model(&self, why: impl std::fmt::Display) -> ScenarioError {
+        self.model_place.refuse(format_args!("`model`: {why}"))
+    }
+
     /// Reads a scenario of one file; `path` is for messages.
     ///
     /// # Errors

@@ -5,14 +5,19 @@
 //! can be fed with what follows. That instance starts from nothing: it decides as the server's did
 //! if the server's started with the recording.
 
+mod check;
+
 use std::io::{self, BufRead};
 
 use dimmer_policy::cost::CallCost;
 use dimmer_policy::server::decision::Action;
 use dimmer_policy::server::evidence::{Evidence, LEVELS};
 use dimmer_policy::server::{ClientId, ProgramId, Server, SiteId, UserId, Window, settings};
+use dimmer_processor::text::json_problem;
 use dimmer_processor::units::{LicenseLevel, Time};
 use serde::{Deserialize, Serialize};
+
+use self::check::Introduced;
 
 use crate::settings::Settings;
 
@@ -238,7 +243,10 @@ pub enum ReplayError {
         /// The error of the read.
         source: io::Error,
     },
-    /// A line is not part of a recording.
+    /// A line has another form than those of recordings; the text begins with its number.
+    #[error("{0}")]
+    Form(String),
+    /// A line cannot follow those before it.
     #[error("line {line}: {what}")]
     Wrong {
         /// Number of the line, from 1.
@@ -284,7 +292,7 @@ pub fn replay(
     other: Option<&Settings>,
 ) -> Result<(Begin, Replayed), ReplayError> {
     let mut replayed = Replayed::default();
-    let mut policy: Option<(Server, Begin)> = None;
+    let mut policy: Option<(Server, Begin, Introduced)> = None;
     let mut settings = Settings::default();
     let mut begun = 0;
     let (mut calls, mut moved_calls, mut cores) = (0.0, [0.0; 2], [0; 2]);
@@ -294,23 +302,23 @@ pub fn replay(
         let line = next_line(&mut lines)
             .map_err(|source| ReplayError::Read { line: line_number, source })?;
         let Some(line) = line else { break };
-        let line: Line = serde_json::from_str(&line).map_err(|error| wrong(error.to_string()))?;
-        let Some((policy, _)) = &mut policy else {
+        let line: Line = serde_json::from_str(&line)
+            .map_err(|error| ReplayError::Form(json_problem(&error, line_number - 1)))?;
+        let Some((policy, _, introduced)) = &mut policy else {
             let Line::Begin(begin) = line else {
                 return Err(wrong("a recording begins with `begin`".to_owned()));
             };
-            if begin.schema != SCHEMA {
-                return Err(wrong(format!("schema `{}`, expected `{SCHEMA}`", begin.schema)));
-            }
+            let introduced = Introduced::new(&begin).map_err(wrong)?;
             settings = other.cloned().unwrap_or_else(|| (*begin.settings).clone());
             replayed.is_same_policy = begin.is_fresh && settings == *begin.settings;
             begun = begin.now_ns;
             let server = Server::new(begin.policy(&settings), Time::from_ns(begin.now_ns));
-            policy = Some((server, begin));
+            policy = Some((server, begin, introduced));
             continue;
         };
+        introduced.add(&line).map_err(wrong)?;
         match line {
-            Line::Begin(_) => return Err(wrong("`begin` again".to_owned())),
+            Line::Begin(_) | Line::Site { .. } => {}
             Line::Join { client, program, user, asks, name } => {
                 replayed.clients += 1;
                 policy.join_of(UserId(user), ClientId(client), ProgramId(program));
@@ -326,7 +334,6 @@ pub fn replay(
                 moved.iter_mut().for_each(|moved| moved.retain(|(of, _), _| *of != client));
             }
             Line::Forget { program, site } => policy.forget(ProgramId(program), site.map(SiteId)),
-            Line::Site { .. } => {}
             Line::Step(step) => {
                 for (client, site, seen) in &step.seen {
                     calls += seen.calls as f64;
@@ -348,7 +355,7 @@ pub fn replay(
                 let said = policy.step(Time::from_ns(step.now_ns));
                 let changes = changes(&said.changes);
                 replayed.steps += 1;
-                replayed.span_ns = step.now_ns.saturating_sub(begun);
+                replayed.span_ns = step.now_ns - begun;
                 replayed.different +=
                     usize::from(changes != step.changes || said.cores != step.cores);
                 for (which, (changes, now)) in
@@ -363,7 +370,7 @@ pub fn replay(
             }
         }
     }
-    let Some((_, begin)) = policy else {
+    let Some((_, begin, _)) = policy else {
         return Err(ReplayError::Wrong { line: 1, what: "it is empty".to_owned() });
     };
     let steps = replayed.steps.max(1) as f64;
@@ -461,7 +468,7 @@ mod tests {
     fn what_is_no_recording_is_named_with_its_line() {
         let refused = |text: &str| replay(text.as_bytes(), None).unwrap_err().to_string();
         assert_eq!(refused(""), "line 1: it is empty");
-        assert!(refused("{}\n").starts_with("line 1: "));
+        assert_eq!(refused("{}\n"), "line 1, column 2: expected a value");
         assert!(refused("{\"leave\":{\"client\":3}}\n").contains("begins with `begin`"));
     }
 }

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use dimmer_processor::text::json_problem;
 use dimmer_protocol::{AnswerError, Client, Hello};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
@@ -94,7 +95,7 @@ impl Watch {
             if error.is_eof() {
                 return self.silent("has ended in the middle of its answer");
             }
-            WatchError::Foreign { path: self.path.clone(), why: error.to_string() }
+            WatchError::Foreign { path: self.path.clone(), why: json_problem(&error, 0) }
         })
     }
 

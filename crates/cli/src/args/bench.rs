@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::{Args, Subcommand, ValueEnum};
 use dimmer_bench::auto::Metric;
 
-use super::common::{DedicatedCpus, Json, Lasting, MaxLoad, ModelName};
+use super::common::{DedicatedCpus, Json, Lasting, MOST, MaxLoad, ModelName, whole};
 
 #[derive(Args, Debug)]
 pub(crate) struct Bench {
@@ -69,7 +69,7 @@ pub(crate) struct BenchAuto {
     pub(crate) function: Vec<String>,
 
     /// The most rounds. There are fewer once the gain's interval is narrower than 2 %.
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(6..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = whole::<u32>(6..=1000))]
     pub(crate) rounds: u32,
 
     #[command(flatten)]
@@ -89,7 +89,7 @@ pub(crate) struct BenchAuto {
     .help("How long a run is; its second half counts")))]
 pub(crate) struct BenchServer {
     /// Runs each way N times.
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = whole::<u32>(1..=1000))]
     pub(crate) rounds: u32,
 
     #[command(flatten)]
@@ -116,15 +116,15 @@ pub(crate) enum Neighbour {
     .help("How long each policy loop is measured")))]
 pub(crate) struct BenchDaemon {
     /// The number of programs that it serves.
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = whole::<u32>(1..=100_000))]
     pub(crate) clients: u32,
 
     /// The number of sites of each program.
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = whole::<u32>(1..=1024))]
     pub(crate) sites: u32,
 
     /// Sampled region entries per second, all programs together.
-    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = whole::<u64>(1..=1_000_000_000))]
     pub(crate) records: u64,
 
     #[command(flatten)]
@@ -137,7 +137,7 @@ pub(crate) struct BenchDaemon {
 #[derive(Args, Debug)]
 pub(crate) struct BenchMoves {
     /// Runs each way N times.
-    #[arg(long, value_name = "N", default_value_t = 31, value_parser = clap::value_parser!(u32).range(3..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 31, value_parser = whole::<u32>(3..=1000))]
     pub(crate) rounds: u32,
 
     #[command(flatten)]
@@ -147,11 +147,11 @@ pub(crate) struct BenchMoves {
 #[derive(Args, Debug)]
 pub(crate) struct BenchLock {
     /// The most threads that compete for a lock; by default as many as there are CPUs.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(1..=MOST))]
     pub(crate) threads: Option<u32>,
 
     /// Runs each lock N times.
-    #[arg(long, value_name = "N", default_value_t = 21, value_parser = clap::value_parser!(u32).range(3..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 21, value_parser = whole::<u32>(3..=1000))]
     pub(crate) rounds: u32,
 
     #[command(flatten)]
@@ -228,7 +228,7 @@ Examples:
   dimmer bench program --rounds 9 --json=cost.json -- openssl speed -seconds 1 sha256")]
 pub(crate) struct BenchProgram {
     /// Runs each way N times; from 6 on, agreement of all rounds is significant at 95 %.
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(3..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = whole::<u32>(3..=1000))]
     pub(crate) rounds: u32,
 
     #[command(flatten)]
@@ -255,7 +255,7 @@ Examples:
   dimmer bench nginx --rounds 12 --json=nginx.json")]
 pub(crate) struct BenchNginx {
     /// Runs each way N times; from 6 on, agreement of all rounds is significant at 95 %.
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(3..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = whole::<u32>(3..=1000))]
     pub(crate) rounds: u32,
 
     #[command(flatten)]

@@ -1,10 +1,12 @@
 //! Arguments that several commands have: each is defined once.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 use dimmer_host::load;
+use dimmer_host::pstate::words::{Cpus, cpus};
 use dimmer_host::root::Root;
 use dimmer_processor::units::Nanos;
 
@@ -97,11 +99,26 @@ impl ModelName {
     }
 }
 
+/// The greatest number of options whose own limit depends on the machine.
+pub(crate) const MOST: u64 = 0xffff_ffff;
+
+/// Parses a whole number within these limits.
+pub(crate) fn whole<N: TryFrom<u64>>(
+    accepted: RangeInclusive<u64>,
+) -> impl Fn(&str) -> Result<N, String> + Clone {
+    move |text| {
+        let number = text.parse().ok().filter(|number| accepted.contains(number));
+        number.and_then(|number| N::try_from(number).ok()).ok_or_else(|| {
+            format!("expected a whole number from {} to {}", accepted.start(), accepted.end())
+        })
+    }
+}
+
 /// `-p PID`.
 #[derive(Args, Debug)]
 pub(crate) struct Process {
     /// The process.
-    #[arg(short, long, value_name = "PID")]
+    #[arg(short, long, value_name = "PID", value_parser = whole::<u32>(1..=MOST))]
     pub(crate) pid: Option<u32>,
 }
 
@@ -133,7 +150,7 @@ impl Lasting {
 #[derive(Args, Debug)]
 pub(crate) struct Cpu {
     /// The CPU to measure on [default: the last one allowed, which gets the fewest interrupts].
-    #[arg(long, value_name = "CPU")]
+    #[arg(long, value_name = "CPU", value_parser = whole::<u32>(0..=MOST))]
     pub(crate) cpu: Option<u32>,
 }
 
@@ -142,8 +159,8 @@ pub(crate) struct Cpu {
 pub(crate) struct DedicatedCpus {
     /// The CPUs to move calls to, as in `2-3,8`; the program stays off them while calls move
     /// [default: those of one core; with --phases, slow ones].
-    #[arg(long, value_name = "LIST")]
-    pub(crate) cpus: Option<String>,
+    #[arg(long, value_name = "LIST", value_parser = cpus)]
+    pub(crate) cpus: Option<Cpus>,
 }
 
 /// `--max-load LOAD`.
@@ -246,6 +263,15 @@ mod tests {
         }
         for text in ["", "us", "1750", "0ns", "-1us", "nanus", "infs", "2s", "1 hour"] {
             assert!(span(text).unwrap_err().contains("`1.75us`"), "{text}");
+        }
+    }
+
+    #[test]
+    fn whole_numbers_have_limits() {
+        assert_eq!([whole::<u16>(1..=9)("1"), whole(1..=9)("9")], [Ok(1), Ok(9)]);
+        for text in ["", "0", "10", "-1", "1.5", "x", "99999999999999999999"] {
+            let expected = "expected a whole number from 1 to 9";
+            assert_eq!(whole::<u32>(1..=9)(text).unwrap_err(), expected, "{text}");
         }
     }
 

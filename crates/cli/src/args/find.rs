@@ -10,7 +10,9 @@ use clap::{Args, ValueEnum};
 use dimmer_probe::question::Question;
 use dimmer_processor::class::InstructionClass;
 
-use super::common::{Cpu, Json, Lasting, MaxLoad, ModelName, Page, Process, Textfile, duration};
+use super::common::{
+    Cpu, Json, Lasting, MOST, MaxLoad, ModelName, Page, Process, Textfile, duration, whole,
+};
 
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
@@ -82,7 +84,7 @@ pub(crate) struct Probe {
     pub(crate) all_cpus: bool,
 
     /// Runs the measured code on N CPUs in step.
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole::<usize>(1..=MOST))]
     pub(crate) threads: usize,
 
     /// What the other CPUs do meanwhile.
@@ -91,13 +93,13 @@ pub(crate) struct Probe {
 
     /// Instructions in a burst, for the modes episode and recurrence [default: 800; a full probe
     /// also tries 1 to 4 million].
-    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1_000_000_000))]
+    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = whole::<u32>(1..=1_000_000_000))]
     pub(crate) burst: Vec<u32>,
 
     /// The most repetitions of a measurement. It ends earlier when it is precise enough; an effect
     /// that few bursts have gets up to 16 times as many. For latency, samples of each measurement,
     /// at least 40; for pstate, a twentieth of it for each pair of clocks.
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(4..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = whole::<u32>(4..=100_000))]
     pub(crate) repetitions: u32,
 
     /// Switches turbo frequencies off during the run. The end of the run and signals switch them on
@@ -306,17 +308,17 @@ pub(crate) struct Scan {
     /// Shows the share of a profile's samples that lies in wide SIMD code: a file of `perf record`,
     /// the text of `perf script --show-mmap-events`, or a CPU profile of pprof; `-` is standard
     /// input.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["file", "libraries"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["file", "pid", "libraries"])]
     pub(crate) perf: Option<PathBuf>,
 
     /// Where files perf-PID.map and jit-PID.dump are, with generated code [default: /tmp, and the
     /// jitdump that the process has mapped].
-    #[arg(long, value_name = "DIR", requires = "perf")]
+    #[arg(long, value_name = "DIR", requires = "perf", conflicts_with_all = ["file", "pid"])]
     pub(crate) perf_maps: Option<PathBuf>,
 
     /// Writes the profile's stacks for flame graphs and speedscope, a line each, with a frame for
     /// the class and level of the sampled code.
-    #[arg(long, value_name = "FILE", requires = "perf")]
+    #[arg(long, value_name = "FILE", requires = "perf", conflicts_with_all = ["file", "pid"])]
     pub(crate) folded: Option<PathBuf>,
 
     /// Also scans the libraries that the program needs, or those that the process has loaded.

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use dimmer_processor::units::Nanos;
 use dimmer_sim::Moving;
 
-use super::common::{Cpu, Json, MaxLoad, ModelName, Page, span};
+use super::common::{Cpu, Json, MaxLoad, ModelName, Page, span, whole};
 
 /// `--model` where a scenario names one.
 const OF_SCENARIO: &str =
@@ -78,7 +78,7 @@ pub(crate) struct SimRun {
     pub(crate) moving: Moving,
 
     /// The seed of the random numbers; the same seed gives the same result.
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole::<u64>(0..=u64::MAX))]
     pub(crate) seed: u64,
 
     #[command(flatten)]
@@ -121,7 +121,7 @@ pub(crate) struct Compare {
     pub(crate) loops: Vec<Moving>,
 
     /// Runs each N times, with the seeds 1 to N.
-    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = 30, value_parser = whole::<u64>(1..=100_000))]
     pub(crate) repeat: u64,
 
     #[command(flatten)]
@@ -149,7 +149,7 @@ Examples:
   dimmer sim phases 200 150 400 0 100 --model i9-7940x --governor avxfreq")]
 pub(crate) struct Phases {
     /// How long each phase lasts (microseconds).
-    #[arg(value_name = "MICROSECONDS", required = true, value_parser = clap::value_parser!(u64).range(0..=3_600_000_000))]
+    #[arg(value_name = "MICROSECONDS", required = true, value_parser = whole::<u64>(0..=3_600_000_000))]
     pub(crate) durations: Vec<u64>,
 
     #[command(flatten)]
@@ -164,7 +164,7 @@ pub(crate) struct Phases {
 
     /// Runs the phases N times, on a model with the seeds 1 to N [default: 30; on this machine as
     /// often as fits into 3 s, but 3 to 30 times].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(1..=100_000))]
     pub(crate) repeat: Option<u64>,
 
     /// Writes the iterations of each run and phase as CSV, on this machine with the time that other
@@ -233,7 +233,7 @@ pub(crate) struct Fit {
     #[arg(long, value_name = "FILE")]
     pub(crate) emit_model: Option<PathBuf>,
     /// Simulates on N threads [default: one for each CPU that this process may use].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", value_parser = whole::<u16>(1..=1024))]
     pub(crate) jobs: Option<u16>,
     #[command(flatten)]
     pub(crate) json: Json,
@@ -304,7 +304,7 @@ pub(crate) struct Validate {
     pub(crate) load: MaxLoad,
 
     /// With --here: measures each point N times [default: 12].
-    #[arg(long, value_name = "N", requires = "here", conflicts_with_all = OF_PAPERS, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "N", requires = "here", conflicts_with_all = OF_PAPERS, value_parser = whole::<u32>(1..=10_000))]
     pub(crate) repeat: Option<u32>,
 
     #[command(flatten)]

@@ -6,7 +6,7 @@ use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use dimmer_study::{Mechanism, builtin};
 
-use super::common::{Json, Page};
+use super::common::{Json, Page, whole};
 
 fn mechanism() -> impl TypedValueParser<Value = Mechanism> {
     let possible = |of: Mechanism| PossibleValue::new(of.name()).help(of.summary());
@@ -32,7 +32,7 @@ pub(crate) struct Study {
     #[arg(long, value_name = "MECHANISM,...", value_parser = mechanism(), value_delimiter = ',')]
     pub(crate) mechanisms: Vec<Mechanism>,
     /// Runs each N times, with the seeds 1 to N.
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = whole::<u64>(1..=1000))]
     pub(crate) seeds: u64,
     /// Also finds by which factor a parameter must change for another mechanism to be first.
     #[arg(long)]
@@ -45,12 +45,12 @@ pub(crate) struct Study {
         num_args = 0..=1,
         require_equals = true,
         default_missing_value = "60",
-        value_parser = clap::value_parser!(u32).range(20..=100_000),
+        value_parser = whole::<u32>(20..=100_000),
         conflicts_with_all = ["sensitivity", "mechanisms", "seeds", "report"]
     )]
     pub(crate) auto: Option<u32>,
     /// Simulates on N threads [default: one for each CPU that this process may use].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", value_parser = whole::<u16>(1..=1024))]
     pub(crate) jobs: Option<u16>,
     /// Keeps results of runs in DIR [default: ~/.cache/dimmer/study].
     #[arg(long, value_name = "DIR")]

@@ -14,7 +14,7 @@ use crate::run::cores;
 
 pub(crate) fn run(root: &Root, arguments: &BenchHookedMoves) -> anyhow::Result<ExitCode> {
     let json = arguments.json.open()?;
-    let cpus = cores(root, arguments.cpus.cpus.as_deref())?;
+    let cpus = cores(root, arguments.cpus.cpus.as_ref())?;
     let took = trips::round_trips(root, &cpus).map_err(bad_input)?;
     let report = HookedMovesReport::new(&cpus, trips::CALLS, &took.delegated, &took.migrated);
     output::show(json, &report, &report.text())?;

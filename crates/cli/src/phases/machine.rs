@@ -75,26 +75,25 @@ pub(super) fn run(
     }
     let bits = wide.as_ref().map_or(512, |wide| wide.bits);
     let named = super::named(phases, bits);
+    let partial = end.map_or(String::new(), |_| {
+        format!("PARTIAL: interrupted when {} of {repeat} runs were complete.\n", found.runs.len())
+    });
     let is_quiet = csv.as_ref().is_some_and(Output::is_standard);
     if let Some(csv) = csv {
         csv.write(&report::measured(&named, &found)?)?;
     }
-    if !is_quiet {
+    if is_quiet {
+        eprint!("{partial}");
+    } else {
         let lack = wide.as_ref().and_then(|wide| wide.lacks.as_ref());
         let lack = lack
             .map_or(String::new(), |why| format!("{bits}-bit instead of 512-bit code: {why}\n"));
         output::print(&format!(
-            "on CPU {cpu} of this machine, {}\n{lack}\n{}\n{}",
+            "on CPU {cpu} of this machine, {}\n{lack}{partial}\n{}\n{}",
             machine.identity.brand,
             report::table(&named, |index| found.iterations(index), output::screen()),
             report::notes(&named, &found)
         ))?;
     }
-    Ok(match end {
-        Some(status) => {
-            eprintln!("interrupted: {} of {repeat} runs were complete", found.runs.len());
-            ExitCode::from(status)
-        }
-        None => ExitCode::SUCCESS,
-    })
+    Ok(output::end(&interrupt))
 }

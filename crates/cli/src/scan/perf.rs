@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use dimmer_host::bounded_file::{self, BoundedFileError};
+use dimmer_host::bounded_file;
 use dimmer_host::cpuid::Cpuid;
 use dimmer_host::machine::Machine;
 use dimmer_host::root::Root;
@@ -14,8 +14,8 @@ use dimmer_report::profile::{self, Report};
 use dimmer_report::scan;
 
 use crate::args::Scan;
-use crate::bad_input;
 use crate::output::{self, Output};
+use crate::{bad_input, input};
 
 /// Longest profile (bytes).
 const LONGEST: u64 = 4 << 30;
@@ -59,8 +59,5 @@ fn bytes(file: &Path) -> anyhow::Result<Vec<u8>> {
         }
         return Ok(bytes);
     }
-    bounded_file::read(file, LONGEST).map_err(|error| match error {
-        error @ BoundedFileError::Unreadable { .. } => error.into(),
-        error => bad_input(error),
-    })
+    bounded_file::read(file, LONGEST).map_err(input::unread)
 }

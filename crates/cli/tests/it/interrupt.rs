@@ -148,6 +148,27 @@ fn phases_on_a_model_have_only_runs_that_are_complete() {
     assert_eq!(csv.lines().count(), 1 + 3 * complete);
 }
 
+#[test]
+fn phases_on_this_machine_that_are_interrupted_are_partial() {
+    let directory = tempfile::tempdir().unwrap();
+    let arguments = ["sim", "phases", "0", "0", "20000", "--repeat", "100000"];
+    let output = match interrupted(directory.path(), &arguments, 2) {
+        Ok(output) => output,
+        Err(refused) => {
+            println!("SKIPPED: {}", stderr(&refused));
+            return;
+        }
+    };
+    assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
+    let text = stdout(&output);
+    let is_partial = |line: &str| {
+        line.starts_with("PARTIAL: interrupted when ")
+            && line.ends_with(" of 100000 runs were complete.")
+    };
+    let has_none = text.is_empty() && stderr(&output).contains("nothing was complete yet");
+    assert!(has_none || text.lines().any(is_partial), "{text}{}", stderr(&output));
+}
+
 /// A validation takes only a second: the signal may come when all of it, or nothing, is complete.
 #[test]
 fn a_validation_has_only_experiments_that_are_complete() {

@@ -52,6 +52,8 @@ fn probes_side_by_side_and_files_that_are_none() {
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("warning: left out: other.json: its `schema`"));
     assert!(stdout(&output).contains("Made-up"));
+    let twice = dimmer(home, &["merge", "a.json", "./a.json", "--csv=-"]);
+    assert_eq!(stdout(&twice).lines().filter(|line| line.contains("a.json")).count(), 1);
     for files in [&["other.json"][..], &["other.json", "none.json"]] {
         let output = dimmer(home, &[&["merge"], files].concat());
         assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));

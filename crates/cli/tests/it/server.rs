@@ -182,8 +182,12 @@ fn a_replay_that_should_be_the_same_and_is_not_fails() {
     let file = server.path().join("r.jsonl");
     // Whether the client came before the start of the recording is a matter of chance.
     text = text.replace("\"is_fresh\":false", "\"is_fresh\":true");
-    let forged = text.replacen("\"changes\":[]", "\"changes\":[[77,null,true]]", 1);
-    assert_ne!(text, forged);
+    let (before, after) = text.split_once("{\"join\":{\"client\":").unwrap();
+    let (client, _) = after.split_once(',').unwrap();
+    let change = format!("\"changes\":[[{client},null,true]]");
+    let forged = after.replacen("\"changes\":[]", &change, 1);
+    assert_ne!(after, forged);
+    let forged = format!("{before}{{\"join\":{{\"client\":{forged}");
     std::fs::write(&file, forged).unwrap();
     let output = dimmer(server.path(), &["daemon", "replay", "r.jsonl"]);
     assert_eq!(output.status.code(), Some(3), "{}", stdout(&output));
@@ -352,7 +356,7 @@ fn what_cannot_be_recorded_or_replayed_is_refused_with_the_reason() {
     // The old content of a file is lost only when new content comes.
     assert_eq!(std::fs::read_to_string(directory.path().join("kept.jsonl")).unwrap(), "kept");
     refused(&["daemon", "record", "no/file", "--socket", "no/socket"], 1, "cannot write no/file");
-    refused(&["daemon", "replay", "kept.jsonl"], 2, "kept.jsonl: line 1: ");
+    refused(&["daemon", "replay", "kept.jsonl"], 2, "kept.jsonl: line 1, column 1: ");
     refused(&["daemon", "replay", "no.jsonl"], 2, "cannot read no.jsonl");
     std::fs::write(directory.path().join("wrong.toml"), "[policy]\nlop = 3\n").unwrap();
     let wrong = ["daemon", "replay", "kept.jsonl", "--config", "wrong.toml"];

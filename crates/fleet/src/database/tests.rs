@@ -88,7 +88,7 @@ fn what_is_wrong_is_named_and_the_rest_is_read() {
     let file = format!("{NAME}/bench-hook.json");
     check(&[(&file, &bench)], "");
     check(&[("README.md", "x"), ("claims.toml", "x"), (".hidden", "x")], "");
-    check(&[(&file, &bench[..40])], "bench-hook.json: EOF while parsing");
+    check(&[(&file, &bench[..40])], "bench-hook.json: line 1, column 40: the text ends too early");
     let text = bench.replace("\"counted_ns\"", "\"counted\"");
     check(&[(&file, &text)], "bench-hook.json: `counted_ns` is missing");
     let text = bench.replace("bench-hook/1", "bench-hook/7");

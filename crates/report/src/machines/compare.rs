@@ -90,8 +90,8 @@ impl Compared {
             let mut table = Table::default();
             for Differing { document, what, values } in &kind.differing {
                 let values = values.iter().map(|(record, value)| format!("{record}: {value}"));
-                let values = values.collect::<Vec<_>>().join("\n");
-                table.row([format!("  {document}"), what.clone(), values]);
+                let values = Cell::lines(values);
+                table.row([format!("  {document}").into(), what.clone().into(), values]);
             }
             text += &table.render(screen);
             text.push('\n');
@@ -115,7 +115,8 @@ impl Compared {
             let value = |value: &Option<ValueEntry>| match value {
                 Some(value) => {
                     let (number, interval) = told(*value, row.unit);
-                    Cell::right(format!("{number}\n{interval}").trim_end())
+                    Cell::lines([number, interval].into_iter().filter(|line| !line.is_empty()))
+                        .aligned_right()
                 }
                 None => Cell::from(""),
             };

@@ -73,7 +73,7 @@ fn table_of(outcomes: &[&Outcome], screen: Screen) -> String {
     for (outcome, row) in outcomes.iter().zip(&cells[1..]) {
         let colour = if outcome.effect { Colour::Yellow } else { Colour::Green };
         let cell = |(column, text): (usize, &String)| match column {
-            0 => Cell::from(wrapped(text, least[0])),
+            0 => Cell::lines(wrapped(text, least[0])),
             1 => Cell::from(text.as_str()).coloured(colour),
             _ => Cell::from(text.as_str()),
         };
@@ -110,7 +110,7 @@ fn least_widths(cells: &[Vec<String>], width: usize) -> Vec<usize> {
 }
 
 /// A kernel's name in lines of at most `width` characters, broken after its separators.
-fn wrapped(name: &str, width: usize) -> String {
+fn wrapped(name: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for piece in name.split_inclusive(['-', '+', ':']) {
         match lines.last_mut() {
@@ -120,7 +120,7 @@ fn wrapped(name: &str, width: usize) -> String {
             _ => lines.push(piece.to_owned()),
         }
     }
-    lines.join("\n")
+    lines
 }
 
 fn skipped(findings: &Findings, screen: Screen) -> String {

@@ -7,7 +7,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use dimmer_processor::text::{line_of, toml_problem};
+use dimmer_processor::text::{line_of, line_of_message, toml_problem};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -129,29 +129,36 @@ pub(super) struct Table<T> {
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     pub(super) path: Arc<Path>,
-    pub(super) line: usize,
+    text: Arc<str>,
+    start: usize,
 }
 
 impl Place {
     /// Refuses what stands here.
     pub(super) fn refuse(&self, message: impl fmt::Display) -> ScenarioError {
-        let message = format!("line {}: {message}", self.line);
-        ScenarioError { path: self.path.to_path_buf(), message }
+        let message = message.to_string();
+        let line = line_of_message(&self.text, self.start, &message);
+        ScenarioError { path: self.path.to_path_buf(), message: format!("line {line}: {message}") }
+    }
+
+    /// The line, from 1.
+    pub(super) fn line(&self) -> usize {
+        line_of(&self.text, self.start)
     }
 }
 
 /// A text, and the file that it was read from.
 #[derive(Debug)]
-pub(super) struct Source<'a> {
+pub(super) struct Source {
     pub(super) path: Arc<Path>,
-    pub(super) text: &'a str,
+    pub(super) text: Arc<str>,
 }
 
-impl Source<'_> {
+impl Source {
     /// The place of a value.
     pub(super) fn place<T>(&self, value: &Spanned<T>) -> Place {
-        let line = line_of(self.text, value.span().start);
-        Place { path: Arc::clone(&self.path), line }
+        let (path, text) = (Arc::clone(&self.path), Arc::clone(&self.text));
+        Place { path, text, start: value.span().start }
     }
 
     /// A checked key.
@@ -225,7 +232,7 @@ enum Requests {
 
 impl Document {
     /// Reads a file.
-    pub(super) fn parse(source: &Source<'_>) -> Result<Self, ScenarioError> {
+    pub(super) fn parse(source: &Source) -> Result<Self, ScenarioError> {
         let Source { path, text } = source;
         toml::from_str(text).map_err(|error| ScenarioError {
             path: path.to_path_buf(),
@@ -234,7 +241,7 @@ impl Document {
     }
 
     /// Checks what can be checked without the rest of the scenario.
-    pub(super) fn check(self, source: &Source<'_>) -> Result<Part, ScenarioError> {
+    pub(super) fn check(self, source: &Source) -> Result<Part, ScenarioError> {
         let part = Part {
             schema: source.key(self.schema, |schema| match schema.as_str() {
                 SCHEMA => Ok(()),

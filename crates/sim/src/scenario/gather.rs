@@ -23,7 +23,7 @@ impl Part {
         let source = "the experiment that the scenario recreates";
         let source = of(&self.source).ok_or_else(|| missing("source", source))?;
         let model = "the processor model that the scenario is meant for";
-        let model = of(&self.model).ok_or_else(|| missing("model", model))?;
+        let model = self.model.as_ref().ok_or_else(|| missing("model", model))?;
         let cores = format!("expected 1 to {MOST_CORES}");
         let cores = of(&self.cores).ok_or_else(|| missing("cores", &cores))?;
         let threads_per_core = of(&self.threads_per_core).unwrap_or(1);
@@ -75,7 +75,8 @@ impl Part {
         Ok(Scenario {
             name,
             source,
-            model,
+            model: model.value.clone(),
+            model_place: model.place.clone(),
             cores,
             threads_per_core,
             smt_share: smt_share.unwrap_or(1.0),

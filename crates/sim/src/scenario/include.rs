@@ -40,7 +40,7 @@ impl<'a> Files<'a> {
     /// What a file with this text and those that it includes contain.
     pub(super) fn part(&mut self, path: &Path, text: &str) -> Result<Part, ScenarioError> {
         self.bytes += text.len();
-        let source = Source { path: path.into(), text };
+        let source = Source { path: path.into(), text: text.into() };
         let mut document = Document::parse(&source)?;
         let Some(include) = document.include.take() else { return document.check(&source) };
         let place = source.place(&include);
@@ -204,7 +204,7 @@ impl Place {
     /// Refuses that two included files define the same.
     fn twice(&self, what: &str, one: &Self, other: &Self) -> ScenarioError {
         let [one, other] =
-            [one, other].map(|at| format!("{}, line {}", at.path.display(), at.line));
+            [one, other].map(|at| format!("{}, line {}", at.path.display(), at.line()));
         self.refuse(format!(
             "`include`: {what} stands in two files, expected one: {one}, and {other}"
         ))

@@ -77,14 +77,14 @@ fn whatever_is_wrong_is_told_with_its_place() {
     check(
         "cpu = 1",
         "count = -1",
-        "s.toml: line 11: thread `t`: `count` is -1, expected 1 to 65536",
+        "s.toml: line 13: thread `t`: `count` is -1, expected 1 to 65536",
     );
     check("cpu = 1", "cpu = 1\ncount = 2", "`count` is 2 from `cpu` 1 on, but CPUs are 0 to 1");
     let second = "count = 65_536\nsteps = [{ sleep_us = 1 }]\n[[thread]]\nname = \"t\"\ncpu = 1";
     check("cpu = 1", second, "65537 threads or more, expected at most 65536");
     check("cpu = 1", "cached_kib = 1_048_577", "`cached_kib` is 1048577, expected 0 to 1048576");
     check("cpu = 1", "cached_kib = -1", "`cached_kib` is -1, expected 0 to 1048576");
-    check("cpu = 1", "cpu = nan", "s.toml: line 13: `cpu`: invalid type");
+    check("cpu = 1", "cpu = nan", "s.toml: line 13: `cpu`: found");
     check("times = 3", "times = 0", "for ever, but there is no `end_us`");
     check(
         "run = \"scalar\"",
@@ -97,7 +97,7 @@ fn whatever_is_wrong_is_told_with_its_place() {
     check("{ run = \"scalar\", us = 10 }, { sleep_us = 5 }, ", "", "none of them takes any time");
     check("cores = 2", "cores = 2\nthreads_per_core = 2", "`smt_share` is missing");
     check("times = 3", "requests = \"even\"", "together with `every_us`");
-    check("times = 3", "requests = \"often\"", "unknown variant `often`, expected one of `closed`");
+    check("times = 3", "requests = \"often\"", "unknown name `often`, expected one of `closed`");
 }
 
 #[test]
@@ -400,7 +400,7 @@ fn blocks_that_are_wrong_are_refused_with_their_place() {
     for wrong in ["-1", "1.5", "1_000_000_001", "nan", "inf"] {
         one(&repeat(wrong, run), "expected a whole number from 0 to 1000000000, or the name");
     }
-    one(&repeat("true", run), "invalid type: boolean `true`, expected a number or the name of a");
+    one(&repeat("true", run), "found boolean `true`, expected a number or the name of a");
     one(&repeat("2", ""), "thread `t`, step 1: `repeat` has no steps");
     one(
         &format!("{run}, {}", repeat("2", &format!("{run}, {{ run = \"x\", us = 1 }}"))),

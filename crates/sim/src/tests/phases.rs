@@ -193,7 +193,7 @@ fn what_is_wrong_with_phases_is_said() {
         let error = Scenario::parse(Path::new("s.toml"), &text).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     };
-    check("fast_cpu = 0", "fast_cpu = 6", "line 9: `fast_cpu` is 6, expected 0 to 5");
+    check("fast_cpu = 0", "fast_cpu = 6", "line 10: `fast_cpu` is 6, expected 0 to 5");
     check("slow_cpu = 1", "slow_cpu = 0", "are the same, expected two CPUs");
     check("[\"memory\", 0.4]", "[\"disk\", 0.4]", "no step passes `disk`, expected cpu, memory");
     check("[\"memory\", 0.4]", "[\"cpu\", 0.4]", "mark `cpu` twice");

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path as FilePath, PathBuf};
 
 use dimmer_processor::model::{Model, builtin as builtin_model};
-use dimmer_processor::text::{line_of, toml_problem};
+use dimmer_processor::text::{line_of_message, toml_problem};
 use dimmer_sim::scenario::Scenario;
 use serde::Deserialize;
 use toml::Spanned;
@@ -27,7 +27,7 @@ const MOST_TARGETS: usize = 1000;
 const MOST_VALUES: usize = 100_000;
 
 /// More than any metric is, in its unit; squares of it are finite.
-const MOST_MEASURED: f64 = 1e18;
+pub(super) const MOST_MEASURED: f64 = 1e18;
 
 /// Returns the text of a file, or why there is none.
 pub type Read<'a> = &'a (dyn Fn(&FilePath) -> Result<String, String> + Sync);
@@ -272,7 +272,8 @@ impl Fit {
             model,
         };
         let placed = |start: usize, what: &str, message: String| {
-            format!("line {}: {what}: {message}", line_of(text, start))
+            let line = line_of_message(text, start, &message);
+            format!("line {line}: {what}: {message}")
         };
         for one in document.parameter {
             let start = one.span().start;

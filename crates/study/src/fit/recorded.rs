@@ -1,10 +1,12 @@
 //! Measured values, from JSON documents and CSV files.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use dimmer_processor::text::json_problem;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::document::MOST_MEASURED;
 use super::place::Path;
 
 /// Where measured values are.
@@ -40,9 +42,9 @@ impl RunsDocument {
         &self,
         read: impl Fn(&str) -> Result<String, String>,
     ) -> Result<(Vec<f64>, Option<f64>), String> {
-        let times = self.times.unwrap_or(1.0);
-        if !times.is_finite() || times == 0.0 {
-            return Err(format!("`times` is {times}, expected a number other than 0"));
+        let scale = Scale(self.times.unwrap_or(1.0));
+        if !scale.0.is_finite() || scale.0 == 0.0 {
+            return Err(format!("`times` is {}, expected a number other than 0", scale.0));
         }
         let files = match &self.file {
             Files::One(file) => std::slice::from_ref(file),
@@ -50,10 +52,10 @@ impl RunsDocument {
         };
         let (mut values, mut errors) = (Vec::new(), Vec::new());
         for file in files {
-            let found = self.of_file(&read(file)?);
+            let found = self.of_file(&read(file)?, scale);
             let (found, error) = found.map_err(|error| format!("{file}: {error}"))?;
-            values.extend(found.into_iter().map(|value| value * times));
-            errors.extend(error.map(|error| error * times.abs()));
+            values.extend(found);
+            errors.extend(error);
         }
         // Several quantities are repeats: their own scatter counts.
         let error = errors.first().copied().filter(|_| values.len() == 1);
@@ -64,10 +66,12 @@ impl RunsDocument {
         }
     }
 
-    fn of_file(&self, text: &str) -> Result<(Vec<f64>, Option<f64>), String> {
+    fn of_file(&self, text: &str, scale: Scale) -> Result<(Vec<f64>, Option<f64>), String> {
         match (&self.values, &self.column) {
-            (Some(path), None) if self.lines.is_empty() => of_json(text, path),
-            (None, Some(column)) => of_csv(text, column, &self.lines).map(|values| (values, None)),
+            (Some(path), None) if self.lines.is_empty() => of_json(text, path, scale),
+            (None, Some(column)) => {
+                of_csv(text, column, &self.lines, scale).map(|values| (values, None))
+            }
             _ => {
                 Err("expected `values`, the path of numbers in a JSON document, or `column` of a \
                       CSV file and perhaps `where`"
@@ -77,25 +81,43 @@ impl RunsDocument {
     }
 }
 
-fn of_json(text: &str, path: &str) -> Result<(Vec<f64>, Option<f64>), String> {
-    let document: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
+/// What values are multiplied by.
+#[derive(Clone, Copy)]
+struct Scale(f64);
+
+impl Scale {
+    /// The measured value that a number of the file stands for. No metric is ever below 0.
+    fn measured(self, number: f64) -> Option<f64> {
+        Some(number * self.0).filter(|value| (0.0..=MOST_MEASURED).contains(value))
+    }
+
+    /// The accepted numbers.
+    fn accepted(self) -> String {
+        let times =
+            if self.0 == 1.0 { String::new() } else { format!(" after `times`, {}", self.0) };
+        format!("a number from 0 to {MOST_MEASURED:e}{times}")
+    }
+}
+
+fn of_json(text: &str, path: &str, scale: Scale) -> Result<(Vec<f64>, Option<f64>), String> {
+    let document: Value = serde_json::from_str(text).map_err(|error| json_problem(&error, 0))?;
     let found = Path::parse(path)?.find(&document)?;
+    let measured = |value: &Value| {
+        let refused = || format!("`{path}` is {}, expected {}", shortened(value), scale.accepted());
+        value.as_f64().and_then(|number| scale.measured(number)).ok_or_else(refused)
+    };
     if let [quantity] = &found[..]
-        && let Some(median) = quantity.get("median").and_then(Value::as_f64)
+        && let Some(median) = quantity.get("median").filter(|median| median.is_number())
     {
         let ends = [0, 1].map(|end| quantity.get("ci95")?.get(end)?.as_f64());
         let [Some(low), Some(high)] = ends else {
             return Err(format!("`{path}` has a `median` but no `ci95` with two ends"));
         };
         // An interval of no width, as of values that all were equal, is no error.
-        let error = (high - low) / (2.0 * 1.96);
-        return Ok((vec![median], (error > 0.0).then_some(error)));
+        let error = (high - low) / (2.0 * 1.96) * scale.0.abs();
+        return Ok((vec![measured(median)?], (error > 0.0).then_some(error)));
     }
-    let number = |value: &Value| {
-        let refused = || format!("`{path}` is {}, expected numbers", shortened(value));
-        value.as_f64().ok_or_else(refused)
-    };
-    Ok((found.into_iter().map(number).collect::<Result<_, _>>()?, None))
+    Ok((found.into_iter().map(measured).collect::<Result<_, _>>()?, None))
 }
 
 /// A JSON value in a few words.
@@ -112,9 +134,18 @@ fn shortened(value: &Value) -> String {
     }
 }
 
-fn of_csv(text: &str, column: &str, lines: &BTreeMap<String, String>) -> Result<Vec<f64>, String> {
+fn of_csv(
+    text: &str,
+    column: &str,
+    lines: &BTreeMap<String, String>,
+    scale: Scale,
+) -> Result<Vec<f64>, String> {
     let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(text.as_bytes());
-    let heading = reader.headers().map_err(|error| error.to_string())?.clone();
+    let heading = reader.headers().map_err(|error| csv_problem(&error))?.clone();
+    let mut before = BTreeSet::new();
+    if let Some(twice) = heading.iter().find(|name| !before.insert(*name)) {
+        return Err(format!("line 1: column `{twice}` stands twice, expected each once"));
+    }
     let place = |name: &str| {
         let names = || heading.iter().collect::<Vec<_>>().join(", ");
         let found = heading.iter().position(|of| of == name);
@@ -125,13 +156,16 @@ fn of_csv(text: &str, column: &str, lines: &BTreeMap<String, String>) -> Result<
     let chosen: Vec<(usize, &String)> = chosen.collect::<Result<_, String>>()?;
     let mut values = Vec::new();
     for record in reader.records() {
-        let record = record.map_err(|error| error.to_string())?;
+        let record = record.map_err(|error| csv_problem(&error))?;
         let line = record.position().map_or(0, csv::Position::line);
         if chosen.iter().all(|(place, value)| record.get(*place) == Some(value)) {
             let text = record.get(of).unwrap_or_default();
-            let value = text.parse::<f64>();
-            let refused = |_| format!("line {line}: `{column}` is \"{text}\", expected a number");
-            values.push(value.map_err(refused)?);
+            let value = text.parse().ok().and_then(|number| scale.measured(number));
+            let refused = || {
+                let accepted = scale.accepted();
+                format!("line {line}: `{column}` is \"{text}\", expected {accepted}")
+            };
+            values.push(value.ok_or_else(refused)?);
         }
     }
     if values.is_empty() {
@@ -139,6 +173,17 @@ fn of_csv(text: &str, column: &str, lines: &BTreeMap<String, String>) -> Result<
         return Err(format!("no line has {}", wanted.join(", ")));
     }
     Ok(values)
+}
+
+/// What is wrong with a CSV file, with its place.
+fn csv_problem(error: &csv::Error) -> String {
+    match error.kind() {
+        csv::ErrorKind::UnequalLengths { pos: Some(at), expected_len, len } => {
+            let line = at.line();
+            format!("line {line} and the heading differ: {len} and {expected_len} values")
+        }
+        _ => error.to_string(),
+    }
 }
 
 #[cfg(test)]
@@ -188,12 +233,26 @@ mod tests {
         check("file = 'f'\nvalues = 'ways.wide.x'", JSON, Err(no));
         let no = "f: no `*` in `ways.narrow.runs`: nothing is below it";
         check("file = 'f'\nvalues = 'ways.narrow.runs.*.x'", JSON, Err(no));
-        let no = "f: `ways.plain.runs` is a list of 2: `*` means all entries, expected numbers";
+        let no = "f: `ways.plain.runs` is a list of 2: `*` means all entries, expected a \
+                  number from 0 to 1e18";
         check("file = 'f'\nvalues = 'ways.plain.runs'", JSON, Err(no));
         let no = "f: no column `speed`, expected one of size, way, rate";
         check("file = 'f'\ncolumn = 'speed'", CSV, Err(no));
-        let no = "f: line 5: `rate` is \"x\", expected a number";
+        let no = "f: line 5: `rate` is \"x\", expected a number from 0 to 1e18";
         check("file = 'f'\ncolumn = 'rate'", CSV, Err(no));
+        let of = "file = 'f'\ncolumn = 'rate'";
+        let no = "f: line 2: `rate` is \"-10\", expected a number from 0 to 1e18";
+        check(of, "rate\n-10\n", Err(no));
+        let no = "f: line 2: `rate` is \"10\", expected a number from 0 to 1e18 after `times`, -2";
+        check(&format!("{of}\ntimes = -2"), "rate\n10\n", Err(no));
+        let no = "f: line 1: column `rate` stands twice, expected each once";
+        check(of, "rate,way,rate\n1,x,2\n", Err(no));
+        let no = "f: line 3 and the heading differ: 1 and 2 values";
+        check(of, "rate,way\n1,x\n2\n", Err(no));
+        let no = "f: `x` is -1, expected a number from 0 to 1e18";
+        check("file = 'f'\nvalues = 'x'", "{\"x\": -1}", Err(no));
+        let no = "f: line 1, column 1: the text ends too early";
+        check("file = 'f'\nvalues = 'x'", "{", Err(no));
         let no = "f: no line has size = 5";
         check("file = 'f'\ncolumn = 'rate'\nwhere = { size = '5' }", CSV, Err(no));
         let no = "expected `values`, the path of numbers in a JSON document, or `column` of a CSV \

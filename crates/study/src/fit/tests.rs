@@ -285,13 +285,13 @@ fn wrong_fits_are_refused_with_their_place_and_what_is_accepted() {
     refused(
         &parameter(CIPHER, 2.0, 1.0),
         &format!(
-            "line 4: parameter `{CIPHER}`: `low` is 2 and `high` is 1, expected finite numbers, the first less than the second"
+            "line 6: parameter `{CIPHER}`: `low` is 2 and `high` is 1, expected finite numbers, the first less than the second"
         ),
     );
     refused(
         &parameter(CIPHER, 0.0, 1.0),
         &format!(
-            "line 4: parameter `{CIPHER}`: at `low` = 0: dir/server.toml: line 20: thread `worker`, step 3: `instructions` is 0, expected 1 to 1000000000000"
+            "line 6: parameter `{CIPHER}`: at `low` = 0: dir/server.toml: line 20: thread `worker`, step 3: `instructions` is 0, expected 1 to 1000000000000"
         ),
     );
     refused(
@@ -308,7 +308,7 @@ fn wrong_fits_are_refused_with_their_place_and_what_is_accepted() {
     let target = |more: &str| format!("{cipher}[[target]]\n{more}\n");
     refused(
         &target("metric = 'speed'"),
-        "line 8: target `speed`: `metric` is \"speed\", expected one of requests_per_s, instructions_per_s, mean_us, p50_us, p90_us, p99_us, cpu_us_per_request, cpu_s, finish_s, watts, level_changes_per_s, lowered_ratio",
+        "line 9: target `speed`: `metric` is \"speed\", expected one of requests_per_s, instructions_per_s, mean_us, p50_us, p90_us, p99_us, cpu_us_per_request, cpu_s, finish_s, watts, level_changes_per_s, lowered_ratio",
     );
     refused(
         &target("metric = 'cpu_s'"),
@@ -320,15 +320,15 @@ fn wrong_fits_are_refused_with_their_place_and_what_is_accepted() {
     );
     refused(
         &target("metric = 'cpu_s'\nmeasured = [1.0]\nerror = 0"),
-        "line 8: target `cpu_s`: `error` is 0, expected a standard error above 0, up to 1e18",
+        "line 11: target `cpu_s`: `error` is 0, expected a standard error above 0, up to 1e18",
     );
     refused(
         &target("metric = 'watts'\nprogram = 'worker'\nmeasured = [1]"),
-        "line 8: target `watts worker`: watts is one of the whole machine: without `program` and `code`",
+        "line 10: target `watts worker`: watts is one of the whole machine: without `program` and `code`",
     );
     refused(
         &target("metric = 'cpu_s'\nmechanism = 'none'\nover = 'none'\nmeasured = [1]"),
-        "line 8: target `cpu_s none over none`: `over` is \"none\" as well: the ratio is 1",
+        "line 11: target `cpu_s none over none`: `over` is \"none\" as well: the ratio is 1",
     );
     refused(
         &target(
@@ -338,12 +338,12 @@ fn wrong_fits_are_refused_with_their_place_and_what_is_accepted() {
     );
     refused(
         &target("metric = 'cpu_s'\nruns = { file = 'x.json', values = 'a' }"),
-        "line 8: target `cpu_s`: `runs`: no file dir/x.json",
+        "line 10: target `cpu_s`: `runs`: no file dir/x.json",
     );
     refused(
         &target(&format!("metric = 'cpu_s'\nset = {{ '{CIPHER}' = 3 }}\nmeasured = [1]")),
         &format!(
-            "line 8: target `cpu_s, thread.worker.steps.cipher.instructions = 3`: `set`: `{CIPHER}` is a parameter"
+            "line 10: target `cpu_s, thread.worker.steps.cipher.instructions = 3`: `set`: `{CIPHER}` is a parameter"
         ),
     );
 }

@@ -57,7 +57,7 @@ impl Serialize for LoopName {
 impl<'de> Deserialize<'de> for LoopName {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let names = LOOPS.map(|definition| definition.name);
-        let name = OneOf { what: "variant", names: &names }.deserialize(deserializer)?;
+        let name = OneOf { what: "name", names: &names }.deserialize(deserializer)?;
         let unknown = || D::Error::custom(format_args!("no loop has the name `{name}`"));
         Definition::named(name).map(Self).ok_or_else(unknown)
     }

@@ -126,16 +126,16 @@ fn errors_name_the_file_and_its_line() {
     );
     wrong(
         "[[distribution]]\nname = \"d\"\nquantiles = []",
-        "dir/a.toml: line 1: distribution `d`: `quantiles` has 0",
+        "dir/a.toml: line 3: distribution `d`: `quantiles` has 0",
     );
     wrong(
         &format!("[[code]]\nname = \"{}\"\nclass = \"scalar\"\nper_cycle = 1", "x".repeat(1001)),
-        "line 1: `name` has 1001 bytes, expected at most 1000",
+        "line 2: `name` has 1001 bytes, expected at most 1000",
     );
     refused(&text, &[], "dir/s.toml: line 1: `include`: \"a.toml\": no dir/a.toml");
     let error = Scenario::parse(Path::new("s.toml"), &text).unwrap_err().to_string();
     assert_eq!(error, "s.toml: line 1: `include`: \"a.toml\": no other file is read here");
-    refused("include = 3", &[], "dir/s.toml: line 1: `include`: invalid type");
+    refused("include = 3", &[], "dir/s.toml: line 1: `include`: found");
     refused("include = [\"a\", \"a\"]", &[("a", "")], "`include`: \"a\": it stands twice");
 }
 
