@@ -123,12 +123,13 @@ fn run_to_output(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 
 /// The machine below a directory.
 fn root(directory: &Path) -> anyhow::Result<Root> {
-    match std::fs::read_dir(directory) {
-        Ok(_) => Ok(Root::new(directory)),
-        Err(error) => {
-            let directory = directory.display();
-            Err(bad_input(format!("--root {directory}: expected a directory like `/`: {error}")))
-        }
+    if directory.is_dir() {
+        Ok(Root::new(directory))
+    } else {
+        let directory = directory.display();
+        Err(bad_input(format!(
+            "--root {directory}: expected a directory that is laid out like `/`"
+        )))
     }
 }
 

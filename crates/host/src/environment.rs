@@ -18,6 +18,11 @@ pub(crate) struct Environment {
     _entries: Vec<CString>,
 }
 
+unsafe extern "C" {
+    /// See environ(7).
+    static mut environ: *const AtomicPtr<c_char>;
+}
+
 impl Environment {
     /// That of this process with the changes of `command`.
     pub(crate) fn changed_by(command: &Command) -> Self {
@@ -34,13 +39,13 @@ impl Environment {
         Self { pointers, _entries: entries }
     }
 
-    /// Makes it that of the calling process (environ(7)).
+    /// Makes it that of the calling process.
     ///
     /// # Safety
     /// No other thread uses the environment, and this value lives as long as it is used.
     pub(crate) unsafe fn set(&self) {
         // SAFETY: as the caller guarantees.
-        unsafe { libc::environ = self.pointers.as_ptr().cast_mut().cast() };
+        unsafe { environ = self.pointers.as_ptr() };
     }
 }
 

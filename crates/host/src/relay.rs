@@ -9,9 +9,11 @@
 //!   this process's id. A signal from the kernel (Ctrl-C, a terminal that hangs up) is not: the
 //!   program has already received it, because both are in the terminal's foreground. But those of
 //!   timers are: timers that ran when this process was started are for the program.
-//! * A signal that the program sends to its parent goes on to this process's parent.
-//! * When the program stops (Ctrl-Z, `kill -STOP`), this process stops by the same signal, and when
-//!   this process is continued, so is the program.
+//! * A message that the program sends to its parent (SIGUSR1, SIGUSR2, a real-time signal) goes on
+//!   to this process's parent. Other signals of the program may have been for its process group,
+//!   which the parent need not be in.
+//! * When both get SIGTSTP (Ctrl-Z) and the program stops, this process stops, too. If it alone is
+//!   continued, so is the program.
 //!
 //! Likewise, standard input, output or error that was closed when this process started is closed in
 //! the program. (The standard library opens `/dev/null` instead.)
@@ -36,7 +38,7 @@ use crate::environment::Environment;
 /// Signals that are passed on: those that programs use as messages, and those of timers, which a
 /// process keeps when it executes another program (alarm(2)). Real-time signals are, too:
 /// [`passed`].
-const PASSED: [c_int; 14] = [
+const PASSED: [c_int; 12] = [
     libc::SIGHUP,
     libc::SIGINT,
     libc::SIGQUIT,
@@ -47,23 +49,29 @@ const PASSED: [c_int; 14] = [
     libc::SIGALRM,
     libc::SIGVTALRM,
     libc::SIGPROF,
-    libc::SIGTSTP,
-    libc::SIGCONT,
     libc::SIGIO,
     libc::SIGPWR,
 ];
 
-/// Signals of [`PASSED`] that are the program's also if the kernel sends them: its timers are this
-/// process's.
-const TIMERS: [c_int; 3] = [libc::SIGALRM, libc::SIGVTALRM, libc::SIGPROF];
+/// Signals of [`PASSED`] that are the program's also if the kernel sends them: its timers, and the
+/// files of which it is notified, are this process's.
+const ASKED_FOR: [c_int; 4] = [libc::SIGALRM, libc::SIGVTALRM, libc::SIGPROF, libc::SIGIO];
 
 /// [`PASSED`] and the real-time signals that the C library leaves to programs.
 fn passed() -> impl Iterator<Item = c_int> {
-    PASSED.into_iter().chain(34..=*SIGNALS.end())
+    PASSED.into_iter().chain(libc::SIGRTMIN()..=libc::SIGRTMAX())
+}
+
+/// Whether a signal is used for messages alone, rather than for a whole process group, too.
+fn is_message(signal: c_int) -> bool {
+    [libc::SIGUSR1, libc::SIGUSR2].contains(&signal) || signal >= libc::SIGRTMIN()
 }
 
 /// Which signals, at their numbers, have arrived while there was no program.
 static CAME: [AtomicBool; 65] = [const { AtomicBool::new(false) }; 65];
+
+/// Whether SIGTSTP has arrived since the program stopped last.
+static IS_TO_STOP: AtomicBool = AtomicBool::new(false);
 
 /// The program's process id; 0 while there is no program.
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
@@ -173,6 +181,18 @@ fn set(signal: c_int, to: &libc::sigaction) -> io::Result<()> {
     }
 }
 
+/// As [`set`] with a disposition that the kernel has no reason to refuse.
+fn set_or_keep(signal: c_int, to: &libc::sigaction) {
+    let _ = set(signal, to);
+}
+
+/// The disposition by which signals are relayed.
+fn handled() -> libc::sigaction {
+    let mut handled = plain(came as extern "C" fn(c_int, *const libc::siginfo_t, _) as usize);
+    handled.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
+    handled
+}
+
 /// A disposition without a handler: `SIG_IGN` or `SIG_DFL`.
 fn plain(what: libc::sighandler_t) -> libc::sigaction {
     // SAFETY: all-zero bytes are a valid `sigaction`.
@@ -242,6 +262,8 @@ impl Inherited {
 pub struct Relay {
     inherited: Inherited,
     before: Vec<(c_int, libc::sigaction)>,
+    /// The disposition of SIGTSTP while there is no program.
+    stop: libc::sigaction,
 }
 
 impl std::fmt::Debug for Relay {
@@ -260,12 +282,11 @@ impl Relay {
         let inherited = Inherited::read()?;
         // Ordering: Relaxed, because it publishes nothing else; the handlers are installed later.
         PROGRAM.store(0, Ordering::Relaxed);
-        let mut relay = Self { inherited, before: Vec::new() };
-        let mut handler = plain(came as extern "C" fn(c_int, *const libc::siginfo_t, _) as usize);
-        handler.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
+        let stop = disposition(libc::SIGTSTP).ok_or_else(io::Error::last_os_error)?;
+        let mut relay = Self { inherited, before: Vec::new(), stop };
         for signal in passed() {
             let before = disposition(signal).ok_or_else(io::Error::last_os_error)?;
-            set(signal, &handler)?;
+            set(signal, &handled())?;
             relay.before.push((signal, before));
         }
         Ok(relay)
@@ -298,6 +319,7 @@ impl Relay {
         let program = id(program);
         // Relaxed: only the number is shared.
         PROGRAM.store(program, Ordering::Relaxed);
+        set_or_keep(libc::SIGTSTP, &handled());
         for signal in passed() {
             // Relaxed: a flag alone is shared.
             if CAME[at(signal)].swap(false, Ordering::Relaxed) {
@@ -308,7 +330,8 @@ impl Relay {
     }
 
     /// The status of the program if it has ended; from then on, its signals are this process's
-    /// again. If it has stopped instead, this process stops likewise until it is continued.
+    /// again. If it has stopped by a signal that this process has got, too, this process stops
+    /// likewise until it is continued.
     ///
     /// # Errors
     /// The system's: the program cannot be waited for.
@@ -317,14 +340,26 @@ impl Relay {
         let ask = |what| waitid(WaitId::Pid(process), what | WaitIdOptions::NOHANG);
         // An error: it has ended.
         let stopped = ask(WaitIdOptions::STOPPED).ok().flatten();
-        if let Some(stop) = stopped.and_then(|now| now.stopping_signal()) {
-            stop_by(stop);
+        let is_stopped = stopped.is_some_and(|now| now.stopping_signal() == Some(libc::SIGTSTP));
+        // Relaxed: a flag alone is shared.
+        if is_stopped && IS_TO_STOP.swap(false, Ordering::Relaxed) {
+            let is_continued = || ask(WaitIdOptions::CONTINUED).ok().flatten().is_some();
+            if !is_continued() {
+                stop();
+                // A group is continued process by process: this one may be ahead.
+                std::thread::sleep(Duration::from_millis(1));
+                if !is_continued() {
+                    // SAFETY: as in `started`.
+                    unsafe { libc::kill(id(program), libc::SIGCONT) };
+                }
+            }
         }
         if ask(WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)?.is_none() {
             return Ok(None);
         }
         // Another process may have its id as soon as it has been waited for. Relaxed: as above.
         PROGRAM.store(0, Ordering::Relaxed);
+        set_or_keep(libc::SIGTSTP, &self.stop);
         program.try_wait()
     }
 }
@@ -338,19 +373,12 @@ fn at(signal: c_int) -> usize {
     usize::try_from(signal).map_or(0, |signal| signal.min(CAME.len() - 1))
 }
 
-/// Stops this process by a signal that does so by default. Returns when it is continued.
-fn stop_by(signal: c_int) {
-    let handled = disposition(signal).filter(|_| signal != libc::SIGSTOP);
-    if handled.is_some() {
-        // If this is refused, which it never is, this process goes on.
-        let _ = set(signal, &plain(libc::SIG_DFL));
-    }
+/// Stops this process as SIGTSTP does by default. Returns when it is continued.
+fn stop() {
+    set_or_keep(libc::SIGTSTP, &plain(libc::SIG_DFL));
     // SAFETY: has no preconditions.
-    unsafe { libc::raise(signal) };
-    if let Some(handled) = handled {
-        // As above.
-        let _ = set(signal, &handled);
-    }
+    unsafe { libc::raise(libc::SIGTSTP) };
+    set_or_keep(libc::SIGTSTP, &handled());
 }
 
 /// How often a program is looked at: seldom, as it may be one that is measured.
@@ -403,9 +431,9 @@ impl Relay {
 impl Drop for Relay {
     fn drop(&mut self) {
         for (signal, before) in &self.before {
-            // Restoring an earlier disposition cannot fail.
-            let _ = set(*signal, before);
+            set_or_keep(*signal, before);
         }
+        set_or_keep(libc::SIGTSTP, &self.stop);
     }
 }
 
@@ -416,25 +444,25 @@ extern "C" fn came(signal: c_int, info: *const libc::siginfo_t, _context: *const
     // Relaxed: only the number is shared.
     let program = PROGRAM.load(Ordering::Relaxed);
     if program == 0 {
-        if signal == libc::SIGTSTP {
-            // SAFETY: has no preconditions.
-            unsafe { libc::raise(libc::SIGSTOP) };
-        } else {
-            // Relaxed: a flag that is read later.
-            CAME[at(signal)].store(true, Ordering::Relaxed);
-        }
+        // Relaxed: a flag that is read later.
+        CAME[at(signal)].store(true, Ordering::Relaxed);
         return;
+    }
+    if signal == libc::SIGTSTP {
+        // Relaxed: as above.
+        IS_TO_STOP.store(true, Ordering::Relaxed);
     }
     // Positive codes are the kernel's own (sigaction(2), "The si_code field").
     let is_from_kernel = came.si_code > 0;
-    if is_from_kernel && !TIMERS.contains(&signal) {
+    if is_from_kernel && !ASKED_FOR.contains(&signal) {
         return;
     }
     // SAFETY: a signal that a process sent carries that process's id.
     let is_from_program = !is_from_kernel && unsafe { came.si_pid() } == program;
     let to = if is_from_program { parent() } else { program };
-    if to == 0 {
-        // The parent is outside of this process's namespace, and 0 would mean its whole group.
+    // 0: the parent is outside of this process's namespace; as an address, it is a whole group.
+    // 1 may be what takes in processes whose parent has ended.
+    if is_from_program && (!is_message(signal) || to <= 1) {
         return;
     }
     // SAFETY: the address of a variable of this thread's.

@@ -6,7 +6,7 @@ mod uprobes;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
+use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -79,8 +79,7 @@ pub fn start(options: &Options<'_>) -> Result<Seen, LaunchError> {
     let program = Program::find(words)?;
     program.check_preload()?;
     let mut observer = Observer::new();
-    let mut command = Command::new(&program.file);
-    command.args(&words[1..]);
+    let mut command = program.command(words);
     let requests = requests(&program, options.requests)?;
     // Named functions have their own plans. For files that are loaded later there is no class to
     // make a plan for.

@@ -21,7 +21,7 @@ use crate::LaunchError;
 /// Maximum number of scripts that may be interpreters of each other (Linux, fs/exec.c).
 const MOST_SCRIPTS: usize = 5;
 
-/// Runs a text that does not say what runs it, as execvp(3) has it, by which programs are started.
+/// Runs a text that does not say what runs it, as shells and execvp(3) of glibc have it.
 const SHELL: &str = "/bin/sh";
 
 /// Whether the file's start has no byte that only binary files have, as shells look at it.
@@ -86,8 +86,10 @@ pub struct Program {
     /// The file that the kernel makes a process of: that file, or the interpreter if it is a
     /// script; the shell if it is a text that names none.
     pub executed: PathBuf,
-    /// The word that named it, which it has as its first argument.
-    name: OsString,
+    /// What it has as its first argument: the word that named it.
+    pub(crate) name: OsString,
+    /// Whether it is a text that does not say what runs it.
+    is_text: bool,
     /// How the kernel starts that file.
     start: Start,
 }
@@ -100,7 +102,7 @@ impl Program {
     pub fn find(command: &[OsString]) -> Result<Self, LaunchError> {
         let name = command.first().ok_or(LaunchError::NoCommand)?;
         let file = program::find(name, std::env::var_os("PATH").as_deref())?;
-        let mut executed = file.clone();
+        let (mut executed, mut is_text) = (file.clone(), false);
         for _ in 0..=MOST_SCRIPTS {
             let opened = program::open(&executed)
                 .map_err(|why| LaunchError::Unreadable { file: executed.clone(), why })?;
@@ -108,18 +110,37 @@ impl Program {
                 Start::Script(interpreter) => {
                     executed = PathBuf::from(OsStr::from_bytes(interpreter.bytes()));
                 }
-                Start::Unknown if executed == file && is_text(&opened) => executed = SHELL.into(),
+                Start::Unknown if executed == file && self::is_text(&opened) => {
+                    (executed, is_text) = (SHELL.into(), true);
+                }
                 Start::Unknown => return Err(LaunchError::Unknown { file: executed }),
-                start => return Ok(Self { file, executed, name: name.clone(), start }),
+                start => {
+                    let name = if is_text { SHELL.into() } else { name.clone() };
+                    return Ok(Self { file, executed, name, is_text, start });
+                }
             }
         }
         Err(LaunchError::Scripts { file })
     }
 
+    /// A command that starts the program with the arguments of `words`, the first of which names
+    /// it.
+    pub(crate) fn command(&self, words: &[OsString]) -> Command {
+        let (file, text) = match self.is_text {
+            true => (Path::new(SHELL), Some(&self.file)),
+            false => (&*self.file, None),
+        };
+        let mut command = Command::new(file);
+        command.args(text).args(&words[1..]);
+        command
+    }
+
     /// Starts the program as this process was started.
     pub(crate) fn spawn(&self, command: &Command, relay: &Relay) -> Result<Child, LaunchError> {
-        let mut command = relay.command(command, &self.name);
-        command.spawn().map_err(|why| LaunchError::CannotRun { file: self.file.clone(), why })
+        relay
+            .command(command, &self.name)
+            .spawn()
+            .map_err(|why| LaunchError::CannotRun { file: self.file.clone(), why })
     }
 
     /// Checks whether a library can be preloaded into the program.

@@ -73,8 +73,7 @@ pub fn run(
     mechanism::check(asked, request)?;
     let program = Program::find(&request.command)?;
     program.check_preload()?;
-    let mut command = Command::new(&program.file);
-    command.args(&request.command[1..]);
+    let mut command = program.command(&request.command);
     // First: gives back cores that a killed run has left dedicated.
     let mut others = request.is_dedicated.then(|| exclusion(root, notes)).transpose()?;
     let how = mechanism::how(asked).unwrap_or_default();

@@ -2,7 +2,7 @@
 //! processes or of all CPUs; without a PMU, the clock by timing.
 
 use std::ffi::OsString;
-use std::process::{Command, ExitStatus};
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use dimmer_host::events;
@@ -126,11 +126,10 @@ pub fn stat(
     let (command, status, mut tally) = match (subject, program) {
         (Subject::Command(_), None) => return Err(LaunchError::NoCommand),
         (_, Some((program, words))) => {
-            let mut command = Command::new(&program.file);
-            command.args(&words[1..]);
             let refused = |why| LaunchError::CannotRun { file: program.file.clone(), why };
             let relay = Relay::begin().map_err(LaunchError::Signals)?;
-            let held = Held::start(relay.command(&command, &words[0])).map_err(refused)?;
+            let held = Held::start(relay.command(&program.command(words), &program.name))
+                .map_err(refused)?;
             let process = held.process();
             let tally = Tally::open(root, &Scope::Held(process), &countables);
             looks.family = Some(process);

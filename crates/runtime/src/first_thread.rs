@@ -29,8 +29,10 @@ pub(crate) fn note() {
     // Valgrind does not know that the kernel writes here, and would take what was never written for
     // an error of the program's.
     let mut cleared: *mut AtomicU32 = ptr::null_mut();
+    let place = (&raw mut cleared).expose_provenance().cast_signed() as i64;
+    let arguments = [libc::PR_GET_TID_ADDRESS.into(), place, 0, 0, 0, 0];
     // SAFETY: the kernel writes one address, to a place for one.
-    if unsafe { libc::prctl(libc::PR_GET_TID_ADDRESS, &raw mut cleared) } == 0 {
+    if unsafe { system_call(libc::SYS_prctl, arguments) } == 0 {
         CLEARED.store(cleared, Ordering::Relaxed);
     }
 }

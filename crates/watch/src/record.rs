@@ -302,7 +302,7 @@ pub fn replay(
         let line = next_line(&mut lines)
             .map_err(|source| ReplayError::Read { line: line_number, source })?;
         let Some(line) = line else { break };
-        let line: Line = serde_json::from_str(&line)
+        let line: Line = serde_json::from_str(line.trim_end())
             .map_err(|error| ReplayError::Form(json_problem(&error, line_number - 1)))?;
         let Some((policy, _, introduced)) = &mut policy else {
             let Line::Begin(begin) = line else {

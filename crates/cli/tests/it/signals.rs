@@ -134,7 +134,8 @@ fn a_signal_for_the_programs_parent_reaches_the_parent() {
 fn a_program_that_stops_is_seen_as_stopped_until_it_is_continued() {
     victims::library();
     let home = tempfile::tempdir().unwrap();
-    let stops = "kill -TSTP $$; echo on; kill -STOP $$; echo on; exit 5";
+    // As at Ctrl-Z, and alone.
+    let stops = "kill -TSTP 0; echo on; kill -TSTP 0; echo on; exit 5";
     for way in WAYS {
         let arguments = [way, &["--", "sh", "-c", stops]].concat();
         let mut command = heeding("--default-signal", home.path(), &arguments);
@@ -154,8 +155,31 @@ fn a_program_that_stops_is_seen_as_stopped_until_it_is_continued() {
         }
         let output = child.wait_with_output().unwrap();
         if !is_skipped(&stderr(&output)) {
-            assert_eq!(stops, [Signal::TSTP, Signal::STOP].map(Signal::as_raw), "{way:?}");
+            assert_eq!(stops, [Signal::TSTP; 2].map(Signal::as_raw), "{way:?}");
             assert_eq!((&*stdout(&output), output.status.code()), ("on\non\n", Some(5)));
+        }
+    }
+}
+
+/// Those that start it see no difference: such signals are for the program alone, or for a group
+/// that its parent is not in.
+#[test]
+fn what_a_program_does_to_its_own_group_stays_there() {
+    victims::library();
+    let home = tempfile::tempdir().unwrap();
+    for script in [
+        "(sleep 0.3; kill -CONT $$) & kill -STOP $$; echo on; exit 4",
+        "(sleep 0.3; kill -CONT $$) & kill -TSTP $$; echo on; exit 4",
+        "trap 'echo on' TERM; kill -TERM 0; exit 4",
+    ] {
+        for way in WAYS {
+            let arguments = [way, &["--", "sh", "-c", script]].concat();
+            let mut command = heeding("--default-signal", home.path(), &arguments);
+            let output = command.env("HOME", home.path()).process_group(0).output().unwrap();
+            if !is_skipped(&stderr(&output)) {
+                let found = (stdout(&output), output.status.code());
+                assert_eq!(found, ("on\n".to_owned(), Some(4)), "{script} {}", stderr(&output));
+            }
         }
     }
 }

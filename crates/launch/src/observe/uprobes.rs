@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use dimmer_host::held::Held;
@@ -85,12 +84,11 @@ pub fn start(root: &Root, options: &Options<'_>) -> Result<Seen, LaunchError> {
     let points: Vec<ProbePoint> =
         files.flat_map(|file| points(&file, &file, options.classes).unwrap_or_default()).collect();
     check(&points, 1)?;
-    let mut command = Command::new(&program.file);
-    command.args(&words[1..]);
     let refused = |why| LaunchError::CannotRun { file: program.file.clone(), why };
     let before = Usage::of_ended_children();
     let relay = Relay::begin().map_err(LaunchError::Signals)?;
-    let held = Held::start(relay.command(&command, &words[0])).map_err(refused)?;
+    let held =
+        Held::start(relay.command(&program.command(words), &program.name)).map_err(refused)?;
     let mut attached = Attached::new(root, held.process(), points)?;
     let mut child = held.let_go().map_err(refused)?;
     let look = || {

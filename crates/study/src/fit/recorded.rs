@@ -1,6 +1,6 @@
 //! Measured values, from JSON documents and CSV files.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use dimmer_processor::text::json_problem;
 use serde::Deserialize;
@@ -142,14 +142,18 @@ fn of_csv(
 ) -> Result<Vec<f64>, String> {
     let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(text.as_bytes());
     let heading = reader.headers().map_err(|error| csv_problem(&error))?.clone();
-    let mut before = BTreeSet::new();
-    if let Some(twice) = heading.iter().find(|name| !before.insert(*name)) {
-        return Err(format!("line 1: column `{twice}` stands twice, expected each once"));
-    }
     let place = |name: &str| {
-        let names = || heading.iter().collect::<Vec<_>>().join(", ");
-        let found = heading.iter().position(|of| of == name);
-        found.ok_or_else(|| format!("no column `{name}`, expected one of {}", names()))
+        let mut found = (0..heading.len()).filter(|at| heading.get(*at) == Some(name));
+        match (found.next(), found.next()) {
+            (Some(_), Some(_)) => {
+                Err(format!("line 1: column `{name}` stands twice, expected it once"))
+            }
+            (Some(at), None) => Ok(at),
+            (None, _) => {
+                let names = heading.iter().collect::<Vec<_>>().join(", ");
+                Err(format!("no column `{name}`, expected one of {names}"))
+            }
+        }
     };
     let of = place(column)?;
     let chosen = lines.iter().map(|(name, value)| Ok((place(name)?, value)));
@@ -245,7 +249,7 @@ mod tests {
         check(of, "rate\n-10\n", Err(no));
         let no = "f: line 2: `rate` is \"10\", expected a number from 0 to 1e18 after `times`, -2";
         check(&format!("{of}\ntimes = -2"), "rate\n10\n", Err(no));
-        let no = "f: line 1: column `rate` stands twice, expected each once";
+        let no = "f: line 1: column `rate` stands twice, expected it once";
         check(of, "rate,way,rate\n1,x,2\n", Err(no));
         let no = "f: line 3 and the heading differ: 1 and 2 values";
         check(of, "rate,way\n1,x\n2\n", Err(no));
