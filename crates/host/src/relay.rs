@@ -67,8 +67,12 @@ fn is_message(signal: c_int) -> bool {
     [libc::SIGUSR1, libc::SIGUSR2].contains(&signal) || signal >= libc::SIGRTMIN()
 }
 
-/// Which signals, at their numbers, have arrived while there was no program.
-static CAME: [AtomicBool; 65] = [const { AtomicBool::new(false) }; 65];
+/// The senders of the signals, at their numbers, that have arrived while there was no program: a
+/// process, [`KERNEL`], or 0 if it has not arrived.
+static CAME: [AtomicI32; 65] = [const { AtomicI32::new(0) }; 65];
+
+/// What stands for the kernel as a sender.
+const KERNEL: c_int = -1;
 
 /// Whether SIGTSTP has arrived since the program stopped last.
 static IS_TO_STOP: AtomicBool = AtomicBool::new(false);
@@ -321,10 +325,11 @@ impl Relay {
         PROGRAM.store(program, Ordering::Relaxed);
         set_or_keep(libc::SIGTSTP, &handled());
         for signal in passed() {
-            // Relaxed: a flag alone is shared.
-            if CAME[at(signal)].swap(false, Ordering::Relaxed) {
+            // Relaxed: only the number is shared.
+            let sender = CAME[at(signal)].swap(0, Ordering::Relaxed);
+            if let Some(to) = receiver(signal, sender, program).filter(|_| sender != 0) {
                 // SAFETY: has no preconditions. The program is not waited for, so its id is its.
-                unsafe { libc::kill(program, signal) };
+                unsafe { libc::kill(to, signal) };
             }
         }
     }
@@ -421,8 +426,8 @@ impl Relay {
     #[must_use]
     pub fn exit_status(&self) -> Option<u8> {
         let is_ignored = |signal: c_int| self.inherited.ignored >> (signal - 1) & 1 == 1;
-        // Relaxed: a flag alone is shared.
-        let has_come = |signal| CAME[at(signal)].load(Ordering::Relaxed);
+        // Relaxed: only the number is shared.
+        let has_come = |signal| CAME[at(signal)].load(Ordering::Relaxed) != 0;
         let ended_by = ENDING.into_iter().find(|signal| !is_ignored(*signal) && has_come(*signal));
         u8::try_from(128 + ended_by?).ok()
     }
@@ -443,28 +448,23 @@ extern "C" fn came(signal: c_int, info: *const libc::siginfo_t, _context: *const
     let came = unsafe { &*info };
     // Relaxed: only the number is shared.
     let program = PROGRAM.load(Ordering::Relaxed);
+    // Positive codes are the kernel's own (sigaction(2), "The si_code field").
+    let is_from_kernel = came.si_code > 0;
+    // SAFETY: a signal that a process sent carries that process's id.
+    let sender = if is_from_kernel { KERNEL } else { unsafe { came.si_pid() } };
     if program == 0 {
-        // Relaxed: a flag that is read later.
-        CAME[at(signal)].store(true, Ordering::Relaxed);
+        // Relaxed: a number that is read later. One without a number is of another namespace.
+        CAME[at(signal)].store(if sender == 0 { KERNEL } else { sender }, Ordering::Relaxed);
         return;
     }
     if signal == libc::SIGTSTP {
-        // Relaxed: as above.
+        // Relaxed: a flag that is read later.
         IS_TO_STOP.store(true, Ordering::Relaxed);
     }
-    // Positive codes are the kernel's own (sigaction(2), "The si_code field").
-    let is_from_kernel = came.si_code > 0;
     if is_from_kernel && !ASKED_FOR.contains(&signal) {
         return;
     }
-    // SAFETY: a signal that a process sent carries that process's id.
-    let is_from_program = !is_from_kernel && unsafe { came.si_pid() } == program;
-    let to = if is_from_program { parent() } else { program };
-    // 0: the parent is outside of this process's namespace; as an address, it is a whole group.
-    // 1 may be what takes in processes whose parent has ended.
-    if is_from_program && (!is_message(signal) || to <= 1) {
-        return;
-    }
+    let Some(to) = receiver(signal, sender, program) else { return };
     // SAFETY: the address of a variable of this thread's.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above. What is interrupted may be about to read it.
@@ -481,7 +481,14 @@ extern "C" fn came(signal: c_int, info: *const libc::siginfo_t, _context: *const
     unsafe { errno.write(before) };
 }
 
-fn parent() -> c_int {
+/// The process that gets a signal for this one from this sender.
+fn receiver(signal: c_int, sender: c_int, program: c_int) -> Option<c_int> {
+    if sender != program {
+        return Some(program);
+    }
     // SAFETY: has no preconditions.
-    unsafe { libc::getppid() }
+    let parent = unsafe { libc::getppid() };
+    // 0: the parent is outside of this process's namespace; as an address, it is a whole group.
+    // 1 may be what takes in processes whose parent has ended.
+    (is_message(signal) && parent > 1).then_some(parent)
 }

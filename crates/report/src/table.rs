@@ -20,8 +20,8 @@ pub enum Colour {
     Cyan,
 }
 
-/// A cell of a [`Table`], on the left of its column: a text of one line; of several, if it is made of
-/// lines.
+/// A cell of a [`Table`], on the left of its column: a text of one line, or of several if it is made
+/// of lines.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cell {
     text: String,
@@ -37,7 +37,7 @@ impl Cell {
     }
 
     /// A text of several lines.
-    pub(crate) fn lines<S: AsRef<str>>(lines: impl IntoIterator<Item = S>) -> Self {
+    pub fn lines<S: AsRef<str>>(lines: impl IntoIterator<Item = S>) -> Self {
         let lines: Vec<String> =
             lines.into_iter().map(|line| Self::from(line.as_ref()).text).collect();
         Self { text: lines.join("\n"), ..Self::from("") }

@@ -102,7 +102,7 @@ fn table(rows: &[&Row], screen: Screen) -> String {
     let cells: Vec<[Option<String>; TITLES.len()]> = rows.iter().copied().map(cells).collect();
     let filled: Vec<usize> =
         (0..TITLES.len()).filter(|column| cells.iter().any(|row| row[*column].is_some())).collect();
-    let mut table = Table::new(filled.iter().map(|column| TITLES[*column]));
+    let mut table = Table::new(filled.iter().map(|column| Cell::lines(TITLES[*column].lines())));
     for (row, cells) in rows.iter().zip(&cells) {
         let is_moved = row.region.as_ref().is_some_and(|region| region.is_moved);
         let cell = |column: &usize| {
