@@ -20,8 +20,8 @@ pub enum Colour {
     Cyan,
 }
 
-/// A cell of a [`Table`], on the left of its column: a text of one line, or of several if it is made
-/// of lines.
+/// A cell of a [`Table`], on the left of its column: a text of one line, or of several if it is
+/// made of lines.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cell {
     text: String,
