@@ -127,9 +127,7 @@ fn root(directory: &Path) -> anyhow::Result<Root> {
         Ok(Root::new(directory))
     } else {
         let directory = directory.display();
-        Err(bad_input(format!(
-            "--root {directory}: expected a directory that is laid out like `/`"
-        )))
+        Err(bad_input(format!("--root {directory}: expected a directory like `/`")))
     }
 }
 
