@@ -34,6 +34,7 @@ use libc::c_int;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use crate::environment::Environment;
+use crate::signals::with_all_blocked;
 
 /// Signals that are passed on: those that programs use as messages, and those of timers, which a
 /// process keeps when it executes another program (alarm(2)). Real-time signals are, too:
@@ -317,10 +318,20 @@ impl Relay {
         started
     }
 
+    /// Starts the program of [`Self::command`]. Signals are passed to it from its first instruction
+    /// on: those that come meanwhile wait.
+    ///
+    /// # Errors
+    /// The system's: it cannot be started.
+    pub fn spawn(&self, command: &Command, name: &OsStr) -> io::Result<Child> {
+        let mut command = self.command(command, name);
+        with_all_blocked(|| command.spawn().inspect(|program| self.started(program.id())))
+    }
+
     /// Sets the program's process id: signals are passed to it from now on, first those that have
-    /// come before.
-    pub fn started(&self, program: &Child) {
-        let program = id(program);
+    /// come before. For programs that [`Self::spawn`] does not start; call it before they execute.
+    pub fn started(&self, process: u32) {
+        let program = c_int::try_from(process).unwrap_or(0);
         // Relaxed: only the number is shared.
         PROGRAM.store(program, Ordering::Relaxed);
         set_or_keep(libc::SIGTSTP, &handled());
@@ -411,8 +422,7 @@ impl Relay {
         if let Some(status) = self.exit_status() {
             return Ok(Err(status));
         }
-        let mut program = self.command(command, name).spawn()?;
-        self.started(&program);
+        let mut program = self.spawn(command, name)?;
         loop {
             if let Some(status) = self.end(&mut program)? {
                 return Ok(Ok(status));

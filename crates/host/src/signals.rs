@@ -6,11 +6,28 @@ use std::mem::MaybeUninit;
 
 /// Blocks all signals in the calling thread, so that the program's other threads handle them.
 pub fn block_all() {
+    block();
+}
+
+/// Runs `body` with all signals blocked in the calling thread: those that come meanwhile wait.
+pub(crate) fn with_all_blocked<T>(body: impl FnOnce() -> T) -> T {
+    let before = block();
+    let result = body();
+    // SAFETY: the set is what the kernel has told; the call writes no memory.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
+    result
+}
+
+/// Blocks all signals in the calling thread, and returns which were blocked before.
+fn block() -> libc::sigset_t {
     let mut all = MaybeUninit::<libc::sigset_t>::uninit();
+    let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
     // SAFETY: a set of signals, which this fills.
     unsafe { libc::sigfillset(all.as_mut_ptr()) };
-    // SAFETY: the set was filled; the call writes no other memory.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), std::ptr::null_mut()) };
+    // SAFETY: one set was filled, and the call writes the other one alone.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) };
+    // SAFETY: all-zero bytes are a valid set, so it is initialized whatever the call did.
+    unsafe { before.assume_init() }
 }
 
 /// Whether this process has a thread of this number now. The kernel gives numbers of threads that

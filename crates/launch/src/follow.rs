@@ -30,7 +30,6 @@ pub(crate) fn follow(
     let mut is_told = false;
     let process = Pid::from_raw(i32::try_from(child.id()).unwrap_or_default());
     let end = end_of(child.id());
-    relay.started(child);
     loop {
         if let Some(status) = relay.end(child).map_err(LaunchError::Wait)? {
             return Ok(status);

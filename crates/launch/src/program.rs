@@ -138,8 +138,7 @@ impl Program {
     /// Starts the program as this process was started.
     pub(crate) fn spawn(&self, command: &Command, relay: &Relay) -> Result<Child, LaunchError> {
         relay
-            .command(command, &self.name)
-            .spawn()
+            .spawn(command, &self.name)
             .map_err(|why| LaunchError::CannotRun { file: self.file.clone(), why })
     }
 

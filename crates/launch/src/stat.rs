@@ -133,6 +133,7 @@ pub fn stat(
             let process = held.process();
             let tally = Tally::open(root, &Scope::Held(process), &countables);
             looks.family = Some(process);
+            relay.started(held.process());
             let mut child = held.let_go().map_err(refused)?;
             let deadline = after.map(|after| Instant::now() + after);
             let look = || {

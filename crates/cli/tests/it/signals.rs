@@ -108,7 +108,6 @@ fn a_signal_for_the_program_reaches_it_and_ends_nothing_else() {
     }
 }
 
-/// A shell that waits for a program which sends it a signal, and prints what it has received.
 #[test]
 fn a_signal_for_the_programs_parent_reaches_the_parent() {
     victims::library();
@@ -134,7 +133,7 @@ fn a_signal_for_the_programs_parent_reaches_the_parent() {
 fn a_program_that_stops_is_seen_as_stopped_until_it_is_continued() {
     victims::library();
     let home = tempfile::tempdir().unwrap();
-    // As at Ctrl-Z, and alone.
+    // As at Ctrl-Z. This process then continues `dimmer` alone.
     let stops = "kill -TSTP 0; echo on; kill -TSTP 0; echo on; exit 5";
     for way in WAYS {
         let arguments = [way, &["--", "sh", "-c", stops]].concat();
@@ -167,13 +166,14 @@ fn a_program_that_stops_is_seen_as_stopped_until_it_is_continued() {
 fn what_a_program_does_to_its_own_group_stays_there() {
     victims::library();
     let home = tempfile::tempdir().unwrap();
-    for script in [
-        "(sleep 0.3; kill -CONT $$) & kill -STOP $$; echo on; exit 4",
-        "(sleep 0.3; kill -CONT $$) & kill -TSTP $$; echo on; exit 4",
-        "trap 'echo on' TERM; kill -TERM 0; exit 4",
-    ] {
+    let stopped_by = |signal| {
+        let continues = "(while kill -CONT $$ 2>/dev/null; do sleep 0.1; done)";
+        format!("{continues} & kill -{signal} $$; echo on; exit 4")
+    };
+    let ended = "trap 'echo on' TERM; kill -TERM 0; exit 4".to_owned();
+    for script in [stopped_by("STOP"), stopped_by("TSTP"), ended] {
         for way in WAYS {
-            let arguments = [way, &["--", "sh", "-c", script]].concat();
+            let arguments = [way, &["--", "sh", "-c", &script]].concat();
             let mut command = heeding("--default-signal", home.path(), &arguments);
             let output = command.env("HOME", home.path()).process_group(0).output().unwrap();
             if !is_skipped(&stderr(&output)) {

@@ -90,6 +90,7 @@ pub fn start(root: &Root, options: &Options<'_>) -> Result<Seen, LaunchError> {
     let held =
         Held::start(relay.command(&program.command(words), &program.name)).map_err(refused)?;
     let mut attached = Attached::new(root, held.process(), points)?;
+    relay.started(held.process());
     let mut child = held.let_go().map_err(refused)?;
     let look = || {
         attached.look();
