@@ -41,6 +41,9 @@ pub struct Order {
     pub is_throttled: bool,
     /// The level to which its clock changes now, if it does: the core stands still meanwhile.
     pub changes_to: Option<LicenseLevel>,
+    /// Whether the level is kept for bursts that recur, and no code runs that asks for any: on
+    /// processors on which it was measured what that costs, which is less than the level's clock.
+    pub is_between_bursts: bool,
 }
 
 /// A change of the code on a core, as a governor in software is notified of it.

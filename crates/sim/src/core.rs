@@ -547,7 +547,7 @@ impl Factors<'_> {
             (true, false) => self.throttle,
             (true, true) => self.chained_throttle,
         };
-        let issue = self.clocks.issue(order.level);
+        let issue = if order.is_between_bursts { 1.0 } else { self.clocks.issue(order.level) };
         let per_ns = segment.ipc * self.capacity * throttle * issue * ghz;
         let each = (1.0 / per_ns + segment.memory_ns) * PS;
         (1.0 / each, each)

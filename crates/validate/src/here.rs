@@ -255,6 +255,16 @@ mod tests {
         assert!((found - (1.0 / 0.94 - 1.0)).abs() < 1e-4, "{found}");
     }
 
+    /// As on an Emerald Rapids: bursts keep the level, but only long stretches lower the clock.
+    #[test]
+    fn a_level_kept_between_recurring_bursts_slows_as_measured_if_that_is_known() {
+        let kept = ", recurrence_ns = { value = 240000, source = \"x\" }, \
+                    recurrence_slowdown = { value = 0.001, source = \"x\" }";
+        let heavy = pattern(InstructionClass::Heavy512, 100, 30e3);
+        let found = slowdown(&xeon_6(kept), &heavy).unwrap();
+        assert!((found - 0.001).abs() < 1e-4, "{found}");
+    }
+
     #[test]
     fn what_is_missing_or_guessed_is_named() {
         let mut model = model("i9-7940x");

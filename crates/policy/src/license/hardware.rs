@@ -77,8 +77,8 @@ struct Wish {
 enum Doing {
     /// The core has the level that its code asks for.
     Nothing,
-    /// The level is released at `until`.
-    Holding { until: Time },
+    /// The level is released at `until`; `is_kept`: or later, if bursts go on to recur.
+    Holding { until: Time, is_kept: bool },
     /// Code asks for a level once `count` instructions of it were executed.
     Counting { wish: Wish, count: Count },
     /// The code asked at `asked`, and is served in the slot that starts at `begins`. The time of
@@ -123,6 +123,8 @@ impl Hardware {
                 Doing::Standing { to, .. } => Some(to),
                 _ => None,
             },
+            is_between_bursts: matches!(self.doing, Doing::Holding { is_kept: true, .. })
+                && self.ended.is_some(),
         }
     }
 
@@ -132,7 +134,7 @@ impl Hardware {
     pub fn next_wakeup(&self) -> Option<Time> {
         match self.doing {
             Doing::Nothing | Doing::Counting { .. } => None,
-            Doing::Holding { until } | Doing::Standing { until, .. } => Some(until),
+            Doing::Holding { until, .. } | Doing::Standing { until, .. } => Some(until),
             Doing::Asked { begins, .. } => Some(begins + Nanos::from_ns(1)),
             Doing::Waiting { still, .. } => Some(still),
         }
@@ -207,7 +209,7 @@ impl Hardware {
                 let granted = Some((begins, ratio));
                 self.doing = Doing::Standing { to: wish.to, until: due.max(now), granted };
             }
-            Doing::Holding { until } if now >= until => {
+            Doing::Holding { until, .. } if now >= until => {
                 let until = now + rules.release_stall;
                 let to = self.released_to(now, rules);
                 self.doing = Doing::Standing { to, until, granted: None };
@@ -328,8 +330,10 @@ impl Hardware {
             let last = self.last_asked(self.level);
             let since = last.map_or(now, |last| last.ended);
             let class = last.map_or(InstructionClass::Scalar, |last| last.class);
-            let until = since + self.hold(now, class, rules, control, chance);
-            self.doing = Doing::Holding { until: until.max(now) };
+            let recurrent = self.recurrent_hold(now, rules);
+            let hold = recurrent.unwrap_or_else(|| self.hold(class, rules, control, chance));
+            let is_kept = recurrent.is_some() && rules.knows_kept_clock();
+            self.doing = Doing::Holding { until: (since + hold).max(now), is_kept };
         }
     }
 
@@ -358,18 +362,14 @@ impl Hardware {
         (now - since >= recurrence.after).then_some(hold)
     }
 
-    /// How long the level is held after code of this class.
+    /// How long the level is held after code of this class, where bursts do not recur.
     fn hold(
         &self,
-        now: Time,
         after: InstructionClass,
         rules: &Rules,
         control: &PowerControl,
         chance: &mut impl Chance,
     ) -> Nanos {
-        if let Some(hold) = self.recurrent_hold(now, rules) {
-            return hold;
-        }
         let applies = |extended: &&rules::Extended| {
             extended.level.is_none_or(|level| level == self.level)
                 && extended.class.is_none_or(|class| class <= after)

@@ -1,5 +1,6 @@
 //! Clocks of cores, limited by the levels in force, by what software requests, and by rated power.
 
+use dimmer_policy::license::Order;
 use dimmer_processor::units::LicenseLevel;
 
 use super::{L0, Machine, Observer};
@@ -13,8 +14,9 @@ impl<O: Observer> Machine<O> {
     pub(super) fn set_clock(&mut self, core: usize) {
         let active = self.active(core);
         let this = &mut self.cores[core];
-        let level = this.order().level;
+        let Order { level, is_between_bursts, .. } = this.order();
         this.ghz = match this.software {
+            Software::Absent if is_between_bursts => self.processor.kept_ghz(level, active),
             Software::Absent => self.processor.ghz(level, active),
             _ => self.processor.governed_ghz(level, this.granted, active),
         };

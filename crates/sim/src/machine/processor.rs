@@ -23,6 +23,9 @@ pub(super) struct Processor {
     throttle: [f64; 2],
     /// The share of the core's throughput that each of several busy hardware threads gets.
     smt_share: f64,
+    /// How much longer code takes between bursts for which the lowest level is kept, as a part of
+    /// its time at L0.
+    kept_slowdown: f64,
     stall: Picos,
     /// The time from one decision about raised clocks to the next; 0 if they are raised at once.
     raise_period: Picos,
@@ -62,6 +65,7 @@ impl Processor {
             is_alone: settings.governor == Governor::Hardware,
             throttle: [throttle, chained.or(throttle)].map(|factor| factor.unwrap_or(1.0)),
             smt_share: settings.smt_share,
+            kept_slowdown: model.release.recurrence_slowdown.as_ref().map_or(0.0, |of| of.value),
             stall: span(request.stall_ns.as_ref().map(|stall| stall.value)).picos(),
             raise_period: span(model.clock.raise_period_ns.as_ref().map(|ns| ns.value)).picos(),
             of_package: index(of_package),
@@ -86,6 +90,17 @@ impl Processor {
     /// The clock of a level (GHz) while this many cores are active.
     pub(super) fn ghz(&self, level: LicenseLevel, active: u32) -> f64 {
         self.clocks.ghz(level, active)
+    }
+
+    /// The clock (GHz) between bursts for which a level is kept: measured for the level that takes
+    /// most off the clock, for others in proportion to that.
+    pub(super) fn kept_ghz(&self, level: LicenseLevel, active: u32) -> f64 {
+        let fastest = self.clocks.ghz(L0, active);
+        let taken = |level| (1.0 - self.clocks.ghz(level, active) / fastest).max(0.0);
+        let levels = (0..self.clocks.levels()).filter_map(|level| u32::try_from(level).ok());
+        let most = levels.map(LicenseLevel::new).map(taken).fold(0.0, f64::max);
+        let part = if most > 0.0 { taken(level) / most } else { 0.0 };
+        fastest / (1.0 + part * self.kept_slowdown)
     }
 
     /// The clock (GHz) while the processor is at `own` and a governor in software has set `set`.

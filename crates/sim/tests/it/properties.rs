@@ -200,7 +200,8 @@ fn a_step_in_two_parts_is_the_same_step() {
     });
 }
 
-/// Under all governors but the predictive one, which learns each step as written by itself.
+/// Under all governors but the predictive one, which learns each step as written by itself; also
+/// where the oracle does as that one would.
 #[test]
 fn a_block_is_the_same_as_its_steps_written_out() {
     each(|number, model, work| {
@@ -213,6 +214,9 @@ fn a_block_is_the_same_as_its_steps_written_out() {
         for governor in Governor::ALL.into_iter().filter(|one| *one != Governor::Predictive) {
             let run = |work: &Work| simulate(model, work, governor, 1);
             let (blocks, without) = (run(work), run(&without));
+            if [blocks.oracle_way, without.oracle_way].contains(&Some(Governor::Predictive)) {
+                continue;
+            }
             assert_eq!(blocks.cores, without.cores, "scenario {number}, {}", governor.name());
             assert_eq!(blocks.segments, without.segments);
         }

@@ -229,7 +229,9 @@ impl<'a> Simulator<'a> {
             }
             match self.cores[core].doing {
                 Doing::Nothing => {}
-                Doing::Holding { until_ns } | Doing::Still { until_ns, .. } => next.push(until_ns),
+                Doing::Holding { until_ns, .. } | Doing::Still { until_ns, .. } => {
+                    next.push(until_ns)
+                }
                 Doing::Waiting(Request { still_ns, .. }) => next.push(still_ns),
                 Doing::Counting { left, .. } => {
                     // Never, where nothing is executed.

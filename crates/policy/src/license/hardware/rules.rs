@@ -90,6 +90,8 @@ pub(super) struct Recurrence {
     pub(super) below: Nanos,
     /// ... and have done so for at least this long.
     pub(super) after: Nanos,
+    /// Whether it was measured how much longer code takes then.
+    pub(super) is_measured: bool,
 }
 
 impl Ask {
@@ -192,6 +194,7 @@ impl Rules {
         let recurrence = release.recurrence_ns.as_ref().map(|below| Recurrence {
             below: Nanos::from_ns(below.value),
             after: nanos(release.recurrence_after_ns.as_ref()),
+            is_measured: release.recurrence_slowdown.is_some(),
         });
         Ok(Self {
             asks,
@@ -231,6 +234,11 @@ impl Rules {
         };
         let assumed = self.assumed.iter().filter(|(basis, _)| rests_on(basis));
         assumed.map(|(_, assumed)| assumed.clone()).collect()
+    }
+
+    /// Whether the clock between bursts for which a level is kept was measured.
+    pub(super) fn knows_kept_clock(&self) -> bool {
+        self.recurrence.as_ref().is_some_and(|recurrence| recurrence.is_measured)
     }
 
     /// The highest level that this code asks for.

@@ -50,7 +50,11 @@ fn newer() -> Rules {
     rules.hold_ns = 2500.0;
     rules.extended = None;
     rules.slot = Nanos::ZERO;
-    rules.recurrence = Some(Recurrence { below: Nanos::from_us(240), after: Nanos::from_ms(5) });
+    rules.recurrence = Some(Recurrence {
+        below: Nanos::from_us(240),
+        after: Nanos::from_ms(5),
+        is_measured: false,
+    });
     rules
 }
 
@@ -252,11 +256,34 @@ fn bursts_that_recur_keep_the_level() {
     assert_eq!(back, [9_905_000 + 240_000 + 1400, 11_005_000 + 2500 + 1400]);
 }
 
+/// The clock between bursts is another one only where it was measured.
+#[test]
+fn a_governor_says_when_it_keeps_a_level_between_bursts() {
+    let between = |is_measured: bool| {
+        let mut rules = newer();
+        rules.recurrence.as_mut().unwrap().is_measured = is_measured;
+        let mut bench = Bench::new(rules, Median);
+        let mut between = Vec::new();
+        for _ in 0..60 {
+            bench.run(DENSE_512, 5_000, 1.8);
+            let during = bench.core.order().is_between_bursts;
+            bench.run(Demand::SCALAR, 95_000, 1.0);
+            between.push((during, bench.core.order().is_between_bursts));
+        }
+        between
+    };
+    assert!(between(false).iter().all(|found| *found == (false, false)));
+    let measured = between(true);
+    assert_eq!(measured[0], (false, false), "they do not recur yet");
+    assert_eq!(measured[59], (false, true));
+}
+
 /// If bursts recur at once, the second keeps the level, and isolated ones never do.
 #[test]
 fn isolated_bursts_give_the_level_back_after_its_hold() {
     let mut rules = newer();
-    rules.recurrence = Some(Recurrence { below: Nanos::from_us(240), after: Nanos::ZERO });
+    rules.recurrence =
+        Some(Recurrence { below: Nanos::from_us(240), after: Nanos::ZERO, is_measured: false });
     let given_back = |scalar_ns: u64| {
         let mut bench = Bench::new(rules.clone(), Median);
         for _ in 0..4 {
@@ -322,7 +349,7 @@ fn releases_are_extended_less_often_beside_a_core_at_a_level() {
         (0..1000)
             .filter(|_| {
                 let after = InstructionClass::Heavy512;
-                core.hold(Time::START, after, &rules, &control, &mut chance).ns() > 700_000
+                core.hold(after, &rules, &control, &mut chance).ns() > 700_000
             })
             .count()
     };

@@ -95,6 +95,7 @@ pub(crate) fn draw_model(draws: &mut Draws) -> Model {
     if draws.is(0.2) {
         release.recurrence_ns = made_up(50_000 + draws.below(2_000_000) as u64);
         release.recurrence_after_ns = draws.is(0.7).then(|| made_up(3_000_000)).flatten();
+        release.recurrence_slowdown = draws.is(0.5).then(|| made_up(0.3 * draws.share())).flatten();
     }
     if draws.is(0.2) {
         model.levels[2].issue_ratio = made_up(0.5);

@@ -47,6 +47,8 @@ pub(super) enum Doing {
     Nothing,
     Holding {
         until_ns: f64,
+        /// Whether bursts recur for which the level is kept.
+        is_kept: bool,
     },
     Counting {
         rule: usize,
@@ -131,7 +133,7 @@ impl Simulator<'_> {
                 let slot_ns = Some(slot_ns);
                 self.cores[core].doing = Doing::Still { to, until_ns: due_ns, slot_ns };
             }
-            Doing::Holding { until_ns } if self.is_due(until_ns) => {
+            Doing::Holding { until_ns, .. } if self.is_due(until_ns) => {
                 let until_ns = until_ns.max(whole(self.now)) + value(&self.model.release.stall_ns);
                 let to = self.released_to(core, until_ns);
                 self.cores[core].doing = Doing::Still { to, until_ns, slot_ns: None };
@@ -215,7 +217,8 @@ impl Simulator<'_> {
             self.cores[core].doing = Doing::Nothing;
         } else if !matches!(self.cores[core].doing, Doing::Holding { .. }) {
             let until_ns = self.cores[core].asked_until[level] + self.hold_ns(core);
-            self.cores[core].doing = Doing::Holding { until_ns: until_ns.max(now) };
+            let is_kept = self.bursts_keep_it(core);
+            self.cores[core].doing = Doing::Holding { until_ns: until_ns.max(now), is_kept };
         }
     }
 
@@ -317,13 +320,34 @@ impl Simulator<'_> {
     fn hold_ns(&self, core: usize) -> f64 {
         let release = &self.model.release;
         let hold = value(&release.hold_ns);
-        let Some(below) = &release.recurrence_ns else { return hold };
+        if self.bursts_keep_it(core) { hold.max(value(&release.recurrence_ns)) } else { hold }
+    }
+
+    /// Whether bursts have recurred for long enough that a level is kept.
+    fn bursts_keep_it(&self, core: usize) -> bool {
+        let release = &self.model.release;
         let Core { bursts_since, bursts_recur, .. } = self.cores[core];
-        if bursts_recur && whole(self.now) - bursts_since >= value(&release.recurrence_after_ns) {
-            hold.max(below.value as f64)
-        } else {
-            hold
-        }
+        let recur_ns = whole(self.now) - bursts_since;
+        release.recurrence_ns.is_some()
+            && bursts_recur
+            && recur_ns >= value(&release.recurrence_after_ns)
+    }
+
+    /// Whether a core keeps its level for bursts that recur, runs no code that asks for any, and
+    /// the model has how much longer that takes.
+    pub(super) fn is_between_bursts(&self, core: usize) -> bool {
+        matches!(self.cores[core].doing, Doing::Holding { is_kept: true, .. })
+            && self.asks_for(self.cores[core].saw) == 0
+            && self.model.release.recurrence_slowdown.is_some()
+    }
+
+    /// How much longer code takes on such a core than at L0.
+    pub(super) fn kept_slowdown(&self, core: usize, active: u32) -> f64 {
+        let takes = |level| (1.0 - self.clock(level, active) / self.clock(0, active)).max(0.0);
+        let most = (0..self.model.levels.len()).map(takes).fold(0.0, f64::max);
+        let part = if most > 0.0 { takes(self.cores[core].level) / most } else { 0.0 };
+        let slowdown = self.model.release.recurrence_slowdown.as_ref();
+        part * slowdown.map_or(0.0, |slowdown| slowdown.value)
     }
 
     fn released_to(&self, core: usize, until_ns: f64) -> usize {

@@ -61,6 +61,10 @@ impl Simulator<'_> {
 
     /// The clock of a core by its levels (GHz).
     pub(super) fn cap(&self, core: usize) -> f64 {
+        let active = self.active_beside(core).max(1);
+        if !self.is_governed() && self.is_between_bursts(core) {
+            return self.clock(0, active) / (1.0 + self.kept_slowdown(core, active));
+        }
         self.governed(core, self.cores[core].level, self.software[core].granted)
     }
 

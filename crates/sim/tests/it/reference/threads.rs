@@ -190,7 +190,7 @@ impl Simulator<'_> {
         };
         let level = self.cores[core].level;
         let issue = match &self.model.levels[level].issue_ratio {
-            Some(ratio) if !self.is_governed() => ratio.value,
+            Some(ratio) if !self.is_governed() && !self.is_between_bursts(core) => ratio.value,
             _ => 1.0,
         };
         let share = if self.running_on(core).len() > 1 { self.work.smt_share } else { 1.0 };
