@@ -4,12 +4,25 @@
 # registries of Rust and Python for what is not there yet.
 #
 # usage: ci/python.sh          tests
-#        ci/python.sh wheel    an optimised wheel in out/wheels, no tests
+#        ci/python.sh wheel    an optimised wheel in out/wheels, instead of older ones; no tests
 set -eu
 cd "$(dirname "$0")/.."
 
-# Not having them is no reason to stop, except on CI.
+case "$*" in
+'' | wheel) ;;
+*)
+    echo "$0: unknown arguments \`$*\`, expected \`wheel\` or nothing" >&2
+    exit 2
+    ;;
+esac
+
+# What is missing is no reason for tests to fail, except on CI. Without it there is no wheel.
+mode=${1:-tests}
 skip() {
+    if [ "$mode" = wheel ]; then
+        echo "$0: $1" >&2
+        exit 1
+    fi
     echo "SKIPPED: $1"
     [ -z "${CI:-}" ] || exit 1
     exit 0
@@ -40,7 +53,8 @@ cargo fetch --locked --quiet --manifest-path crates/python/Cargo.toml ||
     cargo fetch --locked --quiet --offline --manifest-path crates/python/Cargo.toml ||
     skip "crates.io is not reached, or crates/python/Cargo.lock is not up to date (cargo update --workspace --manifest-path crates/python/Cargo.toml)"
 
-if [ "${1:-}" = wheel ]; then
+if [ "$mode" = wheel ]; then
+    rm -f out/wheels/dimmer-*.whl
     "$venv/bin/maturin" build --release --locked --offline --manifest-path crates/python/Cargo.toml --out out/wheels
     exit
 fi
@@ -62,6 +76,7 @@ install ray || echo "note: Ray cannot be installed"
 # Type hints are right, and those of the native part are what it has.
 "$venv/bin/python" -m mypy --strict --package dimmer
 "$venv/bin/python" -m mypy.stubtest dimmer._dimmer
+"$venv/bin/python" -m mypy --strict crates/python/tests/test_policy.py
 
 dimmer=$target/debug/dimmer
 if [ -x "$dimmer" ]; then

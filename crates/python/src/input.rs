@@ -14,7 +14,7 @@ use dimmer_sim::scenario::Scenario;
 use dimmer_study::builtin::SCENARIOS;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict, PyList, PyString, PyTuple};
+use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 use toml::Value;
 
 /// Size limit of a file (bytes), as in the command `dimmer`.
@@ -148,17 +148,21 @@ impl PyScenario {
     }
 
     /// The same scenario with other values of keys at the top of its file, such as `cores`; `None`
-    /// removes a key.
+    /// removes a key, also from the files that it includes.
     #[pyo3(signature = (**keys))]
     fn replace(&self, keys: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
-        let mut document: toml::Table = self
-            .text
-            .parse()
-            .map_err(|error| PyValueError::new_err(format!("{}: {error}", self.path)))?;
+        let mut document = table(&self.path, &self.text)?;
+        let mut files = self.files.clone();
         for (key, value) in keys.into_iter().flatten() {
             let key: String = key.extract()?;
             if value.is_none() {
-                document.remove(&key);
+                let is_own = document.remove(&key).is_some();
+                if !remove_from(&mut files, &key)? && !is_own {
+                    return Err(PyValueError::new_err(format!(
+                        "`{key}`: neither {} nor a file that it includes has this key",
+                        self.path
+                    )));
+                }
             } else {
                 let value = toml_value(&value).map_err(|error| {
                     PyTypeError::new_err(format!("`{key}`: {}", error.value(value.py())))
@@ -166,7 +170,7 @@ impl PyScenario {
                 document.insert(key, value);
             }
         }
-        Self::read(self.path.clone(), document.to_string(), self.files.clone())
+        Self::read(self.path.clone(), document.to_string(), files)
     }
 
     /// The name of the workload.
@@ -227,6 +231,23 @@ impl PyScenario {
 
 /// What messages call a text that came without a file.
 const TEXT: &str = "text";
+
+fn table(path: &str, text: &str) -> PyResult<toml::Table> {
+    text.parse().map_err(|error| PyValueError::new_err(format!("{path}: {error}")))
+}
+
+/// Removes a key from the texts of files. Returns whether one had it.
+fn remove_from(files: &mut BTreeMap<String, String>, key: &str) -> PyResult<bool> {
+    let mut had = false;
+    for (path, text) in files {
+        let mut document = table(path, text)?;
+        if document.remove(key).is_some() {
+            *text = document.to_string();
+            had = true;
+        }
+    }
+    Ok(had)
+}
 
 fn named(table: &[(&'static str, &'static str)], name: &str) -> Option<&'static str> {
     table.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
@@ -289,8 +310,8 @@ pub(crate) fn refused(error: impl std::error::Error) -> PyErr {
 
 /// A value of a scenario's key.
 fn toml_value(value: &Bound<'_, PyAny>) -> PyResult<Value> {
-    if value.is_instance_of::<PyBool>() {
-        Ok(Value::Boolean(value.extract()?))
+    if let Ok(flag) = value.extract::<bool>() {
+        Ok(Value::Boolean(flag))
     } else if let Ok(text) = value.extract::<String>() {
         Ok(Value::String(text))
     } else if let Ok(number) = value.extract::<i64>() {

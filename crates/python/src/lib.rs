@@ -21,6 +21,8 @@ mod _dimmer {
     #[pymodule_export]
     use super::policy::policies;
     #[pymodule_export]
+    use super::python_loop::copied;
+    #[pymodule_export]
     use super::region::{PyRegion, dedicated_cores, metric, region_statistics};
     #[pymodule_export]
     use super::run::{compare, simulate};

@@ -7,7 +7,7 @@ use dimmer_policy::server::loops::{self, Definition};
 use dimmer_sim::{Governor, Moving};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyString, PyType};
+use pyo3::types::PyString;
 
 use crate::python_loop::PythonLoop;
 
@@ -23,9 +23,12 @@ pub(crate) enum Policy {
 }
 
 impl Policy {
-    /// Reads the argument: a name, an object, or a class, of which an object is made.
-    pub(crate) fn of(policy: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
-        let Some(policy) = policy else { return Ok(Self::Governor(Governor::Hardware)) };
+    /// Reads the argument: a name, an object, or a class, of which an object is made; `None` is
+    /// the processor's own governor.
+    pub(crate) fn of(policy: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if policy.is_none() {
+            return Ok(Self::Governor(Governor::Hardware));
+        }
         if let Ok(name) = policy.cast::<PyString>() {
             return Self::named(&name.to_cow()?);
         }
@@ -36,14 +39,12 @@ impl Policy {
                 "policy: expected one of {known}, or an object with a method `decide`, not {found}"
             )));
         }
-        let object =
-            if policy.is_instance_of::<PyType>() { policy.call0()? } else { policy.clone() };
-        let name = object.get_type().name()?.to_string();
+        let (name, start) = PythonLoop::of(policy)?;
         if policies().contains(&name.as_str()) {
-            let said = format!("policy: the class has the name of Dimmer's own policy `{name}`");
+            let said = format!("policy: it has the name of Dimmer's own policy `{name}`");
             return Err(PyValueError::new_err(said));
         }
-        Ok(Self::Python(definition(&name), PythonLoop::new(&object)?))
+        Ok(Self::Python(definition(&name), start))
     }
 
     fn named(name: &str) -> PyResult<Self> {
@@ -70,10 +71,19 @@ impl Policy {
         }
     }
 
-    /// The same for a run of its own: a loop in Python is copied.
-    pub(crate) fn copy(&self, py: Python<'_>) -> PyResult<Self> {
+    /// The name in results.
+    pub(crate) fn name(&self) -> &'static str {
         match self {
-            Self::Python(definition, of) => Ok(Self::Python(definition, of.deep_copy(py)?)),
+            Self::Governor(governor) => governor.name(),
+            Self::Moving(moving) => moving.name(),
+            Self::Python(definition, _) => definition.name,
+        }
+    }
+
+    /// The same for a run of its own: a loop in Python has another object.
+    pub(crate) fn for_run(&self, py: Python<'_>) -> PyResult<Self> {
+        match self {
+            Self::Python(definition, of) => Ok(Self::Python(definition, of.for_run(py)?)),
             other => Ok(other.clone()),
         }
     }
@@ -87,8 +97,8 @@ pub(crate) fn policies() -> Vec<&'static str> {
     governors.into_iter().chain(Moving::all().into_iter().map(Moving::name)).collect()
 }
 
-/// The definition of the loops of this class, as results name them. The server's settings are those
-/// of Dimmer's usual loop. Each name takes some memory until the process ends.
+/// The definition of the loops that results call by this name. The server's settings are those of
+/// Dimmer's usual loop. Each name takes some memory until the process ends.
 fn definition(name: &str) -> &'static Definition {
     static KNOWN: Mutex<BTreeMap<String, &'static Definition>> = Mutex::new(BTreeMap::new());
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);

@@ -12,10 +12,10 @@ use dimmer_policy::server::evidence::{Density, NEGLIGIBLE};
 use dimmer_policy::server::loops::{Constant, Constants, Definition, LONGEST_MS, Loop, WindowEnd};
 use dimmer_processor::units::{Nanos, Time};
 use pyo3::call::PyCallArgs;
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyException, PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyString};
+use pyo3::types::{PyString, PyType};
 
 /// The length of a window where the object does not say it, as in Dimmer's loop `trials`.
 const WINDOW: Nanos = Nanos::from_ms(1000);
@@ -58,6 +58,8 @@ struct Has {
 #[derive(Clone, Debug)]
 pub(crate) struct PythonLoop {
     object: Arc<Py<PyAny>>,
+    /// The policy, where it is a class: each run has an object that it makes.
+    class: Option<Arc<Py<PyAny>>>,
     has: Has,
     window: Nanos,
     settling: Option<Nanos>,
@@ -68,8 +70,18 @@ pub(crate) struct PythonLoop {
 }
 
 impl PythonLoop {
-    /// A loop of this object, whose attributes are read now.
-    pub(crate) fn new(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+    /// A loop of this object, or of an object that this class makes, and its name. Attributes are
+    /// read now.
+    pub(crate) fn of(policy: &Bound<'_, PyAny>) -> PyResult<(String, Self)> {
+        if !policy.is_instance_of::<PyType>() {
+            return Ok((name(policy)?, Self::new(policy)?));
+        }
+        let object = policy.call0()?;
+        let class = Some(Arc::new(policy.clone().unbind()));
+        Ok((name(&object)?, Self { class, ..Self::new(&object)? }))
+    }
+
+    fn new(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let has = |name: &str| -> PyResult<bool> {
             let Some(method) = object.getattr_opt(name)? else { return Ok(false) };
             if method.is_callable() {
@@ -98,14 +110,22 @@ impl PythonLoop {
             counts_moved_calls: flag(object, "counts_moved_calls")?.unwrap_or(false),
             skips_first_window: flag(object, "skips_first_window")?.unwrap_or(true),
             object: Arc::new(object.clone().unbind()),
+            class: None,
             failure: Failure::default(),
         })
     }
 
+    /// The loop for a run of its own: of another object of the class, or of a copy of the object.
+    pub(crate) fn for_run(&self, py: Python<'_>) -> PyResult<Self> {
+        match &self.class {
+            Some(class) => Ok(Self::of(class.bind(py))?.1),
+            None => self.deep_copy(py),
+        }
+    }
+
     /// The same state in an object of its own, and no exception yet.
-    pub(crate) fn deep_copy(&self, py: Python<'_>) -> PyResult<Self> {
-        let copy = py.import("copy")?.getattr("deepcopy")?.call1((self.object.bind(py),))?;
-        let object = Arc::new(copy.unbind());
+    fn deep_copy(&self, py: Python<'_>) -> PyResult<Self> {
+        let object = Arc::new(copied(self.object.bind(py))?.unbind());
         Ok(Self { object, failure: Failure::default(), ..self.clone() })
     }
 
@@ -266,6 +286,44 @@ impl Constants for PythonConstants {
     }
 }
 
+/// A deep copy of a policy's object.
+#[pyfunction]
+pub(crate) fn copied<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let py = object.py();
+    py.import("copy")?.call_method1("deepcopy", (object,)).map_err(|cause| {
+        if !cause.is_instance_of::<PyException>(py) {
+            return cause;
+        }
+        let of = type_name(object);
+        let error = PyTypeError::new_err(format!(
+            "policy {of}: its object cannot be copied, and each run needs an object of its own"
+        ));
+        error.set_cause(py, Some(cause));
+        error
+    })
+}
+
+/// The name of a loop: the attribute `name` of its object, otherwise the name of the class.
+fn name(object: &Bound<'_, PyAny>) -> PyResult<String> {
+    let Some(name) = object.getattr_opt("name")?.filter(|name| !name.is_none()) else {
+        return Ok(object.get_type().name()?.to_string());
+    };
+    let accepted = "expected a text of at least one character";
+    let Ok(text) = name.cast::<PyString>() else {
+        return Err(PyTypeError::new_err(format!("name: {accepted}, not {}", type_name(&name))));
+    };
+    let text = text.to_cow()?.into_owned();
+    if text.is_empty() {
+        return Err(PyValueError::new_err(format!("name is empty, {accepted}")));
+    }
+    Ok(text)
+}
+
+/// The name of an object's class, for messages.
+pub(crate) fn type_name(object: &Bound<'_, PyAny>) -> String {
+    object.get_type().name().map_or_else(|_| "?".to_owned(), |name| name.to_string())
+}
+
 /// The exception for what a method returned.
 fn refused(method: &str, found: &Bound<'_, PyAny>, expected: &str) -> PyErr {
     let found = found.repr().map_or_else(|_| "?".to_owned(), |text| text.to_string());
@@ -273,8 +331,7 @@ fn refused(method: &str, found: &Bound<'_, PyAny>, expected: &str) -> PyErr {
 }
 
 fn truth(method: &str, found: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let truth = found.cast::<PyBool>();
-    truth.map(|truth| truth.is_true()).map_err(|_| refused(method, found, "True or False"))
+    found.extract::<bool>().map_err(|_| refused(method, found, "True or False"))
 }
 
 /// An attribute that is a time in milliseconds; `None` if it is absent or `None`.
@@ -293,9 +350,7 @@ fn number(
     };
     let accepted = || format!("expected {least} to {most}");
     let number: f64 = value.extract().map_err(|_| {
-        let found =
-            value.get_type().name().map_or_else(|_| "?".to_owned(), |name| name.to_string());
-        PyTypeError::new_err(format!("{name}: {}, not {found}", accepted()))
+        PyTypeError::new_err(format!("{name}: {}, not {}", accepted(), type_name(&value)))
     })?;
     if !(least..=most).contains(&number) {
         return Err(PyValueError::new_err(format!("{name} is {number}, {}", accepted())));
@@ -305,7 +360,6 @@ fn number(
 
 fn flag(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Option<bool>> {
     let Some(value) = object.getattr_opt(name)? else { return Ok(None) };
-    let found = || format!("{name}: expected True or False, not {value}");
-    let flag = value.cast::<PyBool>().map_err(|_| PyTypeError::new_err(found()))?;
-    Ok(Some(flag.is_true()))
+    let found = |_| PyTypeError::new_err(format!("{name}: expected True or False, not {value}"));
+    value.extract::<bool>().map(Some).map_err(found)
 }

@@ -5,8 +5,10 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::{self, ThreadId};
 
 use dimmer_runtime::{Entered, Site};
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyOverflowError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
+
+use crate::python_loop::type_name;
 
 /// Maximum number of names, which stay in memory: the runtime lists as many sites.
 const MOST: usize = 1 << 14;
@@ -21,7 +23,8 @@ fn site(name: String, file: String, line: u32) -> PyResult<&'static Site> {
         return Ok(site);
     }
     if name.is_empty() || name.contains('\0') {
-        return Err(PyValueError::new_err("a region's name is a text of at least one character"));
+        let said = "a region's name is a text of at least one character, without NUL";
+        return Err(PyValueError::new_err(said));
     }
     if sites.len() == MOST {
         let said = format!("region `{name}`: there are {MOST} names already, the most accepted");
@@ -94,6 +97,14 @@ pub(crate) fn dedicated_cores() -> usize {
 
 /// Reports how much more the program got done, in a unit of its own.
 #[pyfunction]
-pub(crate) fn metric(amount: u64) {
-    dimmer_runtime::metric(amount);
+pub(crate) fn metric(amount: &Bound<'_, PyAny>) -> PyResult<()> {
+    let read = amount.extract::<u64>().map_err(|error| {
+        if error.is_instance_of::<PyOverflowError>(amount.py()) {
+            let said = format!("amount is {amount}, expected 0 to {}", u64::MAX);
+            return PyValueError::new_err(said);
+        }
+        PyTypeError::new_err(format!("amount: expected an int, not {}", type_name(amount)))
+    });
+    dimmer_runtime::metric(read?);
+    Ok(())
 }

@@ -12,7 +12,7 @@ use dimmer_report::compare::{Governors, Loops};
 use dimmer_report::sim::Run;
 use dimmer_sim::scenario::{Outcome, Scenario};
 use dimmer_sim::{Course, Decider, Governor, Moving, Observer, Settings, SimError};
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use serde::Serialize;
 
@@ -29,7 +29,7 @@ pub(crate) fn simulate(
     py: Python<'_>,
     scenario: &Bound<'_, PyScenario>,
     model: &Bound<'_, PyModel>,
-    policy: Option<&Bound<'_, PyAny>>,
+    policy: &Bound<'_, PyAny>,
     seed: u64,
 ) -> PyResult<String> {
     let (scenario, model) = (&scenario.get().scenario, &model.get().model);
@@ -56,8 +56,8 @@ pub(crate) fn compare(
     seeds: Vec<u64>,
 ) -> PyResult<String> {
     let (scenario, model) = (&scenario.get().scenario, &model.get().model);
-    let policies: Vec<Policy> =
-        policies.iter().map(|policy| Policy::of(Some(policy))).collect::<PyResult<_>>()?;
+    let policies: Vec<Policy> = policies.iter().map(Policy::of).collect::<PyResult<_>>()?;
+    let policies = distinct(policies)?;
     let asked = u64::try_from(seeds.len()).unwrap_or(u64::MAX);
     let are_governors = policies.iter().all(|policy| matches!(policy, Policy::Governor(_)));
     if are_governors {
@@ -85,6 +85,22 @@ pub(crate) fn compare(
     let runs = repeat(py, scenario, model, &ways, &seeds, Course::default)?;
     let loops: Vec<Moving> = ways.iter().map(Policy::moving).collect();
     json(&Loops::new(scenario, model, (asked, hand_over_ns), &loops, &runs))
+}
+
+/// Policies of different names: results name a policy, so each name stands for one.
+fn distinct(policies: Vec<Policy>) -> PyResult<Vec<Policy>> {
+    let mut ways: Vec<Policy> = Vec::new();
+    for policy in policies {
+        if ways.iter().all(|way| way.name() != policy.name()) {
+            ways.push(policy);
+        } else if matches!(policy, Policy::Python(..)) {
+            let name = policy.name();
+            return Err(PyValueError::new_err(format!(
+                "policies: two are named `{name}`; give each an attribute `name`, another text"
+            )));
+        }
+    }
+    Ok(ways)
 }
 
 /// Puts what the others are compared with in the first place.
@@ -146,7 +162,7 @@ fn one<O: Observer>(
 }
 
 /// Runs each policy with each seed on all processors; the results of each policy in the order of
-/// the seeds. Each run has a copy of a policy in Python.
+/// the seeds. Each run has an object of its own of a policy in Python.
 fn repeat<O: Observer + Send>(
     py: Python<'_>,
     scenario: &Scenario,
@@ -158,7 +174,7 @@ fn repeat<O: Observer + Send>(
     let mut pending = Vec::new();
     for policy in policies {
         for seed in seeds {
-            let policy = policy.copy(py)?;
+            let policy = policy.for_run(py)?;
             let settings = settings(scenario, model, &policy, *seed).map_err(refused)?;
             pending.push((settings, failure(&policy)));
         }
@@ -182,26 +198,34 @@ fn repeat<O: Observer + Send>(
             }
         }
     };
-    let (interrupt, ended) = (Failure::default(), AtomicUsize::new(0));
+    let interrupt = Failure::default();
     let results = py.detach(|| {
         thread::scope(|scope| {
-            let start = |_| scope.spawn(|| (work(), ended.fetch_add(1, Ordering::Relaxed)).0);
-            let workers: Vec<_> = (0..threads).map(start).collect();
+            let mut workers = Vec::new();
+            while workers.len() < threads {
+                match thread::Builder::new().spawn_scoped(scope, work) {
+                    Ok(worker) => workers.push(worker),
+                    Err(error) if workers.is_empty() => return Err(error),
+                    // Fewer threads take longer, and have the same results.
+                    Err(_) => break,
+                }
+            }
             let looks = signals(&interrupt);
-            while ended.load(Ordering::Relaxed) < threads {
+            while !workers.iter().all(|worker| worker.is_finished()) {
                 thread::sleep(LOOK / 20);
                 if looks() {
                     stop.store(true, Ordering::Relaxed);
                 }
             }
-            workers.into_iter().map(|worker| worker.join()).collect::<Vec<_>>()
+            Ok(workers.into_iter().map(|worker| worker.join()).collect::<Vec<_>>())
         })
     });
     if let Some(error) = interrupt.take() {
         return Err(error);
     }
+    let none = |error| PyOSError::new_err(format!("no thread of the simulator starts: {error}"));
     let mut done = Vec::new();
-    for result in results {
+    for result in results.map_err(none)? {
         let lost = |_| PyRuntimeError::new_err("a thread of the simulator ended early");
         done.extend(result.map_err(lost)??);
     }

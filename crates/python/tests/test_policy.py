@@ -1,5 +1,8 @@
 """Policies written in Python."""
 
+import threading
+from typing import Any
+
 import pytest
 
 import dimmer
@@ -148,10 +151,17 @@ def test_an_exception_of_a_policy_ends_the_run(regions: str) -> None:
         ({"settling_ms": -1}, ValueError, "settling_ms is -1, expected 0 to"),
         ({"negligible": 2}, ValueError, "negligible is 2, expected 0 to 1"),
         ({"skips_first_window": 3}, TypeError, "skips_first_window: expected True or False"),
+        ({"skips_first_window": 1}, TypeError, "skips_first_window: expected True or False, not 1"),
+        ({"skips_first_window": None}, TypeError, "expected True or False, not None"),
         ({"decide": lambda _: "stay"}, TypeError, "takes 1 positional argument"),
+        ({"name": ""}, ValueError, "name is empty, expected a text of at least one character"),
+        ({"name": 3}, TypeError, "name: expected a text of at least one character, not int"),
+        ({"name": "trials"}, ValueError, "own policy `trials`"),
     ],
 )
-def test_nonsense_is_refused_by_name(attributes, error, said, regions: str) -> None:  # noqa: ANN001
+def test_nonsense_is_refused_by_name(
+    attributes: "dict[str, Any]", error: "type[Exception]", said: str, regions: str
+) -> None:
     with pytest.raises(error, match=said):
         dimmer.simulate(regions, policy=type("Nonsense", (Wide,), attributes))
 
@@ -161,6 +171,62 @@ def test_a_policy_has_a_name_of_its_own(regions: str) -> None:
         dimmer.simulate(regions, policy=type("trials", (Wide,), {}))
     with pytest.raises(NotImplementedError, match="no method `decide`"):
         dimmer.simulate(regions, policy=dimmer.Policy())
+
+
+class Above(Wide):
+    """Has a name with its limit."""
+
+    def __init__(self, least: float) -> None:
+        self.least = least
+        self.name = f"above {least}"
+
+
+def test_results_have_the_name_of_a_policy(regions: str) -> None:
+    assert dimmer.simulate(regions, policy=Above(0.25), end_us=5_000).policy == "above 0.25"
+    compared = dimmer.compare(regions, [Above(0.25), Above(0.75), Wide], seeds=1, end_us=5_000)
+    assert [way["loop"] for way in compared.loops] == ["none", "above 0.25", "above 0.75", "Wide"]
+
+
+def test_a_comparison_has_each_name_once(regions: str) -> None:
+    pairs: "list[list[Any]]" = [[Wide, Wide()], [Wide, Wide]]
+    for policies in pairs:
+        with pytest.raises(ValueError, match="two are named `Wide`; give each an attribute `name`"):
+            dimmer.compare(regions, policies, seeds=1)
+    loops = dimmer.compare(regions, ["always", "none", "always"], seeds=1, end_us=5_000)
+    assert [way["loop"] for way in loops.loops] == ["none", "always"]
+    governors = dimmer.compare(regions, [None, "user", "user"], seeds=1, end_us=5_000)
+    assert [way["governor"] for way in governors.governors] == ["hardware", "user"]
+
+
+class Locked(Wide):
+    """Has an object that cannot be copied."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+
+def test_each_run_of_a_comparison_has_an_object_that_its_class_makes(regions: str) -> None:
+    compared = dimmer.compare(regions, [Locked], seeds=2, end_us=5_000)
+    assert [way["loop"] for way in compared.loops] == ["none", "Locked"]
+    with pytest.raises(TypeError, match="policy Locked: its object cannot be copied") as refused:
+        dimmer.compare(regions, [Locked()], seeds=2, end_us=5_000)
+    assert "cannot pickle" in str(refused.value.__cause__)
+
+
+def test_booleans_of_numpy_are_accepted(regions: str) -> None:
+    numpy = pytest.importorskip("numpy")
+
+    class Numpy(Trial):
+        skips_first_window = numpy.False_
+
+        def window(self, now_ms: float, change: "float | None", moved: int) -> bool:
+            return bool(super().window(now_ms, change, moved)) and numpy.True_
+
+    class Plain(Trial):
+        name = "Numpy"
+        skips_first_window = False
+
+    assert dimmer.simulate(regions, policy=Numpy) == dimmer.simulate(regions, policy=Plain)
 
 
 def test_tasks_with_policies_have_keys_by_content(regions: str) -> None:

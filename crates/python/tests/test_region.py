@@ -45,10 +45,24 @@ def test_a_region_is_left_by_the_thread_that_entered_it() -> None:
 
 @pytest.mark.parametrize("name", ["", "a\0b"])
 def test_a_name_is_a_text(name: str) -> None:
-    with pytest.raises(ValueError, match="at least one character"):
+    with pytest.raises(ValueError, match="at least one character, without NUL"):
         dimmer.region(name)
     with pytest.raises(TypeError):
         dimmer.region(3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("amount", [-1, 1 << 64])
+def test_an_amount_has_its_range(amount: int) -> None:
+    said = f"amount is {amount}, expected 0 to 18446744073709551615"
+    with pytest.raises(ValueError, match=said):
+        dimmer.metric(amount)
+    dimmer.metric((1 << 64) - 1)
+
+
+@pytest.mark.parametrize("amount", [1.5, "1", None])
+def test_an_amount_is_an_int(amount: object) -> None:
+    with pytest.raises(TypeError, match=f"amount: expected an int, not {type(amount).__name__}"):
+        dimmer.metric(amount)  # type: ignore[arg-type]
 
 
 AWAY = """

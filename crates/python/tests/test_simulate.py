@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import dimmer
+from dimmer import study
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -74,6 +75,28 @@ def test_overrides_are_keys_of_the_scenario(regions: str) -> None:
         dimmer.simulate(regions, end_us=None)
 
 
+def test_a_boolean_of_numpy_is_a_boolean_of_a_scenario(regions: str) -> None:
+    numpy = pytest.importorskip("numpy")
+    replaced = dimmer.Scenario.load(regions).replace(idle_states=numpy.True_)
+    assert "idle_states = true" in replaced.text
+
+
+def test_none_removes_a_key_from_included_files_too(regions: str, tmp_path: Path) -> None:
+    (tmp_path / "regions.toml").write_text(regions.replace("times = 0", "times = 10"))
+    head = "".join(regions.splitlines(True)[:5])
+    (tmp_path / "more.toml").write_text(f'{head}include = ["regions.toml"]\n')
+    scenario = dimmer.Scenario.load(tmp_path / "more.toml")
+    assert scenario.end_us == 100_000.0
+    without = scenario.replace(end_us=None)
+    assert without.end_us is None and without.name == scenario.name
+    assert scenario.end_us == 100_000.0
+    assert scenario.replace(cores=2, hand_over_us=None).end_us == 100_000.0
+    with pytest.raises(ValueError, match="`nodes`: neither .*more.toml nor a file that it incl"):
+        scenario.replace(nodes=None)
+    with pytest.raises(ValueError, match="`end_us`: neither"):
+        without.replace(end_us=None)
+
+
 @pytest.mark.parametrize(
     ("call", "error", "said"),
     [
@@ -91,7 +114,8 @@ def test_overrides_are_keys_of_the_scenario(regions: str) -> None:
         (lambda s: dimmer.simulate(s, cores=object()), TypeError, "`cores`: expected a number"),
         (lambda s: dimmer.simulate(s, policy="specialise"), ValueError, "muqss"),
         (lambda s: dimmer.compare(s, "trials"), TypeError, "a list of policies"),
-        (lambda s: dimmer.compare(s, ["trials"], seeds=0), ValueError, "at least one"),
+        (lambda s: dimmer.compare(s, ["trials"], seeds=0), ValueError, "seeds: expected at least"),
+        (lambda s: dimmer.compare(s, []), ValueError, "policies: expected at least one"),
         (lambda s: dimmer.compare(s, ["trials"], seeds=0.5), TypeError, "a list, not float"),
         (lambda s: dimmer.compare(s, ["trials", "user"]), ValueError, "one kind at a time"),
         (lambda s: dimmer.table([1]), TypeError, "expected Result, not int"),
@@ -122,6 +146,38 @@ def test_a_table_has_a_row_for_each_run_thread_and_core(regions: str) -> None:
     assert polars.DataFrame(cores).height == 8
     pyarrow = pytest.importorskip("pyarrow")
     assert pyarrow.table(threads).num_rows == 8
+
+
+def test_a_table_of_a_sweep_has_its_keys(regions: str) -> None:
+    tasks = study.tasks(regions, seeds=2, end_us=5_000)
+    results = study.sweep(tasks)
+    runs, cores = dimmer.table(results), dimmer.table(results, "core")
+    assert next(iter(runs)) == next(iter(cores)) == "key"
+    assert runs["key"] == [task.key for task in tasks] and len(cores["key"]) == 8
+    assert {"key": runs.pop("key"), **dimmer.table(results.values())} == dimmer.table(results)
+
+
+@pytest.mark.parametrize("rows", ["run", "thread", "core"])
+def test_the_document_has_each_column(rows: str, regions: str) -> None:
+    text = (ROOT / "docs/python.md").read_text()
+    columns = dimmer.table(study.sweep(study.tasks(regions, end_us=5_000)), rows)
+    levels = {f"{level}_us" for level in dimmer.Model.load("i9-7940x").levels}
+    assert [name for name in columns if name not in levels and f"`{name}`" not in text] == []
+
+
+def test_without_threads_a_comparison_fails(regions: str) -> None:
+    program = "import sys, dimmer; dimmer.compare(sys.stdin.read(), ['always'], seeds=2)"
+    ran = subprocess.run(
+        [sys.executable, "-c", program],
+        # No address space is large enough for such a stack.
+        env={**os.environ, "RUST_MIN_STACK": str(1 << 48)},
+        input=regions,
+        text=True,
+        capture_output=True,
+        timeout=600,
+    )
+    assert ran.returncode == 1
+    assert "OSError: no thread of the simulator starts: " in ran.stderr
 
 
 def test_other_threads_run_meanwhile(regions: str) -> None:

@@ -2,8 +2,11 @@
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -50,6 +53,69 @@ def test_an_exception_of_a_task_ends_the_sweep(regions: str) -> None:
         study.sweep(tasks)
 
 
+def test_a_sweep_has_a_thread_for_each_cpu_that_it_may_use(
+    regions: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = []
+
+    class Pool(ThreadPoolExecutor):
+        def __init__(self, threads: int) -> None:
+            started.append(threads)
+            super().__init__(threads)
+
+    monkeypatch.setattr(study, "ThreadPoolExecutor", Pool)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5, 7})
+    study.sweep(of(regions, seeds=1))
+    assert started == [3]
+
+
+class Interrupted:
+    """An engine whose user presses Ctrl-C while it runs tasks; has what Dask and Ray have."""
+
+    scheduler = None
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = name
+        self.pending: "list[Any]" = []
+
+    def submit(self, run: object, task: study.Task, **_: object) -> str:
+        self.pending.append(task.key)
+        return task.key
+
+    def remote(self, **_: object) -> "Callable[[object], Interrupted.Remote]":
+        return lambda run: Interrupted.Remote(self)
+
+    def gather(self, futures: "list[str]") -> None:
+        assert self.pending == futures
+        raise KeyboardInterrupt
+
+    get = gather
+
+    def cancel(self, futures: "str | list[str]") -> None:
+        for future in [futures] if isinstance(futures, str) else futures:
+            self.pending.remove(future)
+
+    class Remote:
+        """A function of Ray."""
+
+        def __init__(self, engine: "Interrupted") -> None:
+            self.engine = engine
+
+        def remote(self, task: study.Task) -> str:
+            return self.engine.submit(None, task)
+
+
+@pytest.mark.parametrize("name", ["dask", "ray"])
+def test_ctrl_c_cancels_what_is_pending(
+    name: str, regions: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Interrupted(name)
+    monkeypatch.setitem(sys.modules, "ray", engine)
+    with pytest.raises(KeyboardInterrupt):
+        study.sweep(of(regions), client=engine)
+    assert engine.pending == []
+
+
 def test_bad_input_is_refused(regions: str) -> None:
     with pytest.raises(TypeError, match="expected dimmer.study.Task, not str"):
         study.sweep(["task"])  # type: ignore[list-item]
@@ -59,6 +125,10 @@ def test_bad_input_is_refused(regions: str) -> None:
         study.tasks(regions, ["best"])
     with pytest.raises(TypeError, match="a list of policies, not str"):
         study.tasks(regions, "none")
+    for name in ("scenarios", "policies", "models", "seeds"):
+        arguments: "dict[str, Any]" = {"scenarios": [regions], name: []}
+        with pytest.raises(ValueError, match=f"{name}: expected at least one"):
+            study.tasks(**arguments)
     with pytest.raises(ValueError, match="no model or file `x`"):
         study.tasks(regions, models="x")
     with pytest.raises(TypeError, match="seed: expected an int, not str"):
@@ -127,6 +197,32 @@ def test_dask_loses_nothing_when_a_worker_is_killed(regions: str) -> None:
 
         killed = check(regions, client, busy)
         assert killed not in client.run(os.getpid).values()
+
+
+class Counted(dimmer.Policy):
+    """Counts its runs in a file, and fails in each."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+
+    def decide(self, group: int, density: "list[float]") -> str:
+        with open(self.file, "a") as file:
+            file.write("run\n")
+        raise LookupError("a policy that fails")
+
+
+def test_on_dask_an_exception_comes_out_after_one_run(regions: str, tmp_path: Path) -> None:
+    distributed = pytest.importorskip("distributed")
+    cluster = distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
+    )
+    runs = tmp_path / "runs"
+    with cluster, distributed.Client(cluster) as client:
+        with pytest.raises(LookupError, match="a policy that fails") as failed:
+            study.sweep(study.tasks(regions, [Counted(str(runs))]), client=client)
+        assert runs.read_text() == "run\n"
+        assert not client.futures, "the frames of the exception have them still"
+        assert failed.tb
 
 
 def running() -> "list[int]":

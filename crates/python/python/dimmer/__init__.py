@@ -12,7 +12,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Optional, Union
+from typing import Any, Optional, Protocol, TypeVar, Union
 
 from ._dimmer import Model, Region, Scenario, dedicated_cores, metric, models, policies, scenarios
 from . import _dimmer
@@ -52,6 +52,7 @@ class Policy:
 
     Optional attributes, read at the start:
 
+    * ``name``: the policy's name in results; that of the class if absent;
     * ``window_ms``: length of a window, over which performance is measured; 1000 if absent;
     * ``settling_ms``: how long a change takes to settle; absent: the next window starts at once;
     * ``negligible``: the share of wide SIMD code up to which code counts as scalar; 0.01;
@@ -81,8 +82,17 @@ class Policy:
         raise NotImplementedError(f"{type(self).__name__} has no method `decide`")
 
 
-#: A name of :func:`policies`, or an object or class with the methods of :class:`Policy`.
-PolicyLike = Union[str, Policy, type, None]
+class _Decides(Protocol):
+    """What type checkers accept as a policy: an object with ``decide``."""
+
+    def decide(self, group: int, density: list[float], /) -> str: ...
+
+
+#: A name of :func:`policies`, an object or class with the methods of :class:`Policy`, or None: the
+#: processor's own governor, ``hardware``.
+PolicyLike = Union[str, _Decides, type[_Decides], None]
+
+_Given = TypeVar("_Given")
 
 
 class _Document:
@@ -184,8 +194,14 @@ def _seeds(seeds: Union[int, Iterable[int]]) -> list[int]:
         own = [_seed(seed) for seed in seeds]
     else:
         raise TypeError(f"seeds: expected a number or a list, not {type(seeds).__name__}")
+    return _some("seeds", own)
+
+
+def _some(name: str, given: Iterable[_Given]) -> list[_Given]:
+    """What is given, as a list that is not empty."""
+    own = list(given)
     if not own:
-        raise ValueError("seeds: expected at least one")
+        raise ValueError(f"{name}: expected at least one")
     return own
 
 
@@ -193,7 +209,7 @@ def _policies(policies: Iterable[PolicyLike]) -> list[PolicyLike]:
     if isinstance(policies, (str, bytes)) or not isinstance(policies, Iterable):
         found = type(policies).__name__
         raise TypeError(f"policies: expected a list of policies, not {found}")
-    return list(policies)
+    return _some("policies", policies)
 
 
 def simulate(
@@ -210,7 +226,7 @@ def simulate(
     * ``policy``: a name of :func:`policies`, or an object or class like :class:`Policy`; None: the
       processor's own governor, and regions stay;
     * ``overrides``: other values of keys at the top of the scenario, such as ``cores`` or
-      ``end_us``; None removes a key.
+      ``end_us``; None removes a key, also from the files that the scenario includes.
 
     Raises ``ValueError`` with Dimmer's message for what it refuses, and whatever a policy raises.
     Other Python threads run meanwhile.
@@ -230,7 +246,10 @@ def compare(
     """Compares policies on one scenario, each with all seeds, on all processors.
 
     Governors are compared with ``hardware``, and what moves code with ``none``; one kind at a time.
+    Each run has an object of its own of a policy in Python: one that its class makes, or a copy.
+    Policies in Python have different names (the attribute ``name``, or the class's).
 
+    * ``policies``: as in :func:`simulate`; None is ``hardware``;
     * ``seeds``: seeds, or their number: 1 to that.
     """
     ways, own = _policies(policies), _seeds(seeds)
@@ -238,25 +257,35 @@ def compare(
     return Comparison(json.loads(_dimmer.compare(of, _model(model, of), ways, own)))
 
 
-def table(results: Iterable[Result], rows: str = "run") -> dict[str, list[Any]]:
+def table(
+    results: Union[Mapping[str, Result], Iterable[Result]], rows: str = "run"
+) -> dict[str, list[Any]]:
     """Results as columns, which pandas, Polars and pyarrow take as they are.
 
-    ``rows``: ``"run"``, one row for each result; ``"thread"``; or ``"core"``.
+    * ``results``: results, or what ``dimmer.study.sweep`` returns: then the first column is
+      ``key``;
+    * ``rows``: ``"run"``, one row for each result; ``"thread"``; or ``"core"``.
+
+    ``docs/python.md`` describes the columns.
     """
     kinds = {"run": _rows_of_run, "thread": _rows_of_threads, "core": _rows_of_cores}
     if rows not in kinds:
         raise ValueError(f"rows is {rows!r}, expected one of {', '.join(kinds)}")
     found: list[dict[str, Any]] = []
-    for result in results:
+    pairs: Iterable[tuple[Optional[str], Any]] = (
+        results.items() if isinstance(results, Mapping) else ((None, one) for one in results)
+    )
+    for key, result in pairs:
         if not isinstance(result, Result):
             raise TypeError(f"results: expected Result, not {type(result).__name__}")
-        key = {
+        run = {
+            **({} if key is None else {"key": key}),
             "scenario": result.scenario,
             "model": result.model,
             "policy": result.policy,
             "seed": result.seed,
         }
-        found.extend({**key, **row} for row in kinds[rows](result))
+        found.extend({**run, **row} for row in kinds[rows](result))
     names = list(dict.fromkeys(name for row in found for name in row))
     return {name: [row.get(name) for row in found] for name in names}
 

@@ -9,6 +9,7 @@ __all__ = [
     "models",
     "scenarios",
     "policies",
+    "copied",
     "Region",
     "dedicated_cores",
     "metric",
@@ -47,7 +48,10 @@ class Scenario:
     @staticmethod
     def read(path: str, text: str, files: dict[str, str]) -> Scenario: ...
     def replace(self, **keys: Any) -> Scenario:
-        """The same with other values of keys at the top, such as ``cores``; None removes a key."""
+        """The same with other values of keys at the top, such as ``cores``.
+
+        None removes a key, also from the files that it includes; one of them must have it.
+        """
     @property
     def name(self) -> str: ...
     @property
@@ -82,6 +86,7 @@ def scenarios() -> list[str]:
 def policies() -> list[str]:
     """The names of the policies: governors of license levels, then what moves code."""
 
+def copied(object: Any) -> Any: ...
 def simulate(scenario: Scenario, model: Model, policy: Any, seed: int) -> str: ...
 def compare(scenario: Scenario, model: Model, policies: Sequence[Any], seeds: list[int]) -> str: ...
 def region_statistics(name: str) -> Optional[tuple[int, Optional[float]]]: ...

@@ -7,30 +7,28 @@ under the same key.
 
 from __future__ import annotations
 
-import copy
 import hashlib
-import inspect
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
-from typing import Any, Optional, Union
+from typing import Any, Callable, Optional, Union
 
-from . import Model, ModelLike, Policy, PolicyLike, Result, Scenario, ScenarioLike, policies
-from . import _loaded, _model, _policies, _scenario, _seed, _seeds, simulate
-
-_names = policies
+from . import Model, ModelLike, PolicyLike, Result, Scenario, ScenarioLike
+from . import _loaded, _model, _policies, _scenario, _seed, _seeds, _some, simulate
+from ._dimmer import copied
+from ._key import policy_key
 
 __all__ = ["Task", "sweep", "tasks"]
 
-#: How often a task is run again after its worker was lost.
+#: How often Ray runs a task again after its worker was lost.
 RETRIES = 5
 
 
 @dataclass(frozen=True)
 class Task:
-    """A run to be done."""
+    """A run to be done. An object as policy is copied: later changes of it do not matter."""
 
     scenario: Scenario = field(compare=False)
     model: Model = field(compare=False)
@@ -41,11 +39,12 @@ class Task:
 
     def __post_init__(self) -> None:
         _seed(self.seed)
+        object.__setattr__(self, "policy", _own(self.policy))
         content = {
             "scenario": self.scenario.text,
             "files": self.scenario.files,
             "model": self.model.text,
-            "policy": _policy_key(self.policy),
+            "policy": policy_key(self.policy),
             "seed": self.seed,
         }
         digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
@@ -53,31 +52,13 @@ class Task:
 
     def run(self) -> Result:
         """Runs it here."""
-        policy = self.policy
-        if policy is not None and not isinstance(policy, (str, type)):
-            policy = copy.deepcopy(policy)
-        return simulate(self.scenario, self.model, seed=self.seed, policy=policy)
+        return simulate(self.scenario, self.model, seed=self.seed, policy=_own(self.policy))
 
 
-def _policy_key(policy: PolicyLike) -> Any:
-    """What distinguishes a policy: its name, or its class's source and its own state."""
-    if policy is None or isinstance(policy, str):
-        if policy is not None and policy not in _names():
-            raise ValueError(f"unknown policy `{policy}`, expected one of {', '.join(_names())}")
-        return policy
-    if hasattr(policy, "key"):
-        return ["key", str(policy.key)]
-    of = policy if isinstance(policy, type) else type(policy)
-    own = [one for one in of.__mro__ if one not in (object, Policy)]
-    try:
-        source = [inspect.getsource(one) for one in own]
-    except (OSError, TypeError):
-        raise ValueError(
-            f"policy {of.__name__}: its source is not known, so it needs an attribute `key`, a "
-            "text that is another one for another behavior"
-        ) from None
-    state = {} if policy is of else {name: repr(value) for name, value in vars(policy).items()}
-    return ["class", of.__qualname__, source, state]
+def _own(policy: PolicyLike) -> PolicyLike:
+    """The same policy; an object is copied."""
+    is_shared = policy is None or isinstance(policy, (str, type))
+    return policy if is_shared else copied(policy)
 
 
 def tasks(
@@ -97,7 +78,8 @@ def tasks(
         scenarios = [scenarios]
     if isinstance(models, (str, os.PathLike, Model)):
         models = [models]
-    on = None if models is None else [_loaded(model) for model in models]
+    scenarios = _some("scenarios", scenarios)
+    on = None if models is None else [_loaded(model) for model in _some("models", models)]
     ways, own = _policies(policies), _seeds(seeds)
     made: list[Task] = []
     for scenario in scenarios:
@@ -120,7 +102,7 @@ def sweep(
     * ``done``: results of an earlier sweep, which are not run again.
 
     Equal tasks are run once. A task whose worker is lost is run again by the engine. An exception
-    of a task ends the sweep with that exception.
+    of a task ends the sweep with that exception. It cancels what is pending, as Ctrl-C does.
     """
     known = dict(done or {})
     wanted = {}
@@ -149,9 +131,9 @@ def _run(task: Task) -> Result:
 
 def _on_threads(pending: Mapping[str, Task]) -> dict[str, Result]:
     found = {}
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        futures = {pool.submit(_run, task): key for key, task in pending.items()}
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         try:
+            futures = {pool.submit(_run, task): key for key, task in pending.items()}
             for future in as_completed(futures):
                 found[futures[future]] = future.result()
         except BaseException:
@@ -161,16 +143,35 @@ def _on_threads(pending: Mapping[str, Task]) -> dict[str, Result]:
 
 
 def _on_dask(pending: Mapping[str, Task], client: Any) -> dict[str, Result]:
-    futures = {
-        key: client.submit(_run, task, key=f"dimmer-{key}", pure=True, retries=RETRIES)
-        for key, task in pending.items()
-    }
-    return dict(zip(futures, client.gather(list(futures.values()))))
+    def submit(task: Task) -> Any:
+        return client.submit(_run, task, key=f"dimmer-{task.key}", pure=True)
+
+    return _gathered(pending, submit, client.gather, client.cancel)
 
 
 def _on_ray(pending: Mapping[str, Task]) -> dict[str, Result]:
     import ray
 
+    def cancel(futures: Sequence[Any]) -> None:
+        for future in futures:
+            ray.cancel(future)
+
     remote = ray.remote(max_retries=RETRIES, retry_exceptions=False)(_run)
-    futures = {key: remote.remote(task) for key, task in pending.items()}
-    return dict(zip(futures, ray.get(list(futures.values()))))
+    return _gathered(pending, remote.remote, ray.get, cancel)
+
+
+def _gathered(
+    pending: Mapping[str, Task],
+    submit: Callable[[Task], Any],
+    gather: Callable[[Sequence[Any]], Iterable[Result]],
+    cancel: Callable[[Sequence[Any]], object],
+) -> dict[str, Result]:
+    """Results of an engine by the tasks' keys. After an exception, no task is pending there."""
+    futures: list[Any] = []
+    try:
+        for task in pending.values():
+            futures.append(submit(task))
+        return dict(zip(pending, gather(futures)))
+    except BaseException:
+        cancel(futures)
+        raise
