@@ -176,15 +176,18 @@ impl Database {
         database
     }
 
-    /// The records in a directory and the claims to check them by; without one, the project's.
+    /// The records in a directory and the claims to check them by; without one, the project's. The
+    /// claims of a directory that is a record itself are beside it.
     ///
     /// # Errors
     /// As [`Self::read`], or if the claims are wrong.
     pub fn open(directory: Option<&Path>) -> Result<(Self, Vec<Claim>), DatabaseError> {
-        match directory {
-            None => Ok((Self::builtin(), claims::builtin()?)),
-            Some(directory) => Ok((Self::read(directory)?, claims::beside(directory)?)),
-        }
+        let Some(directory) = directory else {
+            return Ok((Self::builtin(), claims::builtin()?));
+        };
+        let resolved = resolved(directory);
+        let parent = resolved.parent().filter(|_| is_record(&resolved));
+        Ok((Self::read(directory)?, claims::beside(parent.unwrap_or(directory))?))
     }
 
     /// Reads the records in a directory, or a directory that is a record itself. What is wrong in
@@ -194,8 +197,8 @@ impl Database {
     /// If the directory cannot be read, or nothing in it is a record.
     pub fn read(directory: &Path) -> Result<Self, DatabaseError> {
         let mut database = Self::default();
-        let resolved = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
-        if names::parts(&file_name(&resolved)).is_some() {
+        let resolved = resolved(directory);
+        if is_record(&resolved) {
             database.read_record(directory, &resolved)?;
         } else {
             for path in entries(directory)? {
@@ -387,6 +390,16 @@ fn entries(directory: &Path) -> Result<Vec<PathBuf>, DatabaseError> {
     }
     paths.sort();
     Ok(paths)
+}
+
+/// A directory's own path: `.` and links have no name of a record.
+fn resolved(directory: &Path) -> PathBuf {
+    directory.canonicalize().unwrap_or_else(|_| directory.to_owned())
+}
+
+/// Whether a directory has the name of a record.
+fn is_record(directory: &Path) -> bool {
+    names::parts(&file_name(directory)).is_some()
 }
 
 fn file_name(path: &Path) -> String {

@@ -215,7 +215,7 @@ pub const ALL: &[Kind] = &[
         "evidence",
         "dimmer/evidence",
         &[
-            each("commands[]", "seconds", "the command takes", &["name"], "s"),
+            each("commands[is_done=true]", "seconds", "the command takes", &["name"], "s"),
             at("others_cpu_pct", "other programs' share of the CPUs meanwhile", "%"),
             at("steal_pct", "the hypervisor's share of the CPUs meanwhile", "%"),
         ],
@@ -390,6 +390,17 @@ mod tests {
                 ("time with migrations over without, phases of 10.0 us", 3.0),
             ]
         );
+    }
+
+    #[test]
+    fn the_time_of_a_command_that_failed_is_no_figure() {
+        let ran =
+            |name: &str, is_done: bool| json!({ "name": name, "seconds": 7.0, "is_done": is_done });
+        let commands = json!([ran("probe-quick", false), ran("doctor", true)]);
+        let document = json!({ "commands": commands, "others_cpu_pct": null, "steal_pct": null });
+        let figures = of("evidence").unwrap().figures(&document).unwrap();
+        assert_eq!(figures.len(), 1);
+        assert_eq!(figures[0].what, "the command takes, doctor");
     }
 
     #[test]

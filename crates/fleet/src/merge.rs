@@ -27,6 +27,8 @@ pub struct Kind {
     pub with_effect: usize,
     /// Of these, those that could not say.
     pub open: usize,
+    /// Of these, those that measured nothing.
+    pub not_measured: usize,
     /// For each kind of cost, the highest of each probe: the least, the median and the most of
     /// these.
     pub costs: BTreeMap<&'static str, [f64; 3]>,
@@ -101,6 +103,7 @@ impl Kind {
                 highest.entry(name).or_default().push(cost);
             }
         }
+        let count = |effect: &str| of().filter(|probe| probe.effect == effect).count();
         let spread = |mut costs: Vec<f64>| {
             costs.sort_by(f64::total_cmp);
             [costs[0], median(&costs), costs[costs.len() - 1]]
@@ -112,8 +115,9 @@ impl Kind {
             hypervisor: machine.hypervisor,
             kernel: machine.kernel,
             probes: places.len(),
-            with_effect: of().filter(|probe| probe.effect == "yes").count(),
-            open: of().filter(|probe| probe.effect == "open").count(),
+            with_effect: count("yes"),
+            open: count("open"),
+            not_measured: count("not-measured"),
             costs: highest.into_iter().map(|(name, costs)| (name, spread(costs))).collect(),
             outliers: outliers.iter().filter(|one| places.contains(&one.probe)).count(),
         }

@@ -1,7 +1,8 @@
 //! Places in JSON, as in `ways[name=server].gain_pct` or `results[mode=episode,effect=false]`.
 //!
 //! A place is keys with points between them. After the key of a list, brackets choose entries: `[]`
-//! all of them, `[key=value,...]` those whose keys have these values.
+//! all of them, `[key=value,...]` those whose keys have these values. `key=one|other` accepts
+//! either value.
 
 use std::str::FromStr;
 
@@ -17,8 +18,8 @@ pub struct Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Step {
     Key(String),
-    /// The entries of a list in which these keys have these values.
-    Entries(Vec<(String, String)>),
+    /// The entries of a list in which these keys have one of these values each.
+    Entries(Vec<(String, Vec<String>)>),
 }
 
 /// The text is no place.
@@ -75,7 +76,7 @@ impl FromStr for Place {
                 let conditions = conditions.split(',').filter(|one| !one.is_empty());
                 let conditions = conditions.map(|one| {
                     let (key, value) = one.split_once('=')?;
-                    Some((key.to_owned(), value.to_owned()))
+                    Some((key.to_owned(), value.split('|').map(str::to_owned).collect()))
                 });
                 let conditions = conditions.collect::<Option<_>>().ok_or_else(wrong)?;
                 steps.push(Step::Entries(conditions));
@@ -148,7 +149,7 @@ impl Step {
             Self::Entries(conditions) => match value {
                 Value::Array(entries) => {
                     let fits = |entry: &Value| {
-                        conditions.iter().all(|(key, wanted)| plain(&entry[key]) == *wanted)
+                        conditions.iter().all(|(key, wanted)| wanted.contains(&plain(&entry[key])))
                     };
                     let entries = entries.iter().enumerate().filter(|(_, entry)| fits(entry));
                     Ok(entries.map(|(at, entry)| (format!("{place}[{at}]"), entry)).collect())
@@ -228,6 +229,8 @@ mod tests {
         assert_eq!(found("ways[name=a b].ns"), [5.0]);
         assert_eq!(found("ways[name=c,n=2].ns"), [6.0]);
         assert_eq!(found("ways[name=d].ns"), [0.0; 0]);
+        assert_eq!(found("ways[name=d|a b,n=1].ns"), [5.0]);
+        assert_eq!(found("ways[n=1|2|3].ns"), [5.0, 6.0]);
         assert_eq!(quantities("ways[n=2].ns", &value).unwrap()[0].0, "ways[1].ns");
     }
 

@@ -1,8 +1,10 @@
 //! Names of hosts and paths of users, which no record may have.
 //!
 //! Texts of documents are searched word by word. A path is one of a user's unless it starts at one
-//! of the system's directories; a word is a host's name if it is this machine's, or has the form of
-//! a full name or an address.
+//! of the system's directories; a word is a host's name if it has this machine's in it, or has the
+//! form of a full name or an address.
+
+use std::net::IpAddr;
 
 use serde_json::Value;
 
@@ -55,8 +57,8 @@ pub struct Leak {
 /// What there is to look for.
 #[derive(Clone, Debug, Default)]
 pub struct Privacy {
-    /// The name of this machine, unless it says nothing.
-    host: Option<String>,
+    /// The full name of this machine and its first label, unless they say nothing.
+    hosts: Vec<String>,
 }
 
 impl Privacy {
@@ -64,8 +66,11 @@ impl Privacy {
     #[must_use]
     pub fn new(host: &str) -> Self {
         // Names that many machines have, and such that are words.
-        let says_something = host.len() >= 4 && !["localhost", "(none)", "linux"].contains(&host);
-        Self { host: says_something.then(|| host.to_ascii_lowercase()) }
+        let says_something =
+            |name: &str| name.len() >= 4 && !["localhost", "(none)", "linux"].contains(&name);
+        let host = host.to_ascii_lowercase();
+        let label = host.split('.').next().unwrap_or(&host).to_owned();
+        Self { hosts: [host, label].into_iter().filter(|name| says_something(name)).collect() }
     }
 
     /// What the texts of a document have that they may not have. Keys are not searched: their names
@@ -105,13 +110,7 @@ impl Privacy {
 
     fn leak(&self, word: &str) -> Option<Leak> {
         let lower = word.to_ascii_lowercase();
-        let is_host = || {
-            self.host.as_ref().is_some_and(|host| {
-                lower
-                    .split(|c: char| !c.is_ascii_alphanumeric() && c != '-')
-                    .any(|part| part == host)
-            })
-        };
+        let is_host = || self.hosts.iter().any(|host| has_apart(&lower, host));
         let what = if is_users_path(word) {
             PATH
         } else if is_host() {
@@ -141,7 +140,20 @@ fn each_text<'a>(value: &'a Value, look: &mut impl FnMut(&'a str)) {
 /// What stands between blanks, quotation marks and the like.
 fn words(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split(|c: char| c.is_whitespace() || "\"'`=,;()[]<>|".contains(c));
-    words.map(|word| word.trim_end_matches(['.', ':', '/'])).filter(|word| !word.is_empty())
+    words.map(without_end).filter(|word| !word.is_empty())
+}
+
+/// A word without the punctuation at its end. Two colons may be the end of an address.
+fn without_end(word: &str) -> &str {
+    if word.ends_with("::") { word } else { word.trim_end_matches(['.', ':', '/']) }
+}
+
+/// Whether a text has a name in it that is no part of a longer word.
+fn has_apart(text: &str, name: &str) -> bool {
+    text.match_indices(name).any(|(at, _)| {
+        let beside = [text[..at].chars().next_back(), text[at + name.len()..].chars().next()];
+        !beside.into_iter().flatten().any(char::is_alphanumeric)
+    })
 }
 
 fn is_users_path(word: &str) -> bool {
@@ -156,7 +168,7 @@ fn is_users_path(word: &str) -> bool {
 
 fn is_full_name(word: &str) -> bool {
     let is_label = |label: &str| {
-        !label.is_empty() && label.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
+        !label.is_empty() && label.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c))
     };
     // A user's name may stand before it, and a port after it.
     let name = word.rsplit('@').next().unwrap_or(word).split(':').next().unwrap_or(word);
@@ -165,13 +177,19 @@ fn is_full_name(word: &str) -> bool {
 }
 
 fn is_address(word: &str) -> bool {
-    let four: Vec<&str> = word.split(':').next().unwrap_or(word).split('.').collect();
-    // Loopback is on every machine.
-    let is_v4 = four.len() == 4 && four.iter().all(|part| part.parse::<u8>().is_ok());
-    let six: Vec<&str> = word.split(':').collect();
+    // A scheme and a user's name may stand before it, and the length of a network, a path, an
+    // interface or a port after it.
+    let word = word.split_once("://").map_or(word, |(_, rest)| rest);
+    let word = word.rsplit('@').next().unwrap_or(word);
+    let word = word.split(['/', '%']).next().unwrap_or(word);
+    let before_port = word.split(':').next().unwrap_or(word);
+    let address = [word, before_port].into_iter().find_map(|word| word.parse::<IpAddr>().ok());
+    // These are on every machine.
+    let is_usual = |address: IpAddr| address.is_loopback() || address.is_unspecified();
+    let parts: Vec<&str> = word.split(':').collect();
     let is_byte = |part: &&str| part.len() == 2 && u8::from_str_radix(part, 16).is_ok();
-    let is_hardware = six.len() == 6 && six.iter().all(is_byte);
-    is_v4 && four[0] != "127" || is_hardware
+    let is_hardware = parts.len() == 6 && parts.iter().all(is_byte);
+    address.is_some_and(|address| !is_usual(address)) || is_hardware
 }
 
 #[cfg(test)]
@@ -197,7 +215,19 @@ mod tests {
         check("eve@db1.corp.internal:22", Some("the name of a host"));
         check("10.0.3.17", Some("the address of a host"));
         check("02:42:ac:11:00:02", Some("the address of a host"));
+        check("10.0.3.17/24", Some("the address of a host"));
+        check("http://eve@10.0.3.17:80/x", Some("the address of a host"));
+        check("2001:db8::17", Some("the address of a host"));
+        check("to 2001:db8:1::, its network", Some("the address of a host"));
+        check("fe80::1ff:fe23:4567:890a%eth0", Some("the address of a host"));
+        check("[2001:db8::17]:8443", Some("the address of a host"));
+        check("2001:db8::/32", Some("the address of a host"));
+        check("db_1.corp.internal", Some("the name of a host"));
         for fine in [
+            "[::1]:8443",
+            "::1/128",
+            "listens on [::]:80 and 0.0.0.0:80",
+            "std::vector::",
             "6.18.44-fc-v669",
             "nginx/1.22.1",
             "OpenSSL 3.0.22 25 Aug 2026",
@@ -216,6 +246,21 @@ mod tests {
         ] {
             check(fine, None);
         }
+    }
+
+    #[test]
+    fn the_name_of_this_host_may_have_points_and_underscores() {
+        let privacy = Privacy::new("Build_7.Example");
+        let check = |text: &str, expected: bool| {
+            assert_eq!(!privacy.leaks(&json!(text)).is_empty(), expected, "{text}");
+        };
+        check("on build_7.example: no", true);
+        check("eve@build_7:22", true);
+        check("x-build_7-2", true);
+        check("/dev/disk/build_7.example", true);
+        check("rebuild_7", false);
+        check("build_77", false);
+        check("example", false);
     }
 
     #[test]

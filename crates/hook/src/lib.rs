@@ -5,7 +5,7 @@
 //! [`Hooks::take`] puts a jump over the entry of each such function of a loaded file. The thread
 //! that makes a call counts it, and times some of its calls. The numbers are in a ledger
 //! ([`OwnLedger`]), which another process can read at the same time ([`Ledger`]). A counted call
-//! costs a fraction of a nanosecond, a timed one 25 to 62 ns.
+//! costs a fraction of a nanosecond, a timed one 25 to 69 ns.
 //!
 //! With [`Hooks::move_by`], calls can also run on another core. [`Ledger::decide`] decides this for
 //! each function.

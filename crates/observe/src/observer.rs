@@ -101,7 +101,7 @@ impl Observer {
         })
     }
 
-    /// Makes the observer trace all threads: their calls are all timed, which takes 25 to 62
+    /// Makes the observer trace all threads: their calls are all timed, which takes 25 to 69
     /// ns each. Calls of these functions start requests, and count as nothing else.
     pub fn trace(&mut self, requests: BTreeSet<FunctionPlace>) {
         self.tracing = Some(Tracing::new(requests));

@@ -37,6 +37,7 @@ struct KindEntry {
     probes: usize,
     with_effect: usize,
     open: usize,
+    not_measured: usize,
     outliers: usize,
     costs: BTreeMap<&'static str, Spread>,
 }
@@ -112,9 +113,21 @@ impl KindEntry {
             probes: kind.probes,
             with_effect: kind.with_effect,
             open: kind.open,
+            not_measured: kind.not_measured,
             outliers: kind.outliers,
             costs: kind.costs.iter().map(|(name, costs)| (*name, spread(*costs))).collect(),
         }
+    }
+
+    /// How many of the probes found an effect, and how many cannot answer.
+    fn slowed(&self) -> String {
+        let mut text = grouped(self.with_effect as f64, 0);
+        for (count, what) in [(self.open, "open"), (self.not_measured, "not measured")] {
+            if count > 0 {
+                text += &format!(", {count} {what}");
+            }
+        }
+        text
     }
 }
 
@@ -184,14 +197,13 @@ impl Report {
                 let spread = kind.costs.get(cost.name());
                 Cell::right(spread.map(|spread| spread.text(cost)).unwrap_or_default())
             };
-            let open = if kind.open > 0 { format!(", {} open", kind.open) } else { String::new() };
             table.row([
                 kind.processor.as_str().into(),
                 known(&kind.microcode, "not known"),
                 known(&kind.hypervisor, "none"),
                 known(&kind.kernel, "not known"),
                 Cell::right(grouped(kind.probes as f64, 0)),
-                Cell::right(format!("{}{open}", grouped(kind.with_effect as f64, 0))),
+                Cell::right(kind.slowed()),
                 cost(Cost::Burst),
                 cost(Cost::Recurrence),
                 cost(Cost::Stretch),
@@ -399,6 +411,19 @@ P          not known  KVM         6.1          3       3    101 ns (100 ns to
         let csv = String::from_utf8(report.csv().unwrap()).unwrap();
         assert_eq!(csv.lines().count(), 4);
         assert!(csv.ends_with("burst,ns,k,1,800,true,250,249,251\n"), "{csv}");
+    }
+
+    #[test]
+    fn a_probe_that_measured_nothing_is_shown_as_such() {
+        let nothing = Document {
+            effect: "not-measured".to_owned(),
+            measures: Vec::new(),
+            ..probe("b", 100.0)
+        };
+        let report = Report::new(&[probe("a", 100.0), nothing]);
+        let text = report.text(Screen::file(400));
+        assert!(text.contains("1, 1 not measured"), "{text}");
+        assert_eq!(serde_json::json!(report)["kinds"][0]["not_measured"], 1);
     }
 
     #[test]

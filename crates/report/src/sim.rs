@@ -160,7 +160,11 @@ fn document<'a>(run: &Run<'a>) -> Document<'a> {
         calls: thread.calls,
         moved: thread.moved,
         traps: thread.traps,
-        latencies_us: thread.latencies.as_ref().map(LatenciesDocument::new),
+        latencies_us: thread
+            .latencies
+            .as_ref()
+            .and_then(Latencies::if_any)
+            .map(LatenciesDocument::new),
     });
     let energy = outcome.energy.as_ref().ok();
     let of_core = |core| Some(energy::Core::new(energy?.cores.get(core)?, model, outcome.end));
@@ -232,13 +236,17 @@ fn text(run: &Run<'_>, screen: Screen) -> String {
     }
     text.push_str(&table.render(screen));
     for thread in &outcome.threads {
-        if let Some(Latencies { requests, p50, p99, p999, .. }) = thread.latencies {
-            let [p50, p99, p999] = [p50, p99, p999].map(|ns| span(Nanos::from_ns(ns).picos()));
-            let name = &thread.name;
-            text.push_str(&format!(
-                "\n{name}: {requests} requests, half within {p50}, 99 % within {p99}, 99.9 % within {p999}\n"
-            ));
+        let Some(latencies) = thread.latencies else { continue };
+        let name = &thread.name;
+        let Latencies { requests, p50, p99, p999, .. } = latencies;
+        if requests == 0 {
+            text.push_str(&format!("\n{name}: served no request\n"));
+            continue;
         }
+        let [p50, p99, p999] = [p50, p99, p999].map(|ns| span(Nanos::from_ns(ns).picos()));
+        text.push_str(&format!(
+            "\n{name}: {requests} requests, half within {p50}, 99 % within {p99}, 99.9 % within {p999}\n"
+        ));
     }
     let sum = |of: fn(&ThreadOutcome) -> u64| outcome.threads.iter().map(of).sum::<u64>();
     let (calls, moved) = (sum(|thread| thread.calls), sum(|thread| thread.moved));

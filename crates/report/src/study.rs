@@ -22,7 +22,7 @@ use crate::table::{Cell as Text, Table};
 #[derive(Debug, Serialize)]
 pub struct Document {
     schema: &'static str,
-    /// Whether an interrupt ended the study before all cells were complete.
+    /// Whether an interrupt ended the study before all of it was complete.
     partial: bool,
     /// Seeds of each cell that were asked for.
     seeds: u64,
@@ -63,6 +63,8 @@ struct ModelEntry {
 struct CaseEntry {
     scenario: String,
     model: String,
+    /// Whether an interrupt ended the study before all mechanisms were simulated.
+    partial: bool,
     /// Why nothing can be simulated, if so.
     does_not_apply: Option<String>,
     /// Mechanisms that were simulated, the best first.
@@ -177,6 +179,7 @@ impl Ranked {
 }
 
 impl CaseEntry {
+    /// `turns`: what changes its first place, as far as that was asked for and found.
     fn new(plan: &Plan, case: &Case, turns: &[(Parameter, Vec<Turn>)]) -> Self {
         let model = &plan.models[case.model];
         let hold_ns = hold_ns(&model.value);
@@ -200,6 +203,7 @@ impl CaseEntry {
         Self {
             scenario: plan.scenarios[case.scenario].name.clone(),
             model: model.name.clone(),
+            partial: case.is_partial(),
             does_not_apply: case.refusal().map(str::to_owned),
             ranking: places.iter().filter_map(ranked).collect(),
             others: others.collect(),
@@ -226,14 +230,19 @@ impl CaseEntry {
 
     /// Whether some mechanism may gain that much, or nothing: the seeds do not tell.
     fn is_open(&self) -> bool {
-        let mut first = self.ranking.iter().filter(|ranked| ranked.rank == Some(1));
+        let mut first = self.first().into_iter();
         !self.is_worthwhile() && first.any(|ranked| ranked.gain.mean >= WORTHWHILE)
+    }
+
+    /// The mechanisms in the first place; none while some are not simulated, which may be better.
+    fn first(&self) -> Vec<&Ranked> {
+        let is_first = |ranked: &&Ranked| !self.partial && ranked.rank == Some(1);
+        self.ranking.iter().filter(is_first).collect()
     }
 
     /// The mechanisms in the first place: `none` alone if it is among them.
     fn best(&self) -> Vec<&Ranked> {
-        let first: Vec<&Ranked> =
-            self.ranking.iter().filter(|ranked| ranked.rank == Some(1)).collect();
+        let first = self.first();
         let none: Vec<&Ranked> =
             first.iter().copied().filter(|ranked| ranked.mechanism == "none").collect();
         if none.is_empty() { first } else { none }
@@ -241,7 +250,7 @@ impl CaseEntry {
 }
 
 impl Document {
-    /// `turns`: for each case, what changes its first place, if that was asked for.
+    /// `turns`: for each case, what changes its first place; empty if that was not asked for.
     #[must_use]
     pub fn new(plan: &Plan, cases: &[Case], turns: &[Turns]) -> Self {
         let mechanism = |mechanism: Mechanism| MechanismEntry {
@@ -249,11 +258,12 @@ impl Document {
             summary: mechanism.summary(),
             is_bound: mechanism.is_bound(),
         };
-        let mut cells = cases.iter().flat_map(|case| &case.cells);
-        let turns = turns.iter().map(Vec::as_slice).chain(std::iter::repeat(&[][..]));
+        let partial = cases.iter().any(Case::is_partial) || turns.iter().any(Option::is_none);
+        let turns = turns.iter().map(|turns| turns.as_deref().unwrap_or_default());
+        let turns = turns.chain(std::iter::repeat(&[][..]));
         Self {
             schema: "dimmer/study/1",
-            partial: cells.any(|(_, cell)| *cell == Cell::NotRun),
+            partial,
             seeds: plan.seeds,
             mechanisms: plan.mechanisms().into_iter().map(mechanism).collect(),
             scenarios: plan
@@ -289,7 +299,7 @@ impl Document {
     }
 
     fn told_partial(&self) -> Option<&'static str> {
-        self.partial.then_some("PARTIAL: interrupted before all cells were complete.")
+        self.partial.then_some("PARTIAL: interrupted before all was complete.")
     }
 
     /// The study as text: the best mechanism of each case, and if there is one case, or `all` are
@@ -361,9 +371,12 @@ impl Document {
             let percent = grouped(100.0 * WORTHWHILE, 0);
             let (open, others): (Vec<&CaseEntry>, Vec<&CaseEntry>) =
                 others.into_iter().partition(|case| case.is_open());
+            let (partial, others): (Vec<&CaseEntry>, Vec<&CaseEntry>) =
+                others.into_iter().partition(|case| case.partial);
             for (cases, what) in [
                 (open, format!("More --seeds must show whether {percent}{SPACE}% is gained")),
                 (others, format!("Less than {percent}{SPACE}% is gained")),
+                (partial, "Not complete".to_owned()),
             ] {
                 if !cases.is_empty() {
                     let models: Vec<&str> = cases.iter().map(|case| case.model.as_str()).collect();
@@ -402,6 +415,9 @@ impl Document {
             table.row(row);
         }
         text += &table.render(screen);
+        if case.partial {
+            text += "\nNot complete: not all mechanisms were simulated.\n";
+        }
         if let Some(why) = case.ranking.iter().find_map(|ranked| ranked.no_energy.as_ref()) {
             text += &format!("\n{}", screen.fill(&format!("No energy: {why}.")));
         }

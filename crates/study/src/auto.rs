@@ -188,7 +188,7 @@ pub fn judge(
     }
     let tens = (0..none.steps.len().saturating_sub(ANY)).filter_map(|begin| {
         let gain = chooses.course.over(none, begin, begin + ANY);
-        gain.is_finite().then_some(gain)
+        (!gain.is_nan()).then_some(gain)
     });
     Ok(Some(Judgement {
         shorter,
@@ -268,18 +268,18 @@ impl Course {
     }
 
     /// How much more work is done than in another run from one step to another: a geometric mean
-    /// over programs that do some in both.
+    /// over programs that do some in the other run. NaN if none does.
     fn over(&self, other: &Self, from: usize, to: usize) -> f64 {
         let done = |of: &Self, program: usize| {
             let at = |step: usize| of.steps.get(step).map(|work| work[program]);
             Some(at(to)? - at(from)?)
         };
         let programs = other.steps.first().map_or(0, Vec::len);
-        let both = (0..programs).filter_map(|program| {
+        let ratios = (0..programs).filter_map(|program| {
             let (own, other) = (done(self, program)?, done(other, program)?);
-            (own > 0.0 && other > 0.0).then(|| (own / other).ln())
+            (other > 0.0).then(|| (own / other).ln())
         });
-        let logs: Vec<f64> = both.collect();
+        let logs: Vec<f64> = ratios.collect();
         (logs.iter().sum::<f64>() / logs.len() as f64).exp() - 1.0
     }
 }

@@ -3,18 +3,19 @@
 //! A file for each scenario on each model, named by a digest of what decides the results: the
 //! scenario and the model as they were read, the program itself, and the format of the file. A line
 //! for each run: a digest of the rest, and the rest as JSON. A line whose digest does not fit is as
-//! if it were not there. `docs/study-json.md` describes the file.
+//! if it were not there. Lines are only added. `docs/study-json.md` describes the file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use dimmer_launch::cache::{digest, keep, read_own, replace, studies};
+use dimmer_launch::cache::{append, digest, keep_line, read_lines, studies};
 use dimmer_processor::model::Model;
 use dimmer_sim::scenario::Scenario;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 
-/// The first line of a file: changes whenever what follows changes its meaning.
+/// The first line of a file, and a part of its name's digest: changes whenever what follows changes
+/// its meaning.
 const FORMAT: &str = "dimmer/study-cache/1";
 
 /// Where results of runs are kept.
@@ -87,35 +88,25 @@ impl Kept {
         let text = format!("{:016x} {json}", digest([json.as_bytes()]));
         let read_back = parsed(&text).map_or(line.run, |line| line.run);
         if let Some(path) = &self.path {
-            // Another study may have added to it meanwhile.
-            for (key, line) in lines(path) {
-                self.lines.entry(key).or_insert(line);
-            }
-            self.lines.insert((line.label, seed), text);
-            let all = self.lines.values().map(|line| format!("{line}\n")).collect::<String>();
-            let all = format!("{FORMAT}\n{all}");
             if self.is_usual {
-                keep(path, &all);
+                keep_line(path, FORMAT, &text);
             } else {
                 // As with the usual one, the next study computes what cannot be kept.
-                let _ = replace(path, &all);
+                let _ = append(path, FORMAT, &text);
             }
+            self.lines.insert((line.label, seed), text);
         }
         read_back
     }
 }
 
-/// The lines of a file that are whole; none if there is no such file.
+/// The lines of a file that are whole, the last one for each run; none if there is no such file.
 fn lines(path: &Path) -> BTreeMap<(String, u64), String> {
-    let text = read_own(path).unwrap_or_default();
-    let Some(rest) = text.strip_prefix(FORMAT).and_then(|rest| rest.strip_prefix('\n')) else {
-        return BTreeMap::new();
-    };
     let line = |line: &str| {
         let Line::<IgnoredAny> { label, seed, .. } = parsed(line)?;
         Some(((label, seed), line.to_owned()))
     };
-    rest.lines().filter_map(line).collect()
+    read_lines(path).unwrap_or_default().lines().filter_map(line).collect()
 }
 
 /// A line whose digest fits.

@@ -283,12 +283,12 @@ impl Fit {
     }
 }
 
-fn mean(values: &[f64]) -> f64 {
+pub(crate) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
 /// The standard error of a mean over seeds; 0 if nothing is random.
-fn standard_error(values: &[f64]) -> f64 {
+pub(crate) fn standard_error(values: &[f64]) -> f64 {
     let (count, mean) = (values.len() as f64, mean(values));
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
     if values.iter().all(|value| *value == values[0]) {
@@ -298,7 +298,7 @@ fn standard_error(values: &[f64]) -> f64 {
 }
 
 /// How many standard errors a mean is away in 95 % of cases at most, by Student's distribution.
-fn student95(freedom: f64) -> f64 {
+pub(crate) fn student95(freedom: f64) -> f64 {
     // The normal distribution has 1.96.
     let found = StudentsT::new(0.0, 1.0, freedom.min(1e6)).map(|of| of.inverse_cdf(0.975));
     found.unwrap_or(f64::INFINITY)

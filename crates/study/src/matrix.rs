@@ -160,6 +160,12 @@ impl Case {
         })
     }
 
+    /// Whether the study ended before all cells were complete: then the ranking lacks some.
+    #[must_use]
+    pub fn is_partial(&self) -> bool {
+        self.cells.iter().any(|(_, cell)| *cell == Cell::NotRun)
+    }
+
     /// Why even none does not apply, if so: then no mechanism does.
     #[must_use]
     pub fn refusal(&self) -> Option<&str> {

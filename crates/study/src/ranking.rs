@@ -1,8 +1,7 @@
 //! How much a mechanism gains over none, with its interval, and which of them are better than
 //! others.
 
-use dimmer_probe::stats::Samples;
-
+use crate::fit::{mean, standard_error, student95};
 use crate::matrix::Runs;
 use crate::mechanism::Mechanism;
 use crate::run::Run;
@@ -20,8 +19,8 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Of values that vary with the seed; `None` without any. If nothing varies, the interval has
-    /// no width.
+    /// The mean of values that vary with the seed, with Student's interval; `None` without any. If
+    /// nothing varies, the interval has no width.
     ///
     /// * `is_fixed`: whether values do not depend on the seed, so that one is enough.
     #[must_use]
@@ -30,9 +29,11 @@ impl Interval {
         if is_fixed || (values.len() > 1 && values.iter().all(|value| *value == first)) {
             return Some(Self { mean: first, ci95: Some((first, first)) });
         }
-        let samples: Samples = values.iter().copied().collect();
-        let mean = values.iter().sum::<f64>() / values.len() as f64;
-        let ci95 = samples.mean95().map(|(_, half)| (mean - half, mean + half));
+        let mean = mean(values);
+        let ci95 = (values.len() > 1).then(|| {
+            let half = student95((values.len() - 1) as f64) * standard_error(values);
+            (mean - half, mean + half)
+        });
         Some(Self { mean, ci95 })
     }
 

@@ -71,7 +71,7 @@ pub struct Program {
     pub is_serving: bool,
     /// Work a second.
     pub rate: f64,
-    /// The longest 99th percentile of its threads' requests (µs), if it serves any.
+    /// The longest 99th percentile of its threads' requests (µs), if it served any.
     pub p99_us: Option<f64>,
 }
 
@@ -125,14 +125,15 @@ impl Run {
         self.programs.iter().any(|program| program.rate > 0.0)
     }
 
-    /// Energy for the same work, over that in another run.
+    /// Energy for the same work, over that in another run; `None` if this one does no work.
     #[must_use]
     pub fn energy_over(&self, other: &Self) -> Option<f64> {
         let watts = |run: &Self| Some(run.joules.as_ref().ok()? / run.length_s);
-        Some(watts(self)? / watts(other)? / self.speed_over(other))
+        let speed = Some(self.speed_over(other)).filter(|speed| *speed > 0.0)?;
+        Some(watts(self)? / watts(other)? / speed)
     }
 
-    /// The longest 99th percentile of any program's requests (µs), if any serves requests.
+    /// The longest 99th percentile of any program's requests (µs), if any was served.
     #[must_use]
     pub fn p99_us(&self) -> Option<f64> {
         self.programs.iter().filter_map(|program| program.p99_us).reduce(f64::max)
@@ -224,7 +225,7 @@ impl Run {
             name: name.to_owned(),
             is_serving: done.is_serving,
             rate: done.rate(),
-            p99_us: done.is_serving.then_some(done.p99 as f64 / 1e3),
+            p99_us: done.p99.map(|ns| ns as f64 / 1e3),
         });
         let dedicated = |served: &Served| served.cores as f64;
         Self {

@@ -32,8 +32,8 @@ pub enum Parameter {
 }
 
 /// What changes a first place: each parameter that the model has, with at most one factor above 1
-/// and one below.
-pub type Turns = Vec<(Parameter, Vec<Turn>)>;
+/// and one below; `None` if the study ended before all were found.
+pub type Turns = Option<Vec<(Parameter, Vec<Turn>)>>;
 
 /// A factor with which another mechanism is first.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -147,7 +147,7 @@ impl Plan {
     /// For each case, the factors by which each parameter must change for another mechanism to be
     /// first: from 1/8 to 8, by bisection, which assumes that the first place turns once in each
     /// direction. Parameters that the model lacks are left out. If the follower stops the work,
-    /// cases that are not complete have nothing.
+    /// cases that are not complete have `None`.
     ///
     /// # Errors
     /// [`StudyError`].
@@ -174,8 +174,13 @@ impl Plan {
         cache: &Cache,
         follower: &Follower<'_>,
     ) -> Result<Turns, StudyError> {
+        if case.is_partial() {
+            return Ok(None);
+        }
         let places = case.ranking();
-        let Some(was) = first(&places).filter(|_| places.len() > 1) else { return Ok(Vec::new()) };
+        let Some(was) = first(&places).filter(|_| places.len() > 1) else {
+            return Ok(Some(Vec::new()));
+        };
         let mechanisms: Vec<Mechanism> = places
             .iter()
             .filter(|place| place.rank.is_some())
@@ -223,11 +228,11 @@ impl Plan {
                         found.map(|(factor, first)| Turn { factor, first }).collect(),
                     ));
                 }
-                Err(Stop::Follower) => return Ok(Vec::new()),
+                Err(Stop::Follower) => return Ok(None),
                 Err(Stop::Error(error)) => return Err(error),
             }
         }
-        Ok(turns)
+        Ok(Some(turns))
     }
 }
 
@@ -251,6 +256,7 @@ mod tests {
     use dimmer_processor::model::builtin;
 
     use super::*;
+    use crate::matrix::Named;
 
     #[test]
     fn the_factor_is_found_to_seven_percent() {
@@ -279,5 +285,34 @@ mod tests {
         assert_eq!((l0, l1), (4300, 3850));
         let (_, switch) = Parameter::Switch.scaled(&scenario, &model, 2.0);
         assert!(switch != model && switch.release.hold_ns == model.release.hold_ns);
+    }
+
+    #[test]
+    fn an_interrupted_search_is_no_result() {
+        let text = "schema = 'dimmer/scenario/1'\nname = 'short'\nsource = 'made up'\n\
+                    model = 'i9-7940x'\ncores = 1\nend_us = 2_000\n\
+                    [[code]]\nname = 'wide'\nclass = 'heavy-512'\nper_cycle = 1.0\n\
+                    [[thread]]\nname = 'worker'\ntimes = 0\n\
+                    steps = [{ run = 'wide', us = 50 }, { sleep_us = 50 }]\n";
+        let scenario = Scenario::parse(Path::new("short.toml"), text).unwrap();
+        let model = Model::parse(Path::new("model"), builtin("i9-7940x").unwrap()).unwrap();
+        let plan = Plan {
+            scenarios: vec![Named { name: "short".to_owned(), value: scenario }],
+            models: vec![Named { name: "i9-7940x".to_owned(), value: model }],
+            mechanisms: vec![Mechanism::Narrow],
+            seeds: 1,
+            jobs: 1,
+        };
+        let (going, stopped) = (follower(&|| false), follower(&|| true));
+        let cache = Cache::new(Some(Path::new("/proc/no/such")));
+        let complete = plan.carry_out(&cache, &going).unwrap();
+        assert!(plan.sensitivity(&complete, &cache, &going).unwrap()[0].is_some());
+        assert_eq!(plan.sensitivity(&complete, &cache, &stopped).unwrap(), [None]);
+        let partial = plan.carry_out(&cache, &stopped).unwrap();
+        assert_eq!(plan.sensitivity(&partial, &cache, &going).unwrap(), [None]);
+    }
+
+    fn follower(stops: &(dyn Fn() -> bool + Sync)) -> Follower<'_> {
+        Follower { stops, advances: &|_, _| () }
     }
 }

@@ -16,8 +16,8 @@ pub struct Done {
     pub instructions: f64,
     /// When its last thread finished, or the run ended.
     pub until: Moment,
-    /// The longest 99th percentile of its threads' requests (ns).
-    pub p99: u64,
+    /// The longest 99th percentile of its threads' requests (ns); `None` if none was served.
+    pub p99: Option<u64>,
 }
 
 impl Done {
@@ -40,7 +40,45 @@ pub fn done(outcome: &Outcome) -> BTreeMap<&str, Done> {
         of.until = of.until.max(finished.unwrap_or(outcome.end));
         of.instructions += phases.iter().map(|phase| phase.instructions).sum::<f64>();
         of.requests += latencies.map_or(0.0, |latencies| latencies.requests as f64);
-        of.p99 = of.p99.max(latencies.map_or(0, |latencies| latencies.p99));
+        of.p99 = of.p99.max(latencies.and_then(|latencies| Some(latencies.if_any()?.p99)));
     }
     programs
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use dimmer_processor::model::{Model, builtin};
+    use dimmer_sim::Governor;
+    use dimmer_sim::scenario::Scenario;
+
+    use super::*;
+
+    /// Two servers for 5 ms: one answers each millisecond, one would need a second for its first
+    /// request.
+    #[test]
+    fn a_server_that_completes_no_request_does_no_work() {
+        let server = |name: &str, us: u32| {
+            format!(
+                "[[thread]]\nname = '{name}'\nprogram = '{name}'\ntimes = 0\n\
+                 requests = 'closed'\nsteps = [{{ run = 'scalar', us = {us} }}]\n"
+            )
+        };
+        let text = format!(
+            "schema = 'dimmer/scenario/1'\nname = 'servers'\nsource = 'made up'\n\
+             model = 'i9-7940x'\ncores = 2\nend_us = 5_000\n\
+             [[code]]\nname = 'scalar'\nclass = 'scalar'\nper_cycle = 1.0\n{}{}",
+            server("fast", 1000),
+            server("slow", 1_000_000)
+        );
+        let scenario = Scenario::parse(Path::new("servers.toml"), &text).unwrap();
+        let model = Model::parse(Path::new("model"), builtin("i9-7940x").unwrap()).unwrap();
+        let (outcome, ()) = scenario.run(&model, Governor::Hardware, 1, (), &|_| false).unwrap();
+        let done = done(&outcome);
+        let [fast, slow] = ["fast", "slow"].map(|name| done[name]);
+        assert!(fast.rate() > 500.0 && fast.p99.is_some(), "{fast:?}");
+        assert!(slow.is_serving && slow.instructions > 0.0, "{slow:?}");
+        assert_eq!((slow.rate(), slow.p99), (0.0, None));
+    }
 }

@@ -141,7 +141,7 @@ const EDGES: [(&str, &[&str]); 36] = [
     ("dimmer-sim", &["dimmer-policy", "dimmer-processor"]),
     (
         "dimmer-study",
-        &["dimmer-launch", "dimmer-policy", "dimmer-probe", "dimmer-processor", "dimmer-sim"],
+        &["dimmer-launch", "dimmer-policy", "dimmer-processor", "dimmer-sim"],
     ),
     ("dimmer-swp", &["dimmer-marks"]),
     ("dimmer-swp-dummy", &[]),

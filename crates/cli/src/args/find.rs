@@ -438,12 +438,12 @@ pub(crate) struct Observe {
     pub(crate) textfile: Textfile,
 
     /// Writes the calls of each thread over time for Perfetto (ui.perfetto.dev). All calls are
-    /// timed for it, which takes 25 to 62 ns each; the first two million are kept.
+    /// timed for it, which takes 25 to 69 ns each; the first two million are kept.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["pid", "via", "marks"])]
     pub(crate) trace: Option<PathBuf>,
 
     /// Writes what the program did as a scenario, which `dimmer sim` simulates. All calls are timed
-    /// for it, which takes 25 to 62 ns each.
+    /// for it, which takes 25 to 69 ns each.
     #[arg(long, value_name = "FILE.toml", conflicts_with_all = ["pid", "via"])]
     pub(crate) scenario: Option<PathBuf>,
 

@@ -167,7 +167,7 @@ pub(crate) struct Run {
     pub(crate) json: Json,
 
     /// With --migrate, --delegate or --auto: writes the calls of each thread over time, and when
-    /// they were moved, for Perfetto (ui.perfetto.dev). Timing all calls takes 25 to 62 ns
+    /// they were moved, for Perfetto (ui.perfetto.dev). Timing all calls takes 25 to 69 ns
     /// each.
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,

@@ -155,3 +155,33 @@ fn programs_that_compete_are_judged_on_quiet_machines_alone() {
     documents[2].1 = evidence(1.0);
     assert_eq!(judge(&documents, "most = 70\nquiet = true").verdict, Verdict::Confirmed);
 }
+
+/// A mean near zero says nothing where a large cost would stay unseen; scalar code has none.
+#[test]
+fn nothing_was_found_above_the_bound_of_wide_code() {
+    let claims = builtin().unwrap();
+    let claim = claims.iter().find(|claim| claim.id == "zen-5-nothing-found").unwrap();
+    let check = |class: &str, bound: f64, expected: Verdict| {
+        let result = serde_json::json!({
+            "mode": "episode", "kernel": "k", "class": class, "threads": 1, "effect": false,
+            "burst_instructions": 800, "bound_ns": bound,
+            "mean_extra_ns": { "median": 1.0, "ci95": [1.0 - bound, bound] },
+        });
+        let probe = serde_json::json!({
+            "schema": "dimmer/probe/2", "verdict": { "effect": "no" }, "interrupted": false,
+            "machine": {
+                "brand": "AMD EPYC", "microarchitecture": "Zen 5", "microcode": "0x1",
+                "hypervisor": "KVM", "kernel": "6.18.44", "cpus": 2,
+                "time": "2026-11-26T00:00:00Z",
+            },
+            "results": [result],
+        });
+        let mut documents = hook([60.0; 3]);
+        documents.push(("probe-quick", probe));
+        let database = database(&[("epyc-zen5-vm-linux-6.18-2026-11-26", documents)]);
+        assert_eq!(claim.judge(&database.records[0]).verdict, expected, "{class} {bound}");
+    };
+    check("heavy-512", 90.0, Verdict::Confirmed);
+    check("light-256", 300.0, Verdict::Refuted);
+    check("scalar", 300.0, Verdict::CannotSay);
+}

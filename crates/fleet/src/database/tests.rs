@@ -141,3 +141,20 @@ fn an_unknown_name_is_answered_with_the_known_ones() {
     let twice = [NAME.to_owned(), "epyc-zen5-vm-linux-6.18".to_owned(), NAME.to_owned()];
     assert_eq!(database.named(&twice).unwrap().len(), 2);
 }
+
+#[test]
+fn claims_beside_a_record_are_for_it_alone_too() {
+    let claims = "[[claim]]\nid = 'own'\nfile = 'f'\nquote = 'q'\ndocuments = ['bench-hook']\n\
+                  quantity = 'timed_ns'\nmost = 70\n";
+    let [doctor, hook] = [0, 1].map(|index: usize| hook([60.0; 3])[index].1.to_string());
+    let (doctor_file, hook_file) =
+        (format!("{NAME}/doctor.json"), format!("{NAME}/bench-hook.json"));
+    let files = [("claims.toml", claims), (&*doctor_file, &*doctor), (&*hook_file, &*hook)];
+    let directory = written(&files);
+    for directory in [directory.path().to_owned(), directory.path().join(NAME)] {
+        let (database, claims) = Database::open(Some(&directory)).unwrap();
+        assert!(database.problems.is_empty(), "{:?}", database.problems);
+        let ids: Vec<&str> = claims.iter().map(|claim| claim.id.as_str()).collect();
+        assert_eq!((database.records.len(), ids), (1, vec!["own"]));
+    }
+}

@@ -135,6 +135,21 @@ fn machines_of_a_kind_are_one_row_and_those_that_differ_come_first() {
     assert_eq!((outlier.probe, outlier.typical, outlier.of), (4, 1000.0, 4));
 }
 
+#[test]
+fn a_probe_that_measured_nothing_finds_no_lack_of_an_effect() {
+    let nothing = serde_json::json!({
+        "schema": "dimmer/probe/2",
+        "verdict": { "effect": "not-measured" },
+        "machine": { "brand": "One", "microarchitecture": "m", "cpus": 2, "time": "" },
+        "results": [],
+        "interrupted": true,
+    });
+    let nothing = Document::parse(Path::new("p"), &nothing.to_string()).unwrap();
+    let merged = Merged::new(&[nothing.clone(), nothing]);
+    let [kind] = &merged.kinds[..] else { panic!("{merged:?}") };
+    assert_eq!((kind.probes, kind.with_effect, kind.open, kind.not_measured), (2, 0, 0, 2));
+}
+
 /// Two machines cannot say which of them is odd; where most have no effect, one that has none is
 /// usual.
 #[test]

@@ -146,7 +146,7 @@ fn oracle_ways(own: &[Outcome]) -> Vec<OracleWay> {
 /// The request latencies of each thread that serves requests.
 fn latencies(own: &[Outcome], hardware: &[Outcome]) -> Vec<Latency> {
     let p99 = |outcome: &Outcome, thread: usize| {
-        outcome.threads[thread].latencies.map(|latencies| latencies.p99 as f64 / 1e3)
+        Some(outcome.threads[thread].latencies?.if_any()?.p99 as f64 / 1e3)
     };
     let threads = own.first().map(|first| first.threads.as_slice()).unwrap_or_default();
     let serving = threads.iter().enumerate().filter(|(_, thread)| thread.latencies.is_some());

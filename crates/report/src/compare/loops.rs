@@ -75,8 +75,8 @@ fn compared(moving: Moving, own: &[Run], none: &[Run]) -> Compared {
         let rates: Samples = own_done.iter().map(|of| rate(of, name)).collect();
         let pairs = own_done.iter().zip(&none_done);
         let ratios: Samples = pairs.map(|(own, none)| rate(own, name) / rate(none, name)).collect();
-        let serving = own_done.iter().filter_map(|of| of.get(name)).filter(|of| of.is_serving);
-        let p99: Samples = serving.map(|of| of.p99 as f64 / 1e3).collect();
+        let served = own_done.iter().filter_map(|of| of.get(name)?.p99);
+        let p99: Samples = served.map(|ns| ns as f64 / 1e3).collect();
         Program {
             program: (*name).to_owned(),
             counted: if one.is_serving { "requests" } else { "instructions" },
@@ -85,9 +85,11 @@ fn compared(moving: Moving, own: &[Run], none: &[Run]) -> Compared {
             p99_us: Measured::new(&p99),
         }
     });
+    // A program that does nothing under none has no ratio.
     let geometric = |own: &BTreeMap<&str, Done>, none: &BTreeMap<&str, Done>| {
-        let logs = own.keys().map(|name| (rate(own, name) / rate(none, name)).ln());
-        (logs.sum::<f64>() / own.len() as f64).exp()
+        let does = own.keys().filter(|name| rate(none, name) > 0.0);
+        let logs: Vec<f64> = does.map(|name| (rate(own, name) / rate(none, name)).ln()).collect();
+        (logs.iter().sum::<f64>() / logs.len().max(1) as f64).exp()
     };
     let ratios: Samples =
         own_done.iter().zip(&none_done).map(|(own, none)| geometric(own, none)).collect();

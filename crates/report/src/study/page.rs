@@ -57,8 +57,8 @@ pub(super) fn render(document: &Document, machine: &MachineDescription) -> Strin
 /// What is first how often, in one sentence.
 fn title(document: &Document) -> String {
     let mut firsts: BTreeMap<&str, usize> = BTreeMap::new();
-    let fit: Vec<&CaseEntry> =
-        document.cases.iter().filter(|case| !case.ranking.is_empty()).collect();
+    let is_fit = |case: &&CaseEntry| !case.partial && !case.ranking.is_empty();
+    let fit: Vec<&CaseEntry> = document.cases.iter().filter(is_fit).collect();
     for case in fit.iter().filter(|case| case.is_worthwhile()) {
         // Several in the first place are counted as the one with the best mean.
         if let Some(best) = case.best().first() {

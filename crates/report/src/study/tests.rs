@@ -55,11 +55,12 @@ fn document(stops: bool) -> Document {
     let cache = Cache::new(Some(directory.path()));
     let follower = Follower { stops: &|| stops, advances: &|_, _| () };
     let cases = plan.carry_out(&cache, &follower).unwrap();
-    let turns = vec![vec![
+    let turns = vec![
         (Parameter::Hold, vec![Turn { factor: 0.5, first: Mechanism::None }]),
         (Parameter::Move, Vec::new()),
-    ]];
-    Document::new(&plan, &cases, &turns)
+    ];
+    let found = (!stops).then_some(turns);
+    Document::new(&plan, &cases, &[found, Some(Vec::new()), Some(Vec::new())])
 }
 
 #[track_caller]
@@ -122,6 +123,24 @@ fn a_page_has_a_map_for_each_model_with_results() {
 #[test]
 fn a_study_that_was_interrupted_says_so() {
     let document = document(true);
-    check(&document.text(Screen::file(100), false), &["PARTIAL: "]);
-    assert!(document.cases.iter().all(|case| case.ranking.is_empty()));
+    let text = document.text(Screen::file(100), false);
+    check(&text, &["PARTIAL: ", "Not complete on i9-7940x, zen-5"]);
+    assert!(!text.contains("is gained on"), "{text}");
+    assert!(document.cases.iter().all(|case| case.ranking.is_empty() && case.partial));
+}
+
+/// All cells are complete, but not what changes the first place of the last case.
+#[test]
+fn a_study_whose_sensitivity_was_interrupted_says_so() {
+    let plan = Plan {
+        scenarios: Vec::new(),
+        models: Vec::new(),
+        mechanisms: Vec::new(),
+        seeds: 1,
+        jobs: 1,
+    };
+    let is_partial = |turns: &[Turns]| Document::new(&plan, &[], turns).partial;
+    assert!(!is_partial(&[]));
+    assert!(!is_partial(&[Some(Vec::new())]));
+    assert!(is_partial(&[Some(Vec::new()), None]));
 }

@@ -47,12 +47,12 @@ pub struct ThreadOutcome {
     pub migrations: u64,
     /// How often it was trapped because its core is no wide one, if cores are specialised.
     pub traps: u64,
-    /// Latencies of its requests, if it serves any.
+    /// Latencies of its requests, if it serves requests: also if none was served in time.
     pub latencies: Option<Latencies>,
 }
 
-/// Latencies of requests (ns).
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// Latencies of requests (ns). All are 0 if no request was served: [`Self::if_any`].
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Latencies {
     /// The number of requests served.
     pub requests: u64,
@@ -82,6 +82,12 @@ impl Latencies {
             p999: quantile(0.999),
             longest: counted.max(),
         }
+    }
+
+    /// These latencies; `None` if no request was served, so that there is none.
+    #[must_use]
+    pub fn if_any(&self) -> Option<&Self> {
+        (self.requests > 0).then_some(self)
     }
 }
 
@@ -151,7 +157,10 @@ impl Outcome {
                 moved: totals.moved,
                 migrations: totals.migrations,
                 traps: totals.traps,
-                latencies: totals.latencies.as_deref().map(Latencies::new),
+                latencies: thread
+                    .requests
+                    .is_some()
+                    .then(|| totals.latencies.as_deref().map(Latencies::new).unwrap_or_default()),
             }
         });
         Self {

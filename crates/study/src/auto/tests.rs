@@ -193,3 +193,16 @@ fn a_mode_is_what_its_mechanism_is_alone() {
         assert!(difference.abs() < 0.005, "{of} under {}: {difference}", mechanism.name());
     }
 }
+
+#[test]
+fn a_program_that_does_nothing_any_more_has_lost_all() {
+    let course = |steps: &[[f64; 2]]| Course {
+        step: SECOND,
+        steps: steps.iter().map(|work| work.to_vec()).collect(),
+    };
+    let none = course(&[[0.0, 0.0], [10.0, 0.0], [20.0, 5.0]]);
+    assert_eq!(course(&[[0.0, 0.0], [40.0, 0.0], [80.0, 0.0]]).over(&none, 0, 2), -1.0);
+    // The second program does nothing under none in that step.
+    assert_eq!(course(&[[0.0, 0.0], [10.0, 7.0], [20.0, 7.0]]).over(&none, 0, 1), 0.0);
+    assert!(none.over(&course(&[[3.0, 3.0]; 3]), 0, 2).is_nan());
+}

@@ -131,7 +131,28 @@ fn what_is_damaged_is_computed_again() {
         assert!(lines(&path).len() < 6);
         assert_eq!(whole(&plan(2), &cache).cells, expected.cells);
         assert_eq!(lines(&path).len(), 6);
+        // What was there stays.
+        assert!(fs::read(&path).unwrap().starts_with(&bytes));
     }
+}
+
+/// A line of 20 MiB that is none, between whole ones.
+#[test]
+fn a_long_file_is_read_and_only_added_to() {
+    let directory = tempfile::tempdir().unwrap();
+    let cache = Cache::new(Some(directory.path()));
+    whole(&plan(1), &cache);
+    let path = file(directory.path());
+    let mut bytes = fs::read(&path).unwrap();
+    bytes.resize(bytes.len() + (20 << 20), b'x');
+    fs::write(&path, &bytes).unwrap();
+    assert_eq!(lines(&path).len(), 3);
+    whole(&plan(2), &cache);
+    assert_eq!(lines(&path).len(), 6);
+    let text = fs::read(&path).unwrap();
+    assert!(text.starts_with(&bytes));
+    // The heading, three lines, the long one, and three new ones.
+    assert_eq!(text.iter().filter(|byte| **byte == b'\n').count(), 8);
 }
 
 #[test]

@@ -182,7 +182,7 @@ impl<'a> Of<'a> {
 
     /// The longest of a quantile of the threads' latencies (µs).
     fn longest(&self, of: fn(&Latencies) -> u64) -> Result<f64, String> {
-        let served = self.latencies()?.filter(|of| of.requests > 0);
+        let served = self.latencies()?.filter_map(Latencies::if_any);
         Ok(served.map(of).max().map_or(f64::NAN, |ns| ns as f64 / 1e3))
     }
 

@@ -253,6 +253,26 @@ fn the_result_depends_neither_on_threads_nor_on_the_time() {
     assert!(matches!(error, FitError::Stopped), "{error}");
 }
 
+/// At the upper bound the first request takes longer than the scenario.
+#[test]
+fn values_at_which_no_request_is_served_are_no_error() {
+    let late = target(Metric::P90, &runs(&[], Metric::P90, &[100, 101, 102], 0.01), "");
+    let found = fitted(&format!("{HEAD}{}{late}", parameter(CIPHER, 1e3, 1e9)));
+    let Known::Within(low, high) = found.parameters[0].known() else { panic!("{found:?}") };
+    assert!((low..=high).contains(&30_000.0), "{low} to {high}");
+}
+
+/// The worker has executed its cipher ten times long before the end, whatever the length of pages.
+#[test]
+fn all_seeds_run_if_targets_are_equal_by_chance() {
+    let fixed = "code = 'cipher'\nset = { 'scenario:thread.worker.times' = 10 }";
+    let rate = target(Metric::Instructions, &[7.4e6, 7.5e6], fixed);
+    let found = fitted(&format!("{HEAD}{}{rate}", parameter(CIPHER, 1e4, 1e5)));
+    let Known::Within(low, high) = found.parameters[0].known() else { panic!("{found:?}") };
+    assert!((low..=high).contains(&30_000.0), "{low} to {high}");
+    assert_eq!(found.runs, 4 * found.tried + 2);
+}
+
 /// Checks the message for a fit of these parameters and targets.
 #[track_caller]
 fn refused(text: &str, expected: &str) {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use dimmer_processor::model::Model;
 use dimmer_sim::SimError;
 use dimmer_sim::scenario::Outcome;
 use rayon::prelude::*;
@@ -76,6 +77,8 @@ pub(super) struct Trials<'a> {
     configs: Vec<Config<'a>>,
     /// By the values of the parameters, as bits: the place of the first with these, and its result.
     known: BTreeMap<Vec<u64>, (Vec<f64>, Values)>,
+    /// How many seeds run at each place, known from the first ones on.
+    seeds: Option<u64>,
     /// Simulated runs.
     pub(super) runs: usize,
 }
@@ -98,7 +101,8 @@ impl<'a> Trials<'a> {
                 }
             }
         }
-        Ok(Self { fit, read, follower, pool, configs, known: BTreeMap::new(), runs: 0 })
+        let known = BTreeMap::new();
+        Ok(Self { fit, read, follower, pool, configs, known, seeds: None, runs: 0 })
     }
 
     /// How many values of the parameters were tried.
@@ -116,10 +120,15 @@ impl<'a> Trials<'a> {
                 new.push((key.clone(), place));
             }
         }
+        let seeds = match self.seeds {
+            Some(seeds) => seeds,
+            None => self.seeds_at(&new)?,
+        };
+        self.seeds = Some(seeds);
         let this = &*self;
         let simulate = || {
             let new = new.par_iter().with_max_len(1);
-            new.map(|(_, place)| this.simulate(place)).collect::<Result<Vec<_>, FitError>>()
+            new.map(|(_, place)| this.simulate(place, seeds)).collect::<Result<Vec<_>, FitError>>()
         };
         let simulated = this.pool.install(simulate)?;
         for ((key, place), (values, runs)) in new.into_iter().zip(simulated) {
@@ -152,28 +161,47 @@ impl<'a> Trials<'a> {
         of.map(|(parameter, place)| parameter.at(*place).to_bits()).collect()
     }
 
-    /// The values of all targets at a place, and how many runs that took.
-    fn simulate(&self, place: &[f64]) -> Result<(Values, usize), FitError> {
+    /// How many seeds tell all, by the first places that are tried: one if nothing is random at any
+    /// of them, because seeds 1 and 2 have the same outcomes. Equal values of targets alone may be
+    /// chance.
+    fn seeds_at(&mut self, places: &[(Vec<u64>, &Vec<f64>)]) -> Result<u64, FitError> {
+        for (_, place) in places {
+            let Ok(ways) = self.ways(place) else { continue };
+            let this = &*self;
+            let outcomes = |seed: u64| this.outcomes(&ways, place, seed);
+            let (one, other) = this.pool.install(|| rayon::join(|| outcomes(1), || outcomes(2)));
+            let (one, other) = (one?, other?);
+            self.runs += one.len() + other.len();
+            if one != other {
+                return Ok(self.fit.seeds);
+            }
+        }
+        Ok(1)
+    }
+
+    /// The configurations at a place; or why the values of the parameters do not fit each other.
+    fn ways(&self, place: &[f64]) -> Result<Vec<(Way, Model)>, String> {
         let parameters = self.fit.parameters.iter().zip(place);
         let changes: Vec<Change> = parameters
             .flat_map(|(parameter, place)| parameter.changes(parameter.at(*place)))
             .collect();
-        let ways: Result<Vec<_>, String> = self
-            .configs
-            .iter()
-            .map(|(mechanism, set)| {
-                let changes: Vec<Change> = changes.iter().chain(*set).cloned().collect();
-                let (scenario, model) = self.fit.read_with(&changes, self.read)?;
-                let way = mechanism.on(&scenario, &model);
-                Ok((way.map_err(|why| format!("{}: {why}", mechanism.name()))?, model))
-            })
-            .collect();
-        let ways = match ways {
-            Ok(ways) => ways,
-            Err(why) => return Ok((Err(why), 0)),
-        };
-        let run = |config: usize, seed: u64| -> Result<Outcome, FitError> {
-            let (way, model) = &ways[config];
+        let configs = self.configs.iter().map(|(mechanism, set)| {
+            let changes: Vec<Change> = changes.iter().chain(*set).cloned().collect();
+            let (scenario, model) = self.fit.read_with(&changes, self.read)?;
+            let way = mechanism.on(&scenario, &model);
+            Ok((way.map_err(|why| format!("{}: {why}", mechanism.name()))?, model))
+        });
+        configs.collect()
+    }
+
+    /// The outcomes of all configurations with a seed.
+    fn outcomes(
+        &self,
+        ways: &[(Way, Model)],
+        place: &[f64],
+        seed: u64,
+    ) -> Result<Vec<Outcome>, FitError> {
+        let run = |(config, (way, model)): (usize, &(Way, Model))| {
             self.run(way, model, seed).map_err(|error| match error {
                 Some(error) => FitError::Sim {
                     target: self.first_of(config),
@@ -183,20 +211,23 @@ impl<'a> Trials<'a> {
                 None => FitError::Stopped,
             })
         };
+        ways.par_iter().enumerate().map(run).collect()
+    }
+
+    /// The values of all targets at a place with this many seeds, and how many runs that took.
+    fn simulate(&self, place: &[f64], seeds: u64) -> Result<(Values, usize), FitError> {
+        let ways = match self.ways(place) {
+            Ok(ways) => ways,
+            Err(why) => return Ok((Err(why), 0)),
+        };
         // The same seeds at all places, so that differences are the parameters'.
         let of_seed = |seed: u64| -> Result<Vec<f64>, FitError> {
-            let outcomes = (0..ways.len()).into_par_iter().map(|config| run(config, seed));
-            let outcomes: Vec<Outcome> = outcomes.collect::<Result<_, _>>()?;
+            let outcomes = self.outcomes(&ways, place, seed)?;
             self.fit.targets.iter().map(|target| self.value(target, &outcomes)).collect()
         };
-        let first: Result<Vec<Vec<f64>>, FitError> = [1, 2].into_par_iter().map(of_seed).collect();
-        let mut by_seed = first?;
-        // Nothing is random: other seeds would give the same.
-        if by_seed[0] != by_seed[1] {
-            let others: Result<Vec<Vec<f64>>, FitError> =
-                (3..=self.fit.seeds).into_par_iter().map(of_seed).collect();
-            by_seed.extend(others?);
-        }
+        let by_seed: Result<Vec<Vec<f64>>, FitError> =
+            (1..=seeds).into_par_iter().map(of_seed).collect();
+        let by_seed = by_seed?;
         let runs = by_seed.len() * ways.len();
         let targets = 0..self.fit.targets.len();
         let values: Vec<Vec<f64>> =
@@ -212,12 +243,7 @@ impl<'a> Trials<'a> {
     }
 
     /// A run; the error is `None` if it was stopped.
-    fn run(
-        &self,
-        way: &Way,
-        model: &dimmer_processor::model::Model,
-        seed: u64,
-    ) -> Result<Outcome, Option<SimError>> {
+    fn run(&self, way: &Way, model: &Model, seed: u64) -> Result<Outcome, Option<SimError>> {
         let settings = way.settings(model, seed)?;
         let stops = |_| (self.follower.stops)();
         let (outcome, ()) = way.scenario.run_on(model, settings, (), &stops)?;

@@ -55,6 +55,11 @@ fn an_interval_is_that_of_student() {
     let (low, high) = found.ci95.unwrap();
     assert_eq!(found.mean, 5.0);
     assert!((low - (5.0 - 2.484)).abs() < 1e-3 && (high - (5.0 + 2.484)).abs() < 1e-3);
+    // 20 values, one of them far away: standard error 1, t of 19 degrees of freedom 2.093.
+    let values: Vec<f64> = (0..20).map(|seed| if seed == 0 { 20.0 } else { 0.0 }).collect();
+    let found = Interval::new(&values, false).unwrap();
+    assert!((found.mean - 1.0).abs() < 1e-12, "{found:?}");
+    assert!((found.ci95.unwrap().1 - 3.093).abs() < 1e-3, "{found:?}");
     assert_eq!(Interval::new(&[3.0], true).unwrap().ci95, Some((3.0, 3.0)));
     assert_eq!(Interval::new(&[3.0], false).unwrap().ci95, None);
     assert_eq!(Interval::new(&[], false), None);

@@ -1,6 +1,7 @@
-//! Gaps between bursts of code that asks for a license level, core by core.
+//! Wide code, core by core: the time in it, and gaps between bursts that ask for a license level.
 
 use dimmer_policy::license::hardware::Rules;
+use dimmer_processor::class::InstructionClass;
 use dimmer_processor::units::LicenseLevel;
 use dimmer_sim::{Moment, Segment};
 use hdrhistogram::Histogram;
@@ -14,7 +15,7 @@ const LONGEST_NS: u64 = 60_000_000_000;
 pub struct Bursts {
     /// Bursts on all cores.
     pub count: u64,
-    /// Time in them (s).
+    /// Time of all cores in code of more than 128 bits, whether or not it asks for a level (s).
     pub wide_s: f64,
     /// The median gap from a burst's end to the next one's start on the core (µs); `None` without
     /// a second burst on any.
@@ -38,9 +39,13 @@ pub(super) struct Gaps {
 #[derive(Clone, Default)]
 struct Core {
     /// Threads on it whose code asks for a level.
-    wide: Vec<usize>,
+    asking: Vec<usize>,
     /// When the present burst started, or the last one ended.
     since: Option<Moment>,
+    /// Threads on it whose code is of more than 128 bits.
+    wide: Vec<usize>,
+    /// When the first of these started.
+    wide_since: Moment,
 }
 
 impl Gaps {
@@ -54,15 +59,16 @@ impl Gaps {
 
     /// A thread starts a segment on a core, or resumes it.
     pub(super) fn runs(&mut self, now: Moment, core: usize, thread: usize, segment: &Segment) {
+        self.count_wide(now, core, thread, segment.class > InstructionClass::Heavy128);
         if self.rules.level_of(&segment.demand()) == LicenseLevel::new(0) {
-            return self.stops(now, core, thread);
+            return self.end_burst(now, core, thread);
         }
-        let Some(Core { wide, since }) = self.cores.get_mut(core) else { return };
-        if wide.contains(&thread) {
+        let Some(Core { asking, since, .. }) = self.cores.get_mut(core) else { return };
+        if asking.contains(&thread) {
             return;
         }
-        wide.push(thread);
-        if wide.len() > 1 {
+        asking.push(thread);
+        if asking.len() > 1 {
             return;
         }
         if let Some(ended) = since.replace(now) {
@@ -76,21 +82,41 @@ impl Gaps {
         self.count += 1;
     }
 
-    /// A thread no longer runs such code on a core.
+    /// A thread no longer runs on a core.
     pub(super) fn stops(&mut self, now: Moment, core: usize, thread: usize) {
-        let Some(Core { wide, since }) = self.cores.get_mut(core) else { return };
+        self.count_wide(now, core, thread, false);
+        self.end_burst(now, core, thread);
+    }
+
+    /// A thread no longer runs code that asks for a level on a core.
+    fn end_burst(&mut self, now: Moment, core: usize, thread: usize) {
+        let Some(Core { asking, since, .. }) = self.cores.get_mut(core) else { return };
+        let before = asking.len();
+        asking.retain(|of| *of != thread);
+        if before > 0 && asking.is_empty() {
+            *since = Some(now);
+        }
+    }
+
+    /// Counts the time in which a core runs wide code. From now on a thread on it does, or does
+    /// not.
+    fn count_wide(&mut self, now: Moment, core: usize, thread: usize, is_wide: bool) {
+        let Some(Core { wide, wide_since, .. }) = self.cores.get_mut(core) else { return };
         let before = wide.len();
         wide.retain(|of| *of != thread);
-        if before > 0 && wide.is_empty() {
-            let began = since.replace(now).unwrap_or(now);
-            self.wide_ns += (now - began).ps() as f64 / 1000.0;
+        wide.extend(is_wide.then_some(thread));
+        match (before, wide.len()) {
+            (0, 1..) => *wide_since = now,
+            (1.., 0) => self.wide_ns += (now - *wide_since).ps() as f64 / 1000.0,
+            _ => {}
         }
     }
 
     /// What was seen until the end.
     pub(super) fn bursts(mut self, end: Moment) -> Bursts {
         for core in 0..self.cores.len() {
-            for thread in self.cores[core].wide.clone() {
+            let Core { asking, wide, .. } = &self.cores[core];
+            for thread in [&asking[..], &wide[..]].concat() {
                 self.stops(end, core, thread);
             }
         }
@@ -145,5 +171,22 @@ mod tests {
         check(&[], (0, None, None));
         // The second follows at once.
         check(&[(0, 10), (10, 20)], (1, None, None));
+    }
+
+    /// A Zen 5 has no license levels.
+    #[test]
+    fn wide_code_counts_where_it_asks_for_no_level() {
+        let model = Model::parse(Path::new("model"), builtin("zen-5").unwrap()).unwrap();
+        let mut gaps = Gaps::of(Rules::new(&model).unwrap(), 2, None);
+        let at = |us: u64| Moment::from_ps(us * 1_000_000);
+        // Two threads of a core together, and one of another core until the end.
+        gaps.runs(at(10), 0, 1, &Segment::FMA_512);
+        gaps.runs(at(20), 0, 2, &Segment::FMA_512);
+        gaps.runs(at(30), 0, 1, &Segment::SCALAR);
+        gaps.stops(at(40), 0, 2);
+        gaps.runs(at(50), 1, 3, &Segment::FMA_512);
+        let found = gaps.bursts(at(100));
+        assert_eq!(found.count, 0);
+        assert!((found.wide_s * 1e6 - 80.0).abs() < 1e-6, "{found:?}");
     }
 }
