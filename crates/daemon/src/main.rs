@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use clap::{CommandFactory as _, Parser, ValueEnum};
 use clap_mangen::Man;
 use dimmer_daemon::metrics::http::Listener;
-use dimmer_daemon::server::{Options, Place, Server, ServerError, Signals};
+use dimmer_daemon::server::{Connector, Options, Place, Server, ServerError, Signals};
 use dimmer_daemon::{log, machine, metrics};
 use dimmer_host::root::Root;
 use dimmer_policy::cost::CallCost;
@@ -102,7 +102,8 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let (root, file) = (Root::live(), arguments.config.clone());
     let options = Options { root, socket: socket.clone(), inherited, file, settings };
     let mut server = Server::new(options, signals)?;
-    let _place = metrics.map(|metrics| metrics.serve(socket.clone(), is_per_client)).transpose()?;
+    let serve = |metrics: Metrics| metrics.serve(server.connector(), is_per_client);
+    let _place = metrics.map(serve).transpose()?;
     tell(&server, &socket);
     notify(&[NotifyState::Ready]);
     server.run(&mut |read| {
@@ -138,8 +139,8 @@ impl Metrics {
     }
 
     /// Serves metrics from now on.
-    fn serve(self, socket: PathBuf, is_per_client: bool) -> anyhow::Result<Option<Place>> {
-        metrics::serve(self.listener, socket, is_per_client).context("cannot tell metrics")?;
+    fn serve(self, server: Connector, is_per_client: bool) -> anyhow::Result<Option<Place>> {
+        metrics::serve(self.listener, server, is_per_client).context("cannot tell metrics")?;
         Ok(self.place)
     }
 }

@@ -5,22 +5,44 @@ pub mod http;
 pub mod measured;
 pub mod text;
 
+use std::fs::File;
 use std::io;
-use std::path::PathBuf;
+use std::os::fd::AsFd as _;
 
-use dimmer_watch::watch::Watch;
+use anyhow::Context as _;
+use dimmer_protocol::Hello;
+use dimmer_watch::state::State;
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+use crate::server::Connector;
 use http::{Limits, Listener};
 use measured::Measured;
 
-/// Answers scrapers until the process ends; `socket` is the server's.
+/// Answers scrapers until the process ends; `server` has the state.
 /// `is_per_client`: whether there are metrics of each client and of its regions.
 ///
 /// # Errors
 /// If the system cannot start a thread.
-pub fn serve(listener: Listener, socket: PathBuf, is_per_client: bool) -> io::Result<()> {
+pub fn serve(listener: Listener, server: Connector, is_per_client: bool) -> io::Result<()> {
     http::serve(listener, Limits::USUAL, move || {
-        let state = Watch::new(Some(&socket)).and_then(|watch| watch.state());
-        let measured = state.map(|state| Measured::new(state, is_per_client));
-        measured.map_err(|error| format!("{error}\n"))
+        let measured = state(&server).map(|state| Measured::new(state, is_per_client));
+        measured.map_err(|error| format!("{error:#}\n"))
     })
+}
+
+/// Requests the state of everything from the server.
+fn state(server: &Connector) -> anyhow::Result<State> {
+    /// How long the server may take to answer: as long as other watchers wait.
+    const PATIENCE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
+    let client = server.connect().context("cannot connect to the server")?;
+    client.send(&Hello::Watch.to_bytes()).context("cannot ask the server")?;
+    let answer = rustix::event::poll(
+        &mut [PollFd::from_borrowed_fd(client.as_fd(), PollFlags::IN)],
+        Some(&PATIENCE),
+    );
+    answer.context("cannot wait for the server")?;
+    let pipe = client.text().context("the server")?.context("the server does not answer")?;
+    // The server closes the pipe of an answer that takes too long.
+    let text = io::read_to_string(File::from(pipe)).context("cannot read the server's answer")?;
+    serde_json::from_str(&text).context("the server's answer is incomplete")
 }

@@ -5,9 +5,11 @@ mod admission;
 mod clocks;
 mod counting;
 mod idle;
+mod internal;
 mod lease;
 mod listener;
 mod looking;
+mod parting;
 mod publisher;
 mod requests;
 mod specialise;
@@ -35,7 +37,6 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing::{info, warn};
 
 use crate::clients::{Client, Wide};
-use crate::counters::Counters;
 use crate::machine::Found;
 use crate::moderation::Moderation;
 use crate::names::Names;
@@ -44,9 +45,12 @@ use admission::Pause;
 use dimmer_watch::record::Line;
 use dimmer_watch::settings::{Settings, SettingsError};
 use idle::Idle;
+pub use internal::Connector;
+use internal::Internal;
 use lease::Lease;
 pub(crate) use listener::make_directory_of;
 pub use listener::{Place, check_group};
+use parting::Unreceived;
 use publisher::Publication;
 use requests::Requests;
 use teller::{Hearer, Teller};
@@ -89,7 +93,8 @@ pub enum ServerError {
 const LISTENER: u64 = 0;
 const SIGNALS: u64 = 1;
 const TELLER: u64 = 2;
-const FIRST_PEER: u64 = 3;
+const INTERNAL: u64 = 3;
+const FIRST_PEER: u64 = 4;
 
 /// Maximum number of connections admitted before other events get their turn.
 const WELCOMES: usize = 64;
@@ -192,6 +197,8 @@ pub struct Server {
     names: Names,
     totals: Totals,
     users: Users,
+    unreceived: Unreceived,
+    internal: Internal,
     teller: Teller,
     /// Moderates clocks, or why it does not; `None`: the settings do not say that it should.
     moderation: Option<Result<Moderation, String>>,
@@ -233,6 +240,8 @@ impl Server {
         let thread = |source| ServerError::System { what: "start a thread", source };
         let closer = Closer::new().map_err(thread)?;
         let teller = Teller::new(options.root.clone()).map_err(thread)?;
+        let internal = Internal::new()
+            .map_err(|source| ServerError::System { what: "wait for events", source })?;
         let listener = Socket::new(listener, &closer);
         let events =
             epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("wait for events"))?;
@@ -241,6 +250,7 @@ impl Server {
             (listener.as_fd(), LISTENER),
             (signals.wake.as_fd(), SIGNALS),
             (teller.as_fd(), TELLER),
+            (internal.as_fd(), INTERNAL),
         ] {
             epoll::add(&events, fd, epoll::EventData::new_u64(which), wanted)
                 .map_err(system("wait for events"))?;
@@ -268,6 +278,8 @@ impl Server {
             names: Names::default(),
             totals: Totals::default(),
             users: Users::default(),
+            unreceived: Unreceived::default(),
+            internal,
             teller,
             moderation,
             requests: Requests::default(),
@@ -302,6 +314,12 @@ impl Server {
         &self.found
     }
 
+    /// Connects threads of this process to this server.
+    #[must_use]
+    pub fn connector(&self) -> Connector {
+        self.internal.connector()
+    }
+
     /// Serves until a signal ends it. Calls `told` after each request to reload the settings, with
     /// whether there is a file, or with what is wrong in it.
     ///
@@ -333,8 +351,9 @@ impl Server {
             }
             let told = self.tell_states();
             let looks = has_clients.then(|| self.next_look());
-            let next =
-                [told, looks, self.lease.next(), self.end_pause()].into_iter().flatten().min();
+            let closes = self.close_received(Instant::now());
+            let next = [told, looks, closes, self.lease.next(), self.end_pause()];
+            let next = next.into_iter().flatten().min();
             let timeout = next.map(|next| next.saturating_duration_since(Instant::now()));
             events.clear();
             let timeout = timeout.and_then(|timeout| timeout.try_into().ok());
@@ -359,6 +378,7 @@ impl Server {
                         let _ = io::Read::read(&mut &*self.signals.wake, &mut bytes);
                     }
                     TELLER => self.note_told(),
+                    INTERNAL => self.accept_internal(),
                     peer => self.hear(peer),
                 }
                 self.lease.keep();
@@ -388,7 +408,10 @@ impl Server {
             Ok(Hello::Serve { name }) if !is_known => self.serve(number, name, false),
             Ok(Hello::Ask { name }) if !is_known => self.serve(number, name, true),
             Ok(Hello::Clocks { name }) if !is_known => return self.moderate(number, name),
-            Ok(Hello::Watch) if matches!(peer.wants, Wants::Unknown | Wants::Watch { .. }) => {
+            // A watcher that waits for an answer asks for no other one.
+            Ok(Hello::Watch)
+                if matches!(peer.wants, Wants::Unknown | Wants::Watch { asks: None }) =>
+            {
                 let user = peer.user;
                 let watches = if is_known { Ok(()) } else { self.users.watches(user, number) };
                 watches.map(|()| self.ask(number))
@@ -443,47 +466,6 @@ impl Server {
             self.looked = Instant::now();
         }
         Ok(())
-    }
-
-    /// Removes a peer that has gone or must go.
-    fn part(&mut self, number: u64, why: &str) {
-        let Some(peer) = self.peers.remove(&number) else { return };
-        // Closing a file removes it from epoll only if this was the last copy; a passed-on file has
-        // others.
-        let _ = epoll::delete(&self.events, &peer.socket);
-        match &peer.wants {
-            Wants::Unknown => self.users.silent_leaves(peer.user, number),
-            Wants::Watch { asks } => {
-                self.users.watcher_leaves(peer.user);
-                if let Some(order) = asks {
-                    self.requests.withdraw(*order);
-                }
-            }
-            Wants::Record => self.users.watcher_leaves(peer.user),
-            Wants::Clocks(_) => {
-                // The moderator has the socket, too, and ends the requests then.
-                let _ = rustix::net::shutdown(&peer.socket, rustix::net::Shutdown::Both);
-                self.users.clocks_leave(peer.user);
-            }
-            Wants::Decisions(client) => {
-                let files = client.counters.as_ref().map_or(0, Counters::files);
-                self.users.client_leaves(peer.user, client.sites.len(), files);
-            }
-        }
-        let Wants::Decisions(mut client) = peer.wants else { return };
-        self.look_at_last(&mut client);
-        client.table.leave();
-        self.policy.leave(client.id);
-        self.note(Line::Leave { client: number });
-        for (program, site) in self.names.leave(client.program, &client.sites) {
-            self.policy.forget(program, site);
-            self.note(Line::Forget { program: program.0, site: site.map(|site| site.0) });
-        }
-        info!(pid = client.process, uid = client.user, name = client.name, "client {why}");
-        if self.dedicated > 0 && !self.has_clients() {
-            // No look follows that would give the cores back.
-            self.dedicate(0);
-        }
     }
 
     /// Keeps a line for recordings, if there are any.

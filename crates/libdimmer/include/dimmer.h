@@ -237,6 +237,9 @@ void dimmer_exit(const struct dimmer_site *site, struct dimmer_entered entered);
  * cancelled (pthread_exit(), pthread_cancel()). On the stack of a worker, pthread_exit() ends the
  * worker, and the call is lost.
  *
+ * Neither the function nor a signal handler of the calling thread may leave this call by longjmp()
+ * or siglongjmp(): the worker would go on with a call whose stack frame is gone.
+ *
  * # Safety
  * It must be allowed to call `function(argument)`, on another thread too.
  */
@@ -249,7 +252,8 @@ bool dimmer_run(const struct dimmer_site *site, dimmer_function function, void *
  *
  * Returns false if the call was started and lost, because its worker has ended; otherwise it has
  * run exactly once. `errno` is as the function has left it. The function must not throw: C++
- * programs use dimmer::delegate(). It may end its thread as with dimmer_run().
+ * programs use dimmer::delegate(). It may end its thread as with dimmer_run(). The call must not
+ * be left by longjmp() or siglongjmp() either.
  *
  * # Safety
  * It must be allowed to call `function(argument)`, on another thread too.
@@ -262,7 +266,7 @@ bool dimmer_delegate(dimmer_function function, void *argument);
  * cannot migrate, it runs here. DIMMER_POLICY has no effect.
  *
  * What the function throws goes on here, at home, and so does pthread_exit(). The function must
- * not be left by longjmp().
+ * not be left by longjmp(), nor by siglongjmp() in a handler of a fault of its own.
  *
  * # Safety
  * It must be allowed to call `function(argument)`.
@@ -271,9 +275,9 @@ void dimmer_migrate(dimmer_function function, void *argument);
 
 /**
  * Decides for a site from now on, whatever the environment says. Threads inside one of its regions
- * stay where they are.
+ * stay where they are. A number that is no constant of `dimmer_where` does nothing.
  */
-void dimmer_decide(const struct dimmer_site *site, enum dimmer_where decision);
+void dimmer_decide(const struct dimmer_site *site, dimmer_where decision);
 
 /**
  * Reports that the program has completed `amount` more work, in a unit of its own (requests,

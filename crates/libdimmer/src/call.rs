@@ -1,12 +1,19 @@
 //! A C function's call on its way to another core, and a barrier for panics.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_uint, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use dimmer_runtime::Site;
 
 use crate::Function;
+
+/// A [`crate::Where`] as a C program passes it, which may be any number. By its name, the header
+/// has the type of the constants there.
+///
+/// cbindgen:ignore
+#[expect(non_camel_case_types, reason = "the name in C")]
+pub(crate) type dimmer_where = c_uint;
 
 /// Runs work of the runtime. Returns `None` if it panicked.
 #[inline]

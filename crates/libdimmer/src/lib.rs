@@ -19,7 +19,7 @@ pub mod threads;
 use std::ffi::{c_char, c_void};
 use std::num::NonZeroU64;
 
-use call::{Call, contained, errno, set_errno};
+use call::{Call, contained, dimmer_where, errno, set_errno};
 use dimmer_marks::{Place, measuring};
 use dimmer_pace::Request;
 use dimmer_runtime::{Decision, Entered, Site};
@@ -117,6 +117,9 @@ pub extern "C" fn dimmer_exit(site: &'static Site, entered: Entered) {
 /// cancelled (pthread_exit(), pthread_cancel()). On the stack of a worker, pthread_exit() ends the
 /// worker, and the call is lost.
 ///
+/// Neither the function nor a signal handler of the calling thread may leave this call by longjmp()
+/// or siglongjmp(): the worker would go on with a call whose stack frame is gone.
+///
 /// # Safety
 /// It must be allowed to call `function(argument)`, on another thread too.
 #[unsafe(no_mangle)]
@@ -136,7 +139,8 @@ pub unsafe extern "C-unwind" fn dimmer_run(
 ///
 /// Returns false if the call was started and lost, because its worker has ended; otherwise it has
 /// run exactly once. `errno` is as the function has left it. The function must not throw: C++
-/// programs use dimmer::delegate(). It may end its thread as with dimmer_run().
+/// programs use dimmer::delegate(). It may end its thread as with dimmer_run(). The call must not
+/// be left by longjmp() or siglongjmp() either.
 ///
 /// # Safety
 /// It must be allowed to call `function(argument)`, on another thread too.
@@ -153,7 +157,7 @@ pub unsafe extern "C-unwind" fn dimmer_delegate(function: Function, argument: *m
 /// cannot migrate, it runs here. DIMMER_POLICY has no effect.
 ///
 /// What the function throws goes on here, at home, and so does pthread_exit(). The function must
-/// not be left by longjmp().
+/// not be left by longjmp(), nor by siglongjmp() in a handler of a fault of its own.
 ///
 /// # Safety
 /// It must be allowed to call `function(argument)`.
@@ -177,14 +181,23 @@ pub unsafe extern "C-unwind" fn dimmer_migrate(function: Function, argument: *mu
 }
 
 /// Decides for a site from now on, whatever the environment says. Threads inside one of its regions
-/// stay where they are.
+/// stay where they are. A number that is no constant of `dimmer_where` does nothing.
 #[unsafe(no_mangle)]
-pub extern "C" fn dimmer_decide(site: &'static Site, decision: Where) {
-    site.decide(match decision {
-        Where::Stay => Decision::Stay,
-        Where::Delegate => Decision::Delegate,
-        Where::Migrate => Decision::Migrate,
-    });
+pub extern "C" fn dimmer_decide(site: &'static Site, decision: dimmer_where) {
+    contained(|| decision_of(decision).into_iter().for_each(|decision| site.decide(decision)));
+}
+
+/// The decision with this number in C.
+const fn decision_of(number: dimmer_where) -> Option<Decision> {
+    const STAY: dimmer_where = Where::Stay as _;
+    const DELEGATE: dimmer_where = Where::Delegate as _;
+    const MIGRATE: dimmer_where = Where::Migrate as _;
+    match number {
+        STAY => Some(Decision::Stay),
+        DELEGATE => Some(Decision::Delegate),
+        MIGRATE => Some(Decision::Migrate),
+        _ => None,
+    }
 }
 
 /// Reports that the program has completed `amount` more work, in a unit of its own (requests,
@@ -335,4 +348,17 @@ pub extern "C" fn dimmer_policy() -> Where {
 #[unsafe(no_mangle)]
 pub extern "C" fn dimmer_version() -> *const c_char {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_are_no_decision_are_ignored() {
+        let known = [0, 1, 2].map(decision_of);
+        let expected = [Decision::Stay, Decision::Delegate, Decision::Migrate].map(Some);
+        assert_eq!(known, expected);
+        assert_eq!([3, u32::MAX].map(decision_of), [None; 2]);
+    }
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::memory::Shareable;
+use crate::table::lasts;
 use crate::ticks;
 
 /// Maximum number of threads of a program with a request at once.
@@ -69,7 +70,7 @@ impl Clocks {
     /// A load, and reading the time-stamp counter.
     #[must_use]
     pub fn is_attended(&self) -> bool {
-        ticks() < self.lease.load(Ordering::Relaxed)
+        lasts(self.lease.load(Ordering::Relaxed), ticks())
     }
 
     /// Writes a word; `None` is no request. A place that is none has no effect.
@@ -120,9 +121,12 @@ mod tests {
     fn a_board_is_attended_as_long_as_the_lease_lasts() {
         let board = Owned::<Clocks>::new().unwrap();
         assert!(!board.is_attended());
-        board.renew(u64::MAX);
+        board.renew(ticks() + (1 << 33));
         assert!(board.is_attended());
-        board.renew(ticks());
-        assert!(!board.is_attended());
+        // The counter has started again, or the lease is over.
+        for until in [u64::MAX, ticks()] {
+            board.renew(until);
+            assert!(!board.is_attended());
+        }
     }
 }

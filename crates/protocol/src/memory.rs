@@ -5,6 +5,10 @@
 //! for its pages kill a process: the pages that the server writes in any case are allocated when
 //! the file is made, and a process asks for the pages of sites before it touches them
 //! ([`Table::has_memory`]).
+//!
+//! The limit of that: a client can punch holes into a table, which no seal prevents as long as the
+//! client may write. The server then allocates pages where it reads. If the kernel refuses that
+//! (`vm.overcommit_memory = 2` at its limit), SIGBUS ends the server.
 
 use std::ffi::CStr;
 use std::fmt;
@@ -195,6 +199,22 @@ impl Table {
         self.take_memory(sites).is_ok()
     }
 
+    /// Frees the memory of decisions and sites for all processes that have mapped this table: they
+    /// are zero from now on. The server calls it after [`Table::leave`], because that memory may
+    /// count as the server's until the client has unmapped it. The first page stays, from which the
+    /// client sees that the server has left.
+    ///
+    /// # Cost
+    /// A system call.
+    pub fn free(&self) {
+        let start = std::ptr::from_ref(&self.decisions).cast_mut().cast();
+        let length = size_of::<Self>() - std::mem::offset_of!(Self, decisions);
+        // If the kernel refuses, the memory stays until the client unmaps it.
+        // SAFETY: the range lies in this table, and starts and ends with a page. All access to it
+        // is atomic, and zeros are valid values.
+        let _ = unsafe { rustix::mm::madvise(start, length, Advice::LinuxRemove) };
+    }
+
     fn take_memory(&self, sites: Range<usize>) -> Result<(), Errno> {
         const PAGE: usize = 4096;
         let Some(sites) = self.sites.get(sites).filter(|sites| !sites.is_empty()) else {
@@ -277,30 +297,31 @@ impl Reservation<LeasePage> {
 }
 
 impl Reservation<Table> {
-    /// Maps a server's table at this address, with the sites and sums of the previous table. What
-    /// other threads add to sums at that moment is lost.
+    /// Maps a server's table at this address, with the sites of `names` and the sums of the
+    /// previous table, whose server may have freed the memory of its sites. What other threads add
+    /// to sums at that moment is lost.
     ///
     /// # Errors
     /// If the file is of another kind, or cannot be mapped; the previous table then stays.
-    pub fn adopt(&self, file: BorrowedFd<'_>) -> Result<(), MemoryError> {
+    pub fn adopt(&self, file: BorrowedFd<'_>, names: &Table) -> Result<(), MemoryError> {
         let new = Mapped::<Table>::new(file)?;
         if !new.is_known() {
             return Err(MemoryError::Foreign);
         }
-        new.take_memory(0..self.0.length()).map_err(system("find memory for"))?;
-        new.take_over(self.0);
+        new.take_memory(0..names.length()).map_err(system("find memory for"))?;
+        new.take_over(names, self.0);
         Self(new.leak()).replace(self)
     }
 
-    /// Maps a table that no other process sees at this address, with the sites and sums of the
-    /// previous table and no decision to move anything. A child of fork(2) uses it in place of its
-    /// parent's. Async-signal-safe.
+    /// Maps a table that no other process sees at this address, with the sites of `names`, the sums
+    /// of the previous table and no decision to move anything. A child of fork(2) uses it in place
+    /// of its parent's. Async-signal-safe.
     ///
     /// # Errors
     /// If it cannot be mapped.
-    pub fn renounce(&self) -> Result<(), MemoryError> {
+    pub fn renounce(&self, names: &Table) -> Result<(), MemoryError> {
         let new = Self::new()?;
-        new.0.take_over(self.0);
+        new.0.take_over(names, self.0);
         new.replace(self)
     }
 }
@@ -368,6 +389,9 @@ mod tests {
             Mapped::<LeasePage>::map(server.as_fd(), ProtFlags::READ | ProtFlags::WRITE).is_err()
         );
         assert!(LEASE.as_millis() == 100);
+        // The counter has started again: the server of this lease may have ended long ago.
+        server.renew(500 + (1 << 33));
+        assert!(client.holds(500) && client.holds(499 + (1 << 33)) && !client.holds(499));
     }
 
     #[test]
@@ -381,30 +405,58 @@ mod tests {
         assert!(matches!(Mapped::<Table>::new(file.as_fd()), Err(MemoryError::Foreign)));
         // Not a table of this version.
         let reservation = Reservation::<Table>::new().unwrap();
-        assert!(matches!(reservation.adopt(table.as_fd()), Err(MemoryError::Foreign)));
+        let names = reservation.get();
+        assert!(matches!(reservation.adopt(table.as_fd(), names), Err(MemoryError::Foreign)));
         let null = std::fs::File::open("/dev/null").unwrap();
         assert!(Mapped::<Table>::new(null.as_fd()).is_err());
     }
 
     #[test]
     fn sites_keep_their_address_from_server_to_server() {
-        let reservation = Reservation::<Table>::new().unwrap();
-        let table = reservation.get();
-        table.add(b"parse", 7);
+        let [reservation, names] = [(); 2].map(|()| Reservation::<Table>::new().unwrap());
+        let (table, names) = (reservation.get(), names.get());
+        assert_eq!([table.add(b"parse", 7), names.add(b"parse", 7)], [Some(0); 2]);
         table.sites[0].add_moved(9);
         table.head.client.add_done(5);
         for _ in 0..2 {
             let server = Owned::<Table>::new().unwrap();
             server.write();
-            reservation.adopt(server.as_fd()).unwrap();
+            reservation.adopt(server.as_fd(), names).unwrap();
             assert_eq!((server.length(), server.sites[0].sums().moved_ticks), (1, 9));
             assert_eq!(server.head.client.done(), Some(5));
             server.decisions[0].store(DELEGATE, Ordering::Relaxed);
             assert_eq!(table.decisions[0].load(Ordering::Relaxed), DELEGATE);
         }
-        reservation.renounce().unwrap();
+        reservation.renounce(names).unwrap();
         assert_eq!((table.length(), table.decisions[0].load(Ordering::Relaxed)), (1, STAY));
         assert!(!table.is_known());
+    }
+
+    #[test]
+    fn a_table_that_was_left_costs_a_page_and_its_client_keeps_the_names() {
+        let [reservation, names] = [(); 2].map(|()| Reservation::<Table>::new().unwrap());
+        let (table, names) = (reservation.get(), names.get());
+        names.add(b"parse", 7);
+        let [left, next] = [(); 2].map(|()| {
+            let server = Owned::<Table>::new().unwrap();
+            server.write();
+            reservation.adopt(server.as_fd(), names).unwrap();
+            server.decisions[0].store(DELEGATE, Ordering::Relaxed);
+            assert!((1..crate::SITES).all(|_| server.add(b"more", 1).is_some()));
+            server.leave();
+            server.free();
+            server
+        });
+        let taken = |table: &Owned<Table>| rustix::fs::fstat(table).unwrap().st_blocks * 512;
+        // The second table was adopted, which reads the sums of the first one.
+        assert_eq!((taken(&left), taken(&next)), (8192, 4096));
+        assert!(table.is_left() && table.length() == crate::SITES);
+        assert_eq!(table.decisions[0].load(Ordering::Relaxed), STAY);
+        let server = Owned::<Table>::new().unwrap();
+        server.write();
+        reservation.adopt(server.as_fd(), names).unwrap();
+        let (name, length) = server.sites[0].name();
+        assert_eq!((&name[..length], server.length()), (&b"parse"[..], 1));
     }
 
     #[test]

@@ -10,6 +10,18 @@ use crate::VERSION;
 /// How long a decision to move work holds after the server's last sign of life.
 pub const LEASE: Duration = Duration::from_millis(100);
 
+/// Maximum of what is left of a lease (ticks of the time-stamp counter): 1 s, the longest that a
+/// server grants, at any rate of the counter.
+const LONGEST: u64 = 1 << 33;
+
+/// Whether a lease that ends at the time `until` lasts at the time `now` (ticks). A lease with more
+/// left than any server grants is from before the counter started again, as it does when a machine
+/// wakes up or a process moves to another one: its server may have ended long ago.
+#[inline]
+pub(crate) fn lasts(until: u64, now: u64) -> bool {
+    until.wrapping_sub(now).wrapping_sub(1) < LONGEST
+}
+
 /// Maximum number of a client's sites that the server decides for; calls of further sites are not
 /// moved.
 pub const SITES: usize = 1024;
@@ -200,7 +212,7 @@ impl LeasePage {
     #[inline]
     pub fn holds(&self, now: u64) -> bool {
         // Ordering: pairs with the store above.
-        now < self.lease.load(Ordering::Acquire)
+        lasts(self.lease.load(Ordering::Acquire), now)
     }
 
     /// Records that the policy has decided at the time `at` (ticks). Its decisions are written
@@ -288,14 +300,15 @@ impl Table {
         (self.head.client.sites.load(Ordering::Acquire) as usize).min(SITES)
     }
 
-    /// Copies the sites of another table, names and sums, with their current values. Nothing else
-    /// may use this table yet.
-    pub fn take_over(&self, other: &Self) {
-        let length = other.length();
-        for (mine, theirs) in self.sites.iter().zip(&other.sites[..length]) {
-            let (name, length) = theirs.name();
-            mine.describe(&name[..length], theirs.line());
-            mine.set(&theirs.sums());
+    /// Copies the sites of `names`, with the current sums of `other`. Nothing else may use this
+    /// table yet.
+    pub fn take_over(&self, names: &Self, other: &Self) {
+        let length = names.length();
+        let theirs = names.sites[..length].iter().zip(&other.sites);
+        for (mine, (named, summed)) in self.sites.iter().zip(theirs) {
+            let (name, length) = named.name();
+            mine.describe(&name[..length], named.line());
+            mine.set(&summed.sums());
         }
         let [mine, theirs] = [self, other].map(|table| &table.head.client);
         mine.is_explicit.store(theirs.is_explicit.load(Ordering::Relaxed), Ordering::Relaxed);

@@ -21,7 +21,9 @@ use crate::start_error::StartError;
 use crate::thread::{Inside, Kept};
 use crate::uncancelled::Uncancelled;
 use crate::worker::WHEN_IDLE;
-use crate::{allocator, exclusion, fork, handler, prepare, served, settings, signals};
+use crate::{
+    allocator, exclusion, fork, handler, letting_back, prepare, served, settings, signals,
+};
 
 /// A thread's own.
 struct OfThread {
@@ -179,9 +181,9 @@ pub(crate) fn follow(inside: &Inside, count: usize) -> bool {
     count > 0
 }
 
-/// For a worker that has been idle for a while. When the server no longer dedicates a core, the
-/// process's threads may run on all CPUs again, even if none of them enters a region to find that
-/// out.
+/// For a worker that has been idle for a while, and the thread of [`letting_back`]. When the server
+/// no longer dedicates a core, the process's threads may run on all CPUs again, even if none of
+/// them enters a region to find that out.
 fn let_back() {
     if FOLLOWED.load(Ordering::Relaxed) == 0 || served::dedicated(ticks()) > 0 {
         return;
@@ -189,6 +191,18 @@ fn let_back() {
     if let Some(inside) = Inside::begin() {
         follow_anew(&inside, 0);
     }
+}
+
+/// For the thread of [`letting_back`]: lets the process back if that is due. Returns whether the
+/// process keeps off no core.
+fn is_let_back() -> bool {
+    let_back();
+    let Ok(_following) = FOLLOWING.try_lock() else { return false };
+    let is_back = FOLLOWED.load(Ordering::Relaxed) == 0;
+    if is_back {
+        letting_back::note_end();
+    }
+    is_back
 }
 
 /// Held by the thread that changes which cores are used.
@@ -251,6 +265,9 @@ fn follow_anew(_: &Inside, count: usize) {
     let Some(cores) = started() else {
         // Work of other processes goes there.
         exclusion::keep_off(&Root::live(), &all[..count.min(all.len())], &[]);
+        if count > 0 {
+            letting_back::start(is_let_back);
+        }
         return;
     };
     if count == 0 || cores.are(&all) {
@@ -345,6 +362,7 @@ pub(crate) fn end_region_migration(now: u64, minimum_stay: u64) {
 /// confined, and some system calls fail in a process with several threads. Call it at home. Waits
 /// until their threads are gone, for about a second at most.
 pub fn retire_workers() {
+    letting_back::end();
     if let Some(cores) = started() {
         cores.retire();
     }

@@ -12,7 +12,7 @@ use crate::from_above::FromAbove;
 use crate::slot::{self, Place};
 use crate::spawn::forget_threads;
 use crate::thread::Kept;
-use crate::{first_thread, signals};
+use crate::{first_thread, rseq, signals};
 
 /// What a thread that forks does before.
 pub(crate) static BEFORE: FromAbove<1> = FromAbove::new();
@@ -20,13 +20,15 @@ pub(crate) static BEFORE: FromAbove<1> = FromAbove::new();
 pub(crate) const ENDS_DELEGATED: usize = 0;
 
 /// What a child does.
-pub(crate) static IN_CHILD: FromAbove<3> = FromAbove::new();
+pub(crate) static IN_CHILD: FromAbove<4> = FromAbove::new();
 /// Place in [`IN_CHILD`]: it gives up what another thread of its parent has begun.
 pub(crate) const FORGETS_OTHERS: usize = 0;
 /// Place in [`IN_CHILD`]: it has no threads on wide CPUs.
 pub(crate) const FORGETS_WIDE: usize = 2;
 /// Place in [`IN_CHILD`]: it leaves the server to its parent.
 pub(crate) const LEAVES_SERVER: usize = 1;
+/// Place in [`IN_CHILD`]: the kernel updates the area of restartable sequences of its own thread.
+pub(crate) const REPLACES_AREA: usize = 3;
 
 /// A thread's own.
 struct Own {
@@ -61,6 +63,7 @@ pub(crate) fn note_home() {
 pub(crate) fn count() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
+        rseq::prepare();
         // SAFETY: the handlers change only data of this crate, and the calling thread's affinity
         // and signal mask.
         unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };

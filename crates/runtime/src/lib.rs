@@ -47,10 +47,10 @@
 //! | places that programs mark, and calls | `region`, `call_migration`, `prepare`, `wide` |
 //! | who decides | `served`, `settings`, `adding` |
 //! | the ways to move work | `migrate`, `delegate`, `cores` |
-//! | workers | `worker`, `carry`, `cancel`, `shared` |
+//! | workers | `letting_back`, `worker`, `carry`, `cancel`, `shared` |
 //! | handing work over | `job`, `lane`, `wait`, `placement`, `stack`, `sanitizer` |
 //! | what a thread may be amid | `handler`, `allocator` |
-//! | threads, processes | `fork`, `slot`, `end`, `signals`, `thread`, `sample` |
+//! | threads, processes | `fork`, `rseq`, `slot`, `end`, `signals`, `thread`, `sample` |
 //! | below all | `arch`, `primitive`, `phase`, `from_above`, `spawn`, `errno`, `exclusion` |
 //!
 //! What a lower file has to call of an upper one, the upper one leaves with it (`from_above`). Of
@@ -74,6 +74,7 @@ mod from_above;
 mod handler;
 mod job;
 mod lane;
+mod letting_back;
 mod migrate;
 mod nap;
 mod phase;
@@ -81,6 +82,7 @@ mod placement;
 mod prepare;
 mod primitive;
 mod region;
+mod rseq;
 mod sample;
 mod sanitizer;
 mod served;

@@ -12,7 +12,8 @@
 //!
 //! - Its thread id.
 //! - Its signal mask. All signals are blocked at home meanwhile, and wait.
-//! - Its area of restartable sequences, so `sched_getcpu` returns the home's CPU.
+//! - Its area of restartable sequences, so `sched_getcpu` returns the home's CPU. In a child of
+//!   fork(2), which has no home, it returns the child's.
 //! - Robust and priority-inheriting mutexes. They must not be held or taken during the migration.
 //!   The kernel gives a contended priority-inheriting mutex to the worker. It passes on a robust
 //!   mutex when the home ends, although the worker may go on for some microseconds.
@@ -30,6 +31,7 @@ use crate::cancel::{self, Cancelled};
 use crate::carry::NOTHING;
 use crate::cores::Cores;
 use crate::end::{AT_END, FREES_MIGRATION};
+use crate::fork::{IN_CHILD, REPLACES_AREA};
 use crate::lane::{IDLE, Lane, MIGRATE};
 use crate::sanitizer::{self, Storage};
 use crate::shared::{Own, Shared};
@@ -37,7 +39,7 @@ use crate::slot::{self, Place};
 use crate::stack::Stack;
 use crate::thread::Kept;
 use crate::wait::Patience;
-use crate::{fork, signals};
+use crate::{fork, rseq, signals};
 
 /// A thread's own.
 struct OfThread {
@@ -99,6 +101,19 @@ fn give_back() {
     keep(None);
 }
 
+/// For a child that a thread forks while it is away: the child's kernel thread is a copy of the
+/// worker's, and carries this thread from now on.
+fn replace_area() {
+    if slot::place() != Place::Migrated {
+        return;
+    }
+    // SAFETY: null, or the worker that carries this thread; the child has a copy of its data.
+    if let Some(worker) = unsafe { cancel::of_thread().bound_for.get().as_ref() } {
+        // SAFETY: the thread has migrated, so `check` has found that reading it is allowed.
+        rseq::replace(worker.thread_pointer.get(), unsafe { arch::thread_pointer() });
+    }
+}
+
 /// Stores the calling thread's data for later migrations.
 fn keep(state: Option<OwnedMigrationState>) {
     let kept =
@@ -133,6 +148,7 @@ impl OwnedMigrationState {
         let place: *mut MigrationState = stack.top();
         let cancelled = cancel::of_thread();
         AT_END.set::<FREES_MIGRATION>(give_back);
+        IN_CHILD.set::<REPLACES_AREA>(replace_area);
         let migration_state = MigrationState {
             slot,
             thread_pointer,

@@ -59,6 +59,8 @@ static NEXT_LOOK: AtomicU64 = AtomicU64::new(0);
 /// Data that is computed once, so that nothing is allocated later.
 #[derive(Debug)]
 struct Known {
+    /// The sites' names. A server that leaves its table frees what was written there.
+    names: Reservation<Table>,
     table: Reservation<Table>,
     /// The data that the server publishes to all clients.
     lease_page: Reservation<LeasePage>,
@@ -85,8 +87,9 @@ fn found_out() -> Option<&'static Known> {
         let hello = Hello::Serve { name: program() }.to_bytes();
         let mut sockets = dimmer_protocol::candidates();
         sockets.retain(|path| path.as_os_str().len() < LONGEST);
-        let (table, lease_page) = (Reservation::new().ok()?, Reservation::new().ok()?);
-        Some(Known { table, lease_page, sockets, hello })
+        let (names, table) = (Reservation::new().ok()?, Reservation::new().ok()?);
+        let lease_page = Reservation::new().ok()?;
+        Some(Known { names, table, lease_page, sockets, hello })
     };
     KNOWN.get_or_init(find_out).as_ref()
 }
@@ -100,10 +103,13 @@ fn program() -> String {
 /// Adds a site to the memory. Returns the place of its decision, or `None` if there is no more
 /// room. Async-signal-safe.
 pub(crate) fn add(_: &Adding, name: &[u8], line: u32) -> Option<&'static AtomicU32> {
-    let table = known()?.table.get();
-    let next = table.length();
-    let place = table.has_memory(next..next + 1).then(|| table.add(name, line));
-    table.decisions.get(place??)
+    let [names, table] = [&known()?.names, &known()?.table].map(Reservation::get);
+    let next = names.length();
+    if ![names, table].iter().all(|table| table.has_memory(next..next + 1)) {
+        return None;
+    }
+    names.add(name, line)?;
+    table.decisions.get(table.add(name, line)?)
 }
 
 /// The statistics of the site with this decision.
@@ -209,9 +215,11 @@ fn take_answer(known: &Known) -> u64 {
     ALONE
 }
 
+/// Maps a server's memory. The table comes first: under the new lease, decisions of the previous
+/// server would hold again.
 fn adopt(known: &Known, memory: &MemoryFiles) -> Option<()> {
-    known.lease_page.adopt(memory.lease_page.as_fd()).ok()?;
-    known.table.adopt(memory.table.as_fd()).ok()
+    known.table.adopt(memory.table.as_fd(), known.names.get()).ok()?;
+    known.lease_page.adopt(memory.lease_page.as_fd()).ok()
 }
 
 /// Checks whether the server still exists; if not, looks for another one.
@@ -266,6 +274,30 @@ fn leave_to_parent() {
     if let Some(known) = known() {
         // Without memory for it, the child continues to use the decisions of its parent's server,
         // while that server is alive.
-        let _ = known.table.renounce();
+        let _ = known.table.renounce(known.names.get());
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use dimmer_protocol::{DELEGATE, Owned, ticks};
+
+    use super::*;
+
+    #[test]
+    fn a_lease_does_not_hold_for_decisions_of_the_previous_server() {
+        let [names, table] = [(); 2].map(|()| Reservation::<Table>::new().unwrap());
+        let (lease_page, hello) = (Reservation::new().unwrap(), Hello::Watch.to_bytes());
+        let known = Known { names, table, lease_page, sockets: Vec::new(), hello };
+        known.table.get().decisions[0].store(DELEGATE, Ordering::Relaxed);
+        let (lease_page, table) =
+            (Owned::<LeasePage>::new().unwrap(), Owned::<Table>::new().unwrap());
+        lease_page.write(&[1]);
+        lease_page.renew(ticks() + (1 << 33));
+        let [lease_page, table] =
+            [lease_page.as_fd(), table.as_fd()].map(|file| file.try_clone_to_owned().unwrap());
+        // The table says nothing of what it is.
+        assert!(adopt(&known, &MemoryFiles { lease_page, table }).is_none());
+        assert!(!known.lease_page.get().holds(ticks()));
     }
 }

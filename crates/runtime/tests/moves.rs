@@ -338,6 +338,13 @@ fn a_child_of_a_thread_away_has_the_homes_cpus_and_signals() {
     }
     let home = (affinity::allowed().unwrap(), blocked(libc::SIGTERM));
     cores.migrate(|| in_child(|| (affinity::allowed().unwrap(), blocked(libc::SIGTERM)) == home));
+    // There the C library sees the CPU change.
+    let is_known = |own: &CpuId| {
+        affinity::allow(&[*own]).unwrap();
+        // SAFETY: returns a number.
+        u32::try_from(unsafe { libc::sched_getcpu() }) == Ok(cpu().index())
+    };
+    cores.migrate(|| in_child(|| home.0.iter().all(is_known)));
 }
 
 /// Whether the calling kernel thread blocks a signal.

@@ -218,16 +218,21 @@ struct Connections {
 impl Connections {
     /// Admits one more connection, and closes another one if there are as many as allowed.
     fn admit(&mut self, origin: Origin) -> u64 {
-        let count = |of: Origin| self.known.values().filter(|known| known.origin == of).count();
-        if count(origin) >= self.limits.of_origin {
+        let of_origin = self.known.values().filter(|known| known.origin == origin).count();
+        if of_origin >= self.limits.of_origin {
             self.end_oldest(origin);
         } else if self.known.len() >= self.limits.connections {
-            let most = self.known.values().map(|known| known.origin).max_by_key(|of| count(*of));
-            self.end_oldest(most.unwrap_or(origin));
+            self.end_oldest(self.most(|_| true).unwrap_or(origin));
         }
         self.next += 1;
         self.known.insert(self.next, Known { origin, is_answered: false, task: None });
         self.next
+    }
+
+    /// The origin that has the most of the connections that count.
+    fn most(&self, counts: fn(&Known) -> bool) -> Option<Origin> {
+        let origins = || self.known.values().filter(|known| counts(known)).map(|one| one.origin);
+        origins().max_by_key(|origin| origins().filter(|other| other == origin).count())
     }
 
     /// Closes the oldest connection of an origin that has not asked, or if all have asked, the
@@ -239,11 +244,13 @@ impl Connections {
     }
 
     /// Notes that a connection has asked. If as many as allowed are being answered, closes the
-    /// oldest of them.
+    /// oldest of these of the origin that has the most of them.
     fn answer(&mut self, number: u64) {
         let answered = || self.known.iter().filter(|(_, known)| known.is_answered);
         if answered().count() >= self.limits.answered {
-            self.end(answered().map(|(number, _)| *number).next());
+            let most = self.most(|known| known.is_answered);
+            let oldest = answered().find(|(_, known)| Some(known.origin) == most);
+            self.end(oldest.map(|(number, _)| *number));
         }
         if let Some(known) = self.known.get_mut(&number) {
             known.is_answered = true;

@@ -273,7 +273,8 @@ mod tests {
     }
 
     fn read(boards: &mut Boards, is_look: bool) -> (Vec<Found>, ClockRequests) {
-        let (found, mut counts) = boards.read(Time::from_ns(1), u64::MAX, is_look);
+        let until = dimmer_protocol::ticks() + (1 << 33);
+        let (found, mut counts) = boards.read(Time::from_ns(1), until, is_look);
         (found, counts.remove(&1).unwrap())
     }
 

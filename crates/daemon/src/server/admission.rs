@@ -49,6 +49,16 @@ impl Server {
         }
     }
 
+    /// Admits the waiting connections of this process's own threads.
+    pub(super) fn accept_internal(&mut self) {
+        for socket in self.internal.coming() {
+            let socket = Socket::new(socket, &self.closer);
+            if let Ok(who) = dimmer_protocol::credentials(&socket) {
+                self.admit(socket, who);
+            }
+        }
+    }
+
     /// Admits a connection. If the user has as many silent ones as allowed, the oldest is closed.
     pub(super) fn admit(&mut self, socket: Socket, who: Credentials) {
         let Credentials { process, user } = who;
@@ -59,7 +69,7 @@ impl Server {
                 self.part(oldest, "said nothing");
             }
         }
-        if self.peers.len() >= self.most_peers {
+        if self.peers.len() + self.unreceived.count() >= self.most_peers {
             return;
         }
         let number = self.next_peer;

@@ -48,9 +48,7 @@ impl Publication {
 impl Server {
     /// A peer asks for the state. The answer comes when it is the user's turn.
     pub(super) fn ask(&mut self, number: u64) {
-        if let Some(Peer { wants, user, .. }) = self.peers.get_mut(&number)
-            && !matches!(wants, Wants::Watch { asks: Some(_) })
-        {
+        if let Some(Peer { wants, user, .. }) = self.peers.get_mut(&number) {
             *wants = Wants::Watch { asks: Some(self.requests.ask(number, *user)) };
         }
     }

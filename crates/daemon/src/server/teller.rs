@@ -2,9 +2,11 @@
 //! holds.
 //!
 //! A state goes through a pipe, of which the kernel holds 64 KiB. A watcher that does not read its
-//! answers ties up that memory, and for a few seconds the text, which all watchers that asked at
-//! once share. A recording goes as memory files, because steps may come faster than they are read.
-//! A recording that leaves too much unread ends.
+//! answer ties up that memory for a few seconds, and the text, which all watchers that asked at
+//! once share. Then the pipe is emptied. A user gets its next answer when the last one was read, so
+//! a watcher that does not even receive its answers has one of them at most. A recording goes as
+//! memory files, because steps may come faster than they are read. A recording that leaves too much
+//! unread ends.
 
 use std::io::{self, Seek as _, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use dimmer_host::root::Root;
 use dimmer_protocol::{Socket, Welcome};
-use rustix::event::EventfdFlags;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::pipe::PipeFlags;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::unix::pipe;
@@ -29,6 +31,9 @@ const JOBS: usize = 16;
 
 /// How long a watcher may take to read an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Interval of the checks whether a watcher has read its answer, or has gone. A guess.
+const TURN: Duration = Duration::from_millis(10);
 
 /// Bytes that a recording may leave unread: a minute of a busy machine.
 const UNREAD: usize = 64 << 20;
@@ -170,16 +175,56 @@ async fn tell_state(text: Arc<[u8]>, to: Vec<Hearer>, user: (u32, Duration), rep
     reports.report(Done { user: Some(user), failed });
 }
 
+/// Sends a text, and waits until the watcher has read it or has gone.
 async fn through_pipe(socket: &Socket, text: &[u8]) -> io::Result<()> {
     let (reader, writer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
     dimmer_protocol::send(socket.as_fd(), &Welcome.to_bytes(), &[reader.as_fd()])?;
-    drop(reader);
+    let read = write_until_read(socket, text, writer, &reader).await;
+    // The pages of a pipe count for the process that has written them, until they are read.
+    while is_filled(&reader) && matches!(rustix::io::read(&reader, &mut [0; 4096]), Ok(1..)) {}
+    read
+}
+
+/// Writes a text into a pipe. Returns when the pipe's `reader`, which the watcher has as well, is
+/// at the end of the text, or when the watcher has gone.
+async fn write_until_read(
+    socket: &Socket,
+    text: &[u8],
+    writer: OwnedFd,
+    reader: &OwnedFd,
+) -> io::Result<()> {
     let mut writer = pipe::Sender::from_owned_fd(writer)?;
-    match tokio::time::timeout(PATIENCE, writer.write_all(text)).await {
-        Ok(Err(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        Ok(written) => written,
-        Err(_) => Err(io::ErrorKind::TimedOut.into()),
+    let until = Instant::now() + PATIENCE;
+    let mut left = text;
+    while !left.is_empty() && !has_gone(socket) {
+        if let Ok(written) = tokio::time::timeout(TURN, writer.write(left)).await {
+            left = &left[written?..];
+        }
+        in_time(until)?;
     }
+    drop(writer);
+    while is_filled(reader) && !has_gone(socket) {
+        tokio::time::sleep(TURN).await;
+        in_time(until)?;
+    }
+    Ok(())
+}
+
+/// Fails once that moment has passed.
+fn in_time(until: Instant) -> io::Result<()> {
+    if Instant::now() < until { Ok(()) } else { Err(io::ErrorKind::TimedOut.into()) }
+}
+
+/// Whether a pipe holds anything.
+fn is_filled(reader: &OwnedFd) -> bool {
+    rustix::io::ioctl_fionread(reader).is_ok_and(|bytes| bytes > 0)
+}
+
+/// Whether a watcher, or the server's own side, has closed the connection.
+fn has_gone(socket: &Socket) -> bool {
+    let mut polled = [PollFd::new(socket, PollFlags::empty())];
+    let is_ready = rustix::event::poll(&mut polled, Some(&Timespec::default()));
+    is_ready.is_ok() && polled[0].revents().contains(PollFlags::HUP)
 }
 
 /// Sends lines as a memory file. `unread` counts the bytes of lines that were not received, as far

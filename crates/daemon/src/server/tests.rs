@@ -1,6 +1,7 @@
 //! Tests of the server from within: what many users, or recordings, do to it between two looks.
 
 mod states;
+mod unread;
 
 use std::os::fd::AsFd as _;
 
@@ -9,6 +10,7 @@ use dimmer_protocol::{Credentials, Mapped, SITES};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::*;
+use crate::counters::Counters;
 use crate::counters::tests::unopened;
 use dimmer_watch::state;
 

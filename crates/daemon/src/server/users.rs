@@ -54,6 +54,9 @@ struct User {
     watchers: usize,
     /// Number of programs whose clocks are moderated.
     clocks: usize,
+    /// Number of ended connections over which it has not received everything. They count as
+    /// connections of each kind.
+    unreceived: usize,
     /// The clock that the clocks of its clients are compared with.
     reference: Reference,
 }
@@ -108,8 +111,9 @@ impl Users {
         most: usize,
         connections: usize,
     ) -> Result<(), String> {
-        let most = most.min(self.share(user, connections, |user| user.clients));
-        if self.known.get(&user).is_some_and(|user| user.clients >= most) {
+        let count = |user: &User| user.clients + user.unreceived;
+        let most = most.min(self.share(user, connections, count));
+        if self.known.get(&user).is_some_and(|user| count(user) >= most) {
             return Err(format!("this user has {most} clients already"));
         }
         Ok(())
@@ -129,7 +133,7 @@ impl Users {
     pub(super) fn watches(&mut self, user: u32, connection: u64) -> Result<(), String> {
         let most = WATCHERS.min(self.share(user, ALL_WATCHERS, |user| user.watchers));
         let user = self.of(user);
-        if user.watchers >= most {
+        if user.watchers + user.unreceived >= most {
             return Err(format!("this user has {most} watchers already"));
         }
         user.silent.remove(&connection);
@@ -144,7 +148,7 @@ impl Users {
     pub(super) fn asks_for_clocks(&mut self, user: u32, connection: u64) -> Result<(), String> {
         let most = CLOCKS.min(self.share(user, ALL_CLOCKS, |user| user.clocks));
         let user = self.of(user);
-        if user.clocks >= most {
+        if user.clocks + user.unreceived >= most {
             return Err(format!("this user has {most} programs that ask for clocks already"));
         }
         user.silent.remove(&connection);
@@ -182,10 +186,22 @@ impl Users {
         self.forget_if_gone(user);
     }
 
+    /// A connection has ended over which the user has not received everything.
+    pub(super) fn leaves_unreceived(&mut self, user: u32) {
+        self.of(user).unreceived += 1;
+    }
+
+    /// The user has received everything over such a connection, or has closed it.
+    pub(super) fn was_received(&mut self, user: u32) {
+        let known = self.of(user);
+        known.unreceived = known.unreceived.saturating_sub(1);
+        self.forget_if_gone(user);
+    }
+
     fn forget_if_gone(&mut self, user: u32) {
         let is_gone = |user: &User| {
-            let connections = user.clients + user.silent.len() + user.watchers + user.clocks;
-            connections == 0
+            let ended = user.unreceived;
+            user.clients + user.silent.len() + user.watchers + user.clocks + ended == 0
         };
         if self.known.get(&user).is_some_and(is_gone) {
             self.known.remove(&user);

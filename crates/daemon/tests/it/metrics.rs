@@ -48,6 +48,19 @@ fn metrics_are_told_over_a_unix_socket_that_goes_with_the_server() {
     assert!(!path.exists());
 }
 
+/// The server's user may have no right to connect there either.
+#[test]
+fn metrics_need_no_way_to_the_servers_socket() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let server = Server::start(&format!("[metrics]\nlisten = \"{free}\"\n"));
+    std::fs::remove_file(server.socket()).unwrap();
+    let mut stream = TcpStream::connect(free).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    assert!(text.starts_with("HTTP/1.1 200 "), "{text}");
+}
+
 #[test]
 fn who_does_not_read_metrics_keeps_them_from_nobody() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();

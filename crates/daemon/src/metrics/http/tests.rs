@@ -238,3 +238,17 @@ fn the_oldest_that_has_not_asked_ends_first_and_of_who_has_most() {
     connections.answer(4);
     assert_eq!(known(&connections), [4, 5, 6]);
 }
+
+#[test]
+fn of_those_being_answered_the_oldest_of_the_origin_with_most_ends() {
+    let limits = Limits { answered: 3, ..LIMITS };
+    let mut connections = Connections { limits, next: 0, known: BTreeMap::new() };
+    for user in [1, 2, 2, 2, 1] {
+        let number = connections.admit(Origin::User(user));
+        connections.answer(number);
+    }
+    let known: Vec<(u64, Origin)> =
+        connections.known.iter().map(|(number, known)| (*number, known.origin)).collect();
+    // The first connection is older than all of the other user.
+    assert_eq!(known, [(1, Origin::User(1)), (4, Origin::User(2)), (5, Origin::User(1))]);
+}
