@@ -137,7 +137,8 @@ pub fn replace(path: &Path, content: &str) -> io::Result<()> {
 /// perhaps because the disk was full, it stays so, and the new line is below it.
 ///
 /// # Errors
-/// If the file cannot be written, belongs to another user or is no regular file. A part of the line may be in it then.
+/// If the file cannot be written, belongs to another user or is no regular file. A part of the line
+/// may be in it then.
 pub fn append(path: &Path, heading: &str, line: &str) -> io::Result<()> {
     std::fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
     // Without NONBLOCK, opening a FIFO might block. As for any new file, the process's mask

@@ -221,6 +221,10 @@ fn add_release(model: &mut Model, outcomes: &[&Outcome]) {
         model.release.hold_ns = of(&found.release_delay_ns);
         model.release.stall_ns = of(&found.release_stall_ns);
         model.release.episode_ns = found.mean_extra_ns.map(|mean| time(mean, outcome));
+    } else if let Some(without) = outcomes.iter().find(|outcome| outcome.mode == Mode::Episode) {
+        // Long stretches lower the clock, and of a burst nothing is left after its end.
+        let source = format!("{}: no effect above {:.0} ns", source(without), without.bound_ns);
+        model.release.hold_ns = Some(Sourced::new(0, source));
     }
     let recurrence = of_mode(Mode::Recurrence);
     if let Some((outcome, Detail::Recurrence(found))) = recurrence.map(|o| (o, &o.detail)) {

@@ -139,10 +139,7 @@ const EDGES: [(&str, &[&str]); 36] = [
     ("dimmer-runtime", &["dimmer-host", "dimmer-policy", "dimmer-processor", "dimmer-protocol"]),
     ("dimmer-scan", &["dimmer-processor"]),
     ("dimmer-sim", &["dimmer-policy", "dimmer-processor"]),
-    (
-        "dimmer-study",
-        &["dimmer-launch", "dimmer-policy", "dimmer-processor", "dimmer-sim"],
-    ),
+    ("dimmer-study", &["dimmer-launch", "dimmer-policy", "dimmer-processor", "dimmer-sim"]),
     ("dimmer-swp", &["dimmer-marks"]),
     ("dimmer-swp-dummy", &[]),
     ("dimmer-swp-migrate", &["dimmer-marks"]),

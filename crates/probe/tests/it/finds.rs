@@ -476,6 +476,24 @@ fn what_costs_time_at_the_nominal_clock_asks_for_no_level() {
     assert!(toml.contains("an effect, but no lower clock"), "{toml}");
 }
 
+/// As at times on an Emerald Rapids: long stretches lower the clock, and bursts cost nothing.
+#[test]
+fn a_level_whose_bursts_cost_nothing_is_not_held() {
+    let modes = [Mode::Episode, Mode::Downclock];
+    let mut findings = probe(&mut Fake::new(Some(XEON_6)), &modes, &[HEAVY]);
+    for outcome in &mut findings.outcomes {
+        outcome.effect = outcome.mode == Mode::Downclock;
+    }
+    let model = model_of(&findings);
+    assert_eq!(model.level_of(InstructionClass::Heavy512, Upper::Any).index(), 1);
+    let hold = model.release.hold_ns.as_ref().unwrap();
+    assert_eq!(hold.value, 0);
+    assert!(hold.source.contains("no effect above"), "{hold:?}");
+    assert_eq!((&model.release.stall_ns, &model.release.episode_ns), (&None, &None));
+    let read = Model::parse(std::path::Path::new("m.toml"), &model.to_toml()).unwrap();
+    assert_eq!(read, model);
+}
+
 #[test]
 fn a_stall_that_heavier_code_lacks_is_not_that_of_a_request() {
     let mut findings = probe(&mut Fake::new(Some(XEON_6)), &[Mode::Downclock], &[HEAVY]);
