@@ -32,8 +32,9 @@ pub fn serve(listener: Listener, server: Connector, is_per_client: bool) -> io::
 
 /// Requests the state of everything from the server.
 fn state(server: &Connector) -> anyhow::Result<State> {
-    /// How long the server may take to answer: as long as other watchers wait.
-    const PATIENCE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
+    /// How long the server may take to answer. Another watcher of its user may not read its answer
+    /// for five seconds, and this one waits for that.
+    const PATIENCE: Timespec = Timespec { tv_sec: 8, tv_nsec: 0 };
     let client = server.connect().context("cannot connect to the server")?;
     client.send(&Hello::Watch.to_bytes()).context("cannot ask the server")?;
     let answer = rustix::event::poll(

@@ -52,4 +52,4 @@ pub use table::{
 
 /// Changes with every change of the protocol. A client and a server of different versions do not
 /// communicate: the client's work is not moved.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;

@@ -8,7 +8,9 @@
 //!
 //! The limit of that: a client can punch holes into a table, which no seal prevents as long as the
 //! client may write. The server then allocates pages where it reads. If the kernel refuses that
-//! (`vm.overcommit_memory = 2` at its limit), SIGBUS ends the server.
+//! (`vm.overcommit_memory = 2` at its limit), SIGBUS ends the server. And the server frees the
+//! sites of a client that has closed its connection; until that client has another table, it is
+//! the one that allocates pages where it counts.
 
 use std::ffi::CStr;
 use std::fmt;

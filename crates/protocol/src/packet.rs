@@ -176,21 +176,21 @@ mod tests {
     /// Programs with an older or newer library send and expect these bytes: other bytes need
     /// another [`VERSION`].
     #[test]
-    fn version_1_has_these_bytes() {
+    fn version_2_has_these_bytes() {
         let padded = |text: &[u8]| -> Vec<u8> {
             text.iter().copied().chain(std::iter::repeat(0)).take(Hello::BYTES).collect()
         };
         let name = || "nginx".to_owned();
         for (hello, bytes) in [
-            (Hello::Serve { name: name() }, &b"dimmerhi\x01\0\0\0\0\0\0\0nginx"[..]),
-            (Hello::Watch, b"dimmerhi\x01\0\0\0\x01\0\0\0"),
-            (Hello::Record, b"dimmerhi\x01\0\0\0\x02\0\0\0"),
-            (Hello::Ask { name: name() }, b"dimmerhi\x01\0\0\0\x03\0\0\0nginx"),
+            (Hello::Serve { name: name() }, &b"dimmerhi\x02\0\0\0\0\0\0\0nginx"[..]),
+            (Hello::Watch, b"dimmerhi\x02\0\0\0\x01\0\0\0"),
+            (Hello::Record, b"dimmerhi\x02\0\0\0\x02\0\0\0"),
+            (Hello::Ask { name: name() }, b"dimmerhi\x02\0\0\0\x03\0\0\0nginx"),
         ] {
             assert_eq!(hello.to_bytes()[..], padded(bytes));
         }
-        assert_eq!(&Welcome.to_bytes(), b"dimmerok\x01\0\0\0\0\0\0\0");
-        assert_eq!((VERSION, Hello::BYTES), (1, 48));
+        assert_eq!(&Welcome.to_bytes(), b"dimmerok\x02\0\0\0\0\0\0\0");
+        assert_eq!((VERSION, Hello::BYTES), (2, 48));
     }
 
     #[test]

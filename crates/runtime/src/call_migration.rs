@@ -14,6 +14,7 @@ use dimmer_protocol::ticks;
 use crate::arch::of_thread;
 use crate::cores::{Cores, wake_up};
 use crate::end::{AT_END, COMES_HOME};
+use crate::fork::{FOLLOWS_ANEW, IN_CHILD};
 use crate::migrate::Migration;
 use crate::phase::{FIRST, Phase};
 use crate::settings::{Settings, complain};
@@ -246,6 +247,14 @@ fn used_cores() -> Option<usize> {
     Some(USED_CORES.load(Ordering::Relaxed)).filter(|count| *count != usize::MAX)
 }
 
+/// For a child of fork(2), which keeps off the same cores and has none of the parent's threads: its
+/// next region applies the number of cores, whether it has changed or not.
+fn follow_in_child() {
+    if FOLLOWED.load(Ordering::Relaxed) != 0 {
+        FOLLOWED.store(usize::MAX, Ordering::Relaxed);
+    }
+}
+
 #[cold]
 fn follow_anew(_: &Inside, count: usize) {
     let Some(settings) = settings::known() else { return };
@@ -261,13 +270,13 @@ fn follow_anew(_: &Inside, count: usize) {
     let Ok(_following) = FOLLOWING.try_lock() else { return };
     let count = served::dedicated(ticks());
     FOLLOWED.store(count, Ordering::Relaxed);
+    IN_CHILD.set::<FOLLOWS_ANEW>(follow_in_child);
     let all = served::cores().unwrap_or_default();
     let Some(cores) = started() else {
-        // Work of other processes goes there.
-        exclusion::keep_off(&Root::live(), &all[..count.min(all.len())], &[]);
-        if count > 0 {
-            letting_back::start(is_let_back);
-        }
+        // Work of other processes goes there. Without the thread, nothing might give them back.
+        let keeps_off = count > 0 && letting_back::start(is_let_back);
+        let count = if keeps_off { count.min(all.len()) } else { 0 };
+        exclusion::keep_off(&Root::live(), &all[..count], &[]);
         return;
     };
     if count == 0 || cores.are(&all) {
@@ -362,7 +371,9 @@ pub(crate) fn end_region_migration(now: u64, minimum_stay: u64) {
 /// confined, and some system calls fail in a process with several threads. Call it at home. Waits
 /// until their threads are gone, for about a second at most.
 pub fn retire_workers() {
-    letting_back::end();
+    if letting_back::end() {
+        exclusion::keep_off(&Root::live(), &[], &[]);
+    }
     if let Some(cores) = started() {
         cores.retire();
     }

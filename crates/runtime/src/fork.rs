@@ -20,7 +20,7 @@ pub(crate) static BEFORE: FromAbove<1> = FromAbove::new();
 pub(crate) const ENDS_DELEGATED: usize = 0;
 
 /// What a child does.
-pub(crate) static IN_CHILD: FromAbove<4> = FromAbove::new();
+pub(crate) static IN_CHILD: FromAbove<5> = FromAbove::new();
 /// Place in [`IN_CHILD`]: it gives up what another thread of its parent has begun.
 pub(crate) const FORGETS_OTHERS: usize = 0;
 /// Place in [`IN_CHILD`]: it has no threads on wide CPUs.
@@ -29,6 +29,8 @@ pub(crate) const FORGETS_WIDE: usize = 2;
 pub(crate) const LEAVES_SERVER: usize = 1;
 /// Place in [`IN_CHILD`]: the kernel updates the area of restartable sequences of its own thread.
 pub(crate) const REPLACES_AREA: usize = 3;
+/// Place in [`IN_CHILD`]: its next region finds out which cores it keeps off.
+pub(crate) const FOLLOWS_ANEW: usize = 4;
 
 /// A thread's own.
 struct Own {

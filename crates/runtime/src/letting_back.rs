@@ -23,12 +23,12 @@ static MUST_END: AtomicBool = AtomicBool::new(false);
 static THREAD: AtomicU32 = AtomicU32::new(0);
 
 /// Starts the thread, unless it runs. It calls `is_done` now and then, and ends when that returns
-/// true. Calls of this and of [`note_end`] must not overlap.
-pub(crate) fn start(is_done: fn() -> bool) {
+/// true. Calls of this and of [`note_end`] must not overlap. Returns whether it runs.
+pub(crate) fn start(is_done: fn() -> bool) -> bool {
     let process = fork::forks() + 1;
     let runs = RUNS_IN.load(Ordering::Relaxed) == process;
     if runs || MUST_END.load(Ordering::Relaxed) {
-        return;
+        return runs;
     }
     THREAD.store(0, Ordering::Relaxed);
     RUNS_IN.store(process, Ordering::Relaxed);
@@ -46,6 +46,7 @@ pub(crate) fn start(is_done: fn() -> bool) {
     if spawned.is_err() {
         RUNS_IN.store(0, Ordering::Relaxed);
     }
+    spawned.is_ok()
 }
 
 /// The reason for the thread's end.
@@ -76,13 +77,15 @@ pub(crate) fn note_end() {
 }
 
 /// Ends the thread for good, if it runs, and waits until it is gone, for about a second at most.
-pub(crate) fn end() {
+/// Returns whether it ran.
+pub(crate) fn end() -> bool {
     MUST_END.store(true, Ordering::Relaxed);
     if RUNS_IN.load(Ordering::Relaxed) != fork::forks() + 1 {
-        return;
+        return false;
     }
     nap::until(|| {
         let thread = THREAD.load(Ordering::Relaxed);
         thread != 0 && !signals::is_there(thread)
     });
+    true
 }
