@@ -41,8 +41,8 @@ pub struct Order {
     pub is_throttled: bool,
     /// The level to which its clock changes now, if it does: the core stands still meanwhile.
     pub changes_to: Option<LicenseLevel>,
-    /// Whether the level is kept for bursts that recur, and no code runs that asks for any: on
-    /// processors on which it was measured what that costs, which is less than the level's clock.
+    /// Whether the level is kept for bursts that recur, and no code runs that asks for any. Only if
+    /// the model has what that costs; the level's clock does not count then.
     pub is_between_bursts: bool,
 }
 

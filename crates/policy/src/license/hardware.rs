@@ -77,7 +77,8 @@ struct Wish {
 enum Doing {
     /// The core has the level that its code asks for.
     Nothing,
-    /// The level is released at `until`; `is_kept`: or later, if bursts go on to recur.
+    /// The level is released at `until`. `is_kept`: it is held for bursts that recur, and the model
+    /// has what that costs.
     Holding { until: Time, is_kept: bool },
     /// Code asks for a level once `count` instructions of it were executed.
     Counting { wish: Wish, count: Count },
