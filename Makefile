@@ -62,6 +62,7 @@ demo:
 
 # LABEL=host2 for another host of one kind, LABEL=run2 for another run on one day.
 evidence: build
+	@./ci/prerequisites.sh evidence
 	$(DIMMER) machines record --database machines $(LABEL:%=--label %)
 
 test:

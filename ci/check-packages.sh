@@ -156,6 +156,17 @@ if [ "${KERNEL_MODULES:-0}" = 1 ]; then
 		kernel=$(inside ls /lib/modules | head -n 1)
 		inside dkms install -m "$name" -v "$version" -k "$kernel" || fail "the modules do not build for $kernel"
 		expect "$name/$version, $kernel, x86_64: installed" inside dkms status
+		# As rpm upgrades: the former version is still registered, one of them without its sources.
+		for former in 0.0.1 0.0.2; do
+			cp -R "$root/usr/src/$name-$version" "$root/usr/src/$name-$former"
+			sed -i "s/^PACKAGE_VERSION=.*/PACKAGE_VERSION=\"$former\"/" "$root/usr/src/$name-$former/dkms.conf"
+			inside dkms add -m "$name" -v "$former"
+		done
+		rm -r "$root/usr/src/$name-0.0.2"
+		inside sh /var/lib/dpkg/info/dimmer-dkms.postinst configure
+		rm -r "$root/usr/src/$name-0.0.1"
+		said=$(inside dkms status)
+		[ "$said" = "$name/$version: added" ] || fail "after an upgrade, DKMS has: $said"
 		inside dpkg --purge dimmer-dkms
 		unchanged "dpkg --purge dimmer-dkms"
 	else

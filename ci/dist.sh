@@ -158,6 +158,11 @@ check() {
 	newest=${newest#GLIBC_}
 	[ "$(printf '%s\n%s\n' "$newest" "$GLIBC" | sort -V | tail -n 1)" = "$GLIBC" ] ||
 		fail "$1 needs glibc $newest, more than $GLIBC"
+	# What that glibc lacks, Zig's linker leaves undefined, without a version.
+	unknown=$(readelf --dyn-syms --wide "$1" |
+		awk '$5 == "GLOBAL" && $7 == "UND" && $8 != "" && $8 !~ /@/ { print $8 }')
+	# shellcheck disable=SC2086 # one line
+	[ -z "$unknown" ] || fail "$1 needs what glibc $GLIBC does not have:" $unknown
 }
 
 for library in $PRELOADED; do

@@ -6,6 +6,7 @@
 # usage: ci/prerequisites.sh          what a build needs
 #        ci/prerequisites.sh checks   clippy, rustfmt and Python as well
 #        ci/prerequisites.sh python   Python, for ci/python.sh
+#        ci/prerequisites.sh evidence  what `dimmer bench nginx` runs, for `make evidence`
 #        ci/prerequisites.sh guest    a build's, and what ci/guest.sh boots a Linux of its own with
 #        ci/prerequisites.sh kernel   the guest's, and what ci/kernel.sh builds a kernel with
 set -eu
@@ -149,6 +150,29 @@ want_python() {
     if may_install && [ "$manager" = apt-get ]; then install_packages python3 python3-venv || true; fi
 }
 
+# Not having them is no reason to stop: the record has the reason why it lacks nginx.
+want_evidence() {
+    packages=
+    # Only root has the directories of servers in PATH.
+    for pair in nginx:nginx wrk:wrk openssl:openssl setpriv:util-linux; do
+        (PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin" && has "${pair%:*}") ||
+            packages="$packages ${pair#*:}"
+    done
+    [ -z "$packages" ] && return
+    # Several words on purpose.
+    # shellcheck disable=SC2086
+    if may_install && [ "$manager" = apt-get ] && install_packages $packages; then
+        case $packages in *nginx*)
+            echo "prerequisites: it may have started a server: systemctl disable --now nginx" >&2
+            ;;
+        esac
+        return
+    fi
+    # shellcheck disable=SC2086
+    command=$(install_command $packages)
+    echo "prerequisites: the record will lack nginx; what installs it: sudo $command" >&2
+}
+
 # Not having them is no reason to stop: ci/guest.sh says what it lacks.
 want_guest() {
     has qemu-system-x86_64 && has busybox && ! ldd "$(command -v busybox)" >/dev/null 2>&1 && return
@@ -181,6 +205,7 @@ checks)
     want_python
     ;;
 python) want_python ;;
+evidence) want_evidence ;;
 guest) want_guest ;;
 kernel)
     want_guest

@@ -212,8 +212,7 @@ int affinity_init(void)
 	return queue ? 0 : -ENOMEM;
 }
 
-/* Nothing faults any more, but threads are still hooked. */
-void affinity_exit(void)
+void affinity_end(void)
 {
 	while (atomic_read(&pending))
 		msleep(1);
@@ -221,6 +220,11 @@ void affinity_exit(void)
 	synchronize_rcu_tasks();
 	stays_each(end, NULL);
 	affinity_give_back();
+	flush_workqueue(queue);
+}
+
+void affinity_exit(void)
+{
 	hrtimer_cancel(&timer);
 	destroy_workqueue(queue);
 }

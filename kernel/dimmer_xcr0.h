@@ -47,6 +47,10 @@ static __always_inline void count(enum count which)
 	add(which, 1);
 }
 
+/* main.c */
+/* Whether KVM is loaded, which keeps its own idea of XCR0. */
+bool has_kvm(void);
+
 /* narrow.c */
 DECLARE_PER_CPU(u64, xcr0_value);
 DECLARE_PER_CPU(bool, xcr0_is_narrow);
@@ -58,6 +62,8 @@ extern struct cpumask wide_cpus;
 int narrow_init(u64 components);
 void narrow_exit(void);
 int narrow_set(const struct cpumask *narrow);
+/* All processors are wide from now on, until the module is loaded again. */
+void narrow_end(void);
 void narrow_get(struct cpumask *narrow);
 void xcr0_widen(void);
 void xcr0_narrow(void);
@@ -81,6 +87,9 @@ void stays_drop(struct task_struct *task);
 
 /* affinity.c */
 int affinity_init(void);
+/* All affinities are given back, while forks are still seen, and nothing faults any more. */
+void affinity_end(void);
+/* After the last hook: a fork that it saw may have asked for an affinity to be given back. */
 void affinity_exit(void);
 /*
  * Moves the current thread to wide processors before it is in user mode again; whether that can be

@@ -142,14 +142,14 @@ static int on_module(struct notifier_block *block, unsigned long state, void *da
 
 	if (state == MODULE_STATE_COMING && is_kvm(module->name)) {
 		pr_err("%s is being loaded: all processors are wide from now on\n", module->name);
-		narrow_set(cpu_none_mask);
+		narrow_end();
 	}
 	return NOTIFY_DONE;
 }
 
 static struct notifier_block module_block = { .notifier_call = on_module };
 
-static bool has_kvm(void)
+bool has_kvm(void)
 {
 	bool found = IS_BUILTIN(CONFIG_KVM);
 
@@ -246,11 +246,12 @@ static void __exit dimmer_xcr0_exit(void)
 	unregister_module_notifier(&module_block);
 	/*
 	 * Nothing faults any more; then threads get their affinity back, while forks are still
-	 * seen; then the hooks.
+	 * seen; then the hooks; then what forks until then have asked for.
 	 */
 	narrow_set(cpu_none_mask);
-	affinity_exit();
+	affinity_end();
 	hooks_exit();
+	affinity_exit();
 	stays_exit();
 	narrow_exit();
 }

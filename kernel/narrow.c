@@ -35,6 +35,8 @@ struct cpumask wide_cpus;
 static u64 xcr0_narrowed;
 static struct cpumask narrow_cpus;
 static DEFINE_MUTEX(narrow_lock);
+/* Whether no processor may be narrow any more, under the lock. */
+static bool stays_wide;
 static int hotplug_state = -1;
 
 static __always_inline void write_xcr0(u64 value)
@@ -127,25 +129,38 @@ static long apply(void *unused)
  * narrow_set() - makes these processors narrow, and all others wide
  * @narrow: the set; processors that are not there yet count when they come
  *
- * Return: -EINVAL if no processor that is online would be wide.
+ * Return: -EINVAL if no processor that is online would be wide; -EBUSY if one would be narrow,
+ * and KVM is or was there.
  */
 int narrow_set(const struct cpumask *narrow)
 {
-	int cpu;
+	int cpu, ret = 0;
 
 	mutex_lock(&narrow_lock);
 	cpus_read_lock();
-	if (!cpumask_empty(narrow) && cpumask_subset(cpu_online_mask, narrow)) {
-		cpus_read_unlock();
-		mutex_unlock(&narrow_lock);
-		return -EINVAL;
+	/* KVM may have come before its coming was watched for. */
+	if (!cpumask_empty(narrow) && (stays_wide || has_kvm()))
+		ret = -EBUSY;
+	else if (!cpumask_empty(narrow) && cpumask_subset(cpu_online_mask, narrow))
+		ret = -EINVAL;
+	if (!ret) {
+		cpumask_copy(&narrow_cpus, narrow);
+		for_each_online_cpu(cpu)
+			work_on_cpu(cpu, apply, NULL);
 	}
-	cpumask_copy(&narrow_cpus, narrow);
-	for_each_online_cpu(cpu)
-		work_on_cpu(cpu, apply, NULL);
 	cpus_read_unlock();
 	mutex_unlock(&narrow_lock);
-	return 0;
+	if (ret == -EBUSY)
+		pr_err("refused: KVM is or was loaded, so all processors stay wide until this module is loaded again\n");
+	return ret;
+}
+
+void narrow_end(void)
+{
+	mutex_lock(&narrow_lock);
+	stays_wide = true;
+	mutex_unlock(&narrow_lock);
+	narrow_set(cpu_none_mask);
 }
 
 void narrow_get(struct cpumask *narrow)

@@ -121,7 +121,16 @@ say "== KVM is loaded later"
 insmod /root/kvm.ko
 is "narrow processors" "$(cat $module/narrow)" ""
 is "XCR0 in user mode of processor $last" "$(command wide xcr0 "$last")" 7
+stays_wide() {
+    if echo "$last" 2>/dev/null >"$module/narrow"; then fails "a processor is narrow $1"; else say "ok: none can be narrow $1"; fi
+}
+stays_wide "beside KVM"
+if echo "" >"$module/narrow"; then say "ok: all may be wide beside KVM"; else fails "not all may be wide beside KVM"; fi
 rmmod kvm
+stays_wide "after KVM has gone"
+log_has 'refused: KVM is or was loaded' && say "ok: the log says why" || fails "the log does not say why none can be narrow"
+unload
+load timeout_us=20000 || fails "the module does not load again: $(cat /tmp/err)"
 
 say "== with the scheduler"
 if start --wide 0 --stay-us 50000 --record /tmp/decisions; then

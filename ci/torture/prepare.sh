@@ -145,9 +145,9 @@ javac Program.java 2>/dev/null
 git init -q repository 2>/dev/null && cp -r tree repository && git -C repository add . && git -C repository -c user.name=x -c user.email=x@example.org commit -qm x
 # Hashes in threads, once a filter of system calls ends the process for some.
 cat >filter.py <<'END'
-import concurrent.futures, ctypes, hashlib, struct, sys
-# getpid, access, statfs, pwrite64, rename
-calls = [39, 21, 137, 138, 18, 82]
+import concurrent.futures, ctypes, hashlib, os, struct, sys
+# statfs, fstatfs, pwrite64, rename; getpid, access, which programs make at their start
+calls = [137, 138, 18, 82] + ([] if sys.argv[1:] else [39, 21])
 code = [struct.pack("HBBI", 0x20, 0, 0, 0)]
 for call in calls: code += [struct.pack("HBBI", 0x15, 0, 1, call), struct.pack("HBBI", 0x06, 0, 0, 0x80000000)]
 code.append(struct.pack("HBBI", 0x06, 0, 0, 0x7fff0000))
@@ -156,6 +156,7 @@ class Program(ctypes.Structure): _fields_ = [("length", ctypes.c_ushort), ("code
 c = ctypes.CDLL(None)
 c.prctl(38, 1, 0, 0, 0)
 if c.prctl(22, 2, ctypes.byref(Program(len(code), ctypes.addressof(text)))): sys.exit(77)
+if sys.argv[1:]: os.execvp(sys.argv[1], sys.argv[1:])
 def work(i): return hashlib.blake2b(bytes(str(i), "ascii") * 5000).hexdigest()
 with concurrent.futures.ThreadPoolExecutor(8) as pool: print(hashlib.md5("".join(pool.map(work, range(400))).encode()).hexdigest())
 END

@@ -76,7 +76,7 @@ struct Program {
 /// per second.
 ///
 /// # Errors
-/// If the server does not start or does not answer, or if the user interrupts.
+/// If the server does not start, does not answer, or ends, or if the user interrupts.
 pub fn measure(
     root: &Root,
     dimmerd: &Path,
@@ -90,7 +90,7 @@ pub fn measure(
     // One user has at most half of all sites.
     let limits =
         format!("clients_per_user = {most}\nsites_per_user = {sites}\nsites = {}\n", 2 * sites);
-    let server = Server::start(dimmerd, &format!("{policy}\n[server]\n{limits}"), false)?;
+    let mut server = Server::start(dimmerd, &format!("{policy}\n[server]\n{limits}"), false)?;
     let clients: Vec<Program> =
         (0..load.clients).map(|number| server.connect(number)).collect::<Result<_, _>>()?;
     for client in &clients {
@@ -117,6 +117,7 @@ pub fn measure(
                 }
                 let rest = Duration::from_secs(1).saturating_sub(since.elapsed());
                 std::thread::sleep(rest);
+                server.check()?;
                 let (now, spent_now) = (Instant::now(), spent());
                 let span = now.duration_since(since).as_secs_f64();
                 taken.cpu.push((spent_now.saturating_sub(spent_before)).as_secs_f64() / span);
@@ -130,10 +131,13 @@ pub fn measure(
         };
         let measured = measure();
         is_over.store(true, Ordering::Relaxed);
-        measured?;
         let records = written.load(Ordering::Relaxed) - before;
         taken.records = records as f64 / begin.elapsed().as_secs_f64();
-        taken.resident_mib = resident_mib(root, id).unwrap_or(f64::NAN);
+        let resident_mib = resident_mib(root, id);
+        // First: that it has ended is the cause of all other failures.
+        server.check()?;
+        measured?;
+        taken.resident_mib = resident_mib.ok_or_else(|| server.silent("has no memory"))?;
         Ok(taken)
     })
 }
@@ -164,7 +168,7 @@ impl Server {
     /// of this machine; it does not try what they exclude.
     ///
     /// # Errors
-    /// If the server does not start, or does not listen within 10 s.
+    /// If the server does not start, ends, or does not listen within 10 s.
     pub fn start(dimmerd: &Path, settings: &str, knows_prices: bool) -> Result<Self, BenchError> {
         let failed = |what: &str| BenchError::system(what.to_owned());
         let directory = tempfile::tempdir().map_err(failed("make a directory for dimmerd"))?;
@@ -178,15 +182,28 @@ impl Server {
         }
         let child = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn();
         let child = child.map_err(failed("start dimmerd"))?;
-        let server = Self { child, directory };
+        let mut server = Self { child, directory };
         let begin = Instant::now();
         while dimmer_protocol::connect(&server.socket()).is_err() {
+            server.check()?;
             if begin.elapsed() > PATIENCE {
                 return Err(server.silent("does not listen"));
             }
             std::thread::sleep(Duration::from_millis(5));
         }
         Ok(server)
+    }
+
+    /// Checks that the server is still there: without it, its clients do as well as they can, and
+    /// their results are not those of a server.
+    ///
+    /// # Errors
+    /// [`BenchError::Server`] with its status, if it has ended.
+    pub fn check(&mut self) -> Result<(), BenchError> {
+        match self.child.try_wait().map_err(BenchError::system("wait for dimmerd"))? {
+            Some(status) => Err(self.silent(&format!("has ended ({status})"))),
+            None => Ok(()),
+        }
     }
 
     /// The path of its socket.
@@ -260,4 +277,31 @@ fn resident_mib(root: &Root, process: u32) -> Option<f64> {
     let text = root.text(&format!("/proc/{process}/status")).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     line.split_whitespace().next()?.parse::<f64>().ok().map(|kib| kib / 1024.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_has_ended_is_an_error_with_its_status() {
+        let server = |script: &str| {
+            let child = Command::new("sh").args(["-c", script]).spawn().unwrap();
+            Server { child, directory: tempfile::tempdir().unwrap() }
+        };
+        let mut ended = server("exit 3");
+        ended.child.wait().unwrap();
+        let said = ended.check().unwrap_err().to_string();
+        assert_eq!(said, "the server has ended (exit status: 3); it said: nothing");
+        let mut killed = server("kill -KILL $$");
+        killed.child.wait().unwrap();
+        assert!(killed.check().unwrap_err().to_string().contains("has ended (signal: 9"));
+        assert!(server("exec sleep 1000").check().is_ok());
+    }
+
+    #[test]
+    fn a_server_that_does_not_start_is_not_waited_for() {
+        let error = Server::start(Path::new("false"), "", false).unwrap_err().to_string();
+        assert!(error.contains("has ended (exit status: 1)"), "{error}");
+    }
 }

@@ -33,6 +33,14 @@ pub enum BenchError {
         #[source]
         source: io::Error,
     },
+    /// Programs that the experiment needs are not installed.
+    #[error("missing: {programs}; in Debian or Ubuntu, as root: {install}")]
+    Missing {
+        /// Their names.
+        programs: String,
+        /// The command that installs their packages.
+        install: String,
+    },
     /// A program with a single task did not do it.
     #[error("{program} failed: {said}")]
     Failed {

@@ -15,6 +15,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use dimmer_host::affinity::{self, AffinityError};
+use dimmer_host::interrupt::Interrupt;
 use dimmer_host::root::Root;
 use dimmer_locks::pthread::RawPthread;
 use dimmer_locks::{
@@ -69,6 +70,9 @@ pub enum LockError {
         /// The number of threads.
         threads: u32,
     },
+    /// The user has interrupted the measurement.
+    #[error("interrupted")]
+    Interrupted,
 }
 
 /// The locks.
@@ -207,11 +211,13 @@ fn counts(asked: Option<u32>, cpus: u32) -> Result<Vec<u32>, LockError> {
 /// each round.
 ///
 /// # Errors
-/// [`LockError::Affinity`], [`LockError::FastCore`], [`LockError::WrongPicture`].
+/// [`LockError::Affinity`], [`LockError::FastCore`], [`LockError::WrongPicture`],
+/// [`LockError::Interrupted`].
 pub fn measure(
     root: &Root,
     threads: &[u32],
     rounds: usize,
+    interrupt: &Interrupt,
     mut done: impl FnMut(),
 ) -> Result<Locks, LockError> {
     let cpus = affinity::allowed()?;
@@ -237,6 +243,9 @@ pub fn measure(
     });
     for round in 0..rounds {
         for turn in 0..locks.len() {
+            if interrupt.is_set() {
+                return Err(LockError::Interrupted);
+            }
             let own = &mut locks[(turn + round) % Lock::ALL.len()];
             let away = match own.lock {
                 Lock::Delegated | Lock::Batched => worker.filter(|_| cores.is_some()),
@@ -483,7 +492,8 @@ mod tests {
     fn each_lock_is_measured_in_each_round() {
         let threads = thread_counts(Some(1)).unwrap();
         let mut rounds = 0;
-        let locks = measure(&Root::live(), &threads, 1, || rounds += 1).unwrap();
+        let interrupt = Interrupt::install().unwrap();
+        let locks = measure(&Root::live(), &threads, 1, &interrupt, || rounds += 1).unwrap();
         assert_eq!((rounds, locks.locks.len()), (1, Lock::ALL.len()));
         for own in &locks.locks {
             assert!(own.alone_ns[0] > 0.0, "{own:?}");

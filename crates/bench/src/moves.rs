@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use dimmer_host::affinity::{self, AffinityError};
+use dimmer_host::interrupt::Interrupt;
 use dimmer_host::root::Root;
 use dimmer_probe::handoff;
 use dimmer_probe::stats::{Estimate, Samples};
@@ -34,6 +35,9 @@ pub enum MovesError {
     /// No worker could be started.
     #[error(transparent)]
     Start(#[from] StartError),
+    /// The user has interrupted the measurement.
+    #[error("interrupted")]
+    Interrupted,
 }
 
 /// Ways to run something on another core.
@@ -121,14 +125,22 @@ impl Moves {
 ///
 /// # Errors
 /// [`MovesError`].
-pub fn measure(root: &Root, rounds: usize, mut done: impl FnMut()) -> Result<Moves, MovesError> {
+pub fn measure(
+    root: &Root,
+    rounds: usize,
+    interrupt: &Interrupt,
+    mut done: impl FnMut(),
+) -> Result<Moves, MovesError> {
     let cpus = handoff::two_cpus(root)?.map_err(MovesError::OneCpu)?;
     let moves = measure_ways(root, cpus, &Way::ALL, rounds, |round, turn| {
         if round > 0 && turn == 0 {
             done();
         }
-        true
+        !interrupt.is_set()
     })?;
+    if moves.is_cut {
+        return Err(MovesError::Interrupted);
+    }
     done();
     Ok(moves)
 }

@@ -98,7 +98,7 @@ pub fn run_program(burst: Option<&Arc<Kernel>>, span: Duration) -> Result<[u64; 
 /// them; `wide` or `scalar` is added to it, and `--seconds` with a number.
 ///
 /// # Errors
-/// If the server or a program does not start, or if the user interrupts.
+/// If the server or a program does not start, or ends early, or if the user interrupts.
 pub fn measure(
     (program, dimmerd): (&[OsString], &Path),
     dedicated: CpuId,
@@ -128,7 +128,7 @@ fn turn(
     dedicated: CpuId,
     seconds: u32,
 ) -> Result<Rates, BenchError> {
-    let server = match way {
+    let mut server = match way {
         Way::Server | Way::Trying => Some(Server::start(dimmerd, "", way == Way::Server)?),
         Way::Stay | Way::Always => None,
     };
@@ -157,6 +157,7 @@ fn turn(
         }
     };
     let (wide, scalar) = (finish(wide), finish(scalar));
+    server.as_mut().map_or(Ok(()), Server::check)?;
     let (wide, scalar) = (wide.map_err(failed())?, scalar.map_err(failed())?);
     let rate = |[iterations, ns, ..]: [u64; 4]| iterations as f64 * 1e9 / ns.max(1) as f64;
     let [.., calls, moved] = wide;

@@ -27,7 +27,7 @@ use site::Site;
 
 pub use load::{CONNECTIONS, Load};
 pub use site::{DOCUMENT_BYTES, Tls};
-pub use tools::{Tools, install, install_command, missing};
+pub use tools::Tools;
 
 /// Load before each measured one: connections are made, caches filled, and hooks installed.
 const WARM_UP_SECONDS: u32 = 1;

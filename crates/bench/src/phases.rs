@@ -6,6 +6,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use dimmer_host::affinity;
+use dimmer_host::interrupt::Interrupt;
 use dimmer_host::root::Root;
 use dimmer_marks::migrating::{self, Mover};
 use dimmer_marks::{Output, Place, crossing, measuring};
@@ -79,7 +80,12 @@ pub struct Phases {
 ///
 /// # Errors
 /// [`PhasesError`].
-pub fn measure(root: &Root, rounds: usize, mut done: impl FnMut()) -> Result<Phases, PhasesError> {
+pub fn measure(
+    root: &Root,
+    rounds: usize,
+    interrupt: &Interrupt,
+    mut done: impl FnMut(),
+) -> Result<Phases, PhasesError> {
     let (fast, slow) = handoff::two_cpus(root)
         .map_err(MovesError::from)?
         .map_err(|only| PhasesError::Moves(MovesError::OneCpu(only)))?;
@@ -95,6 +101,9 @@ pub fn measure(root: &Root, rounds: usize, mut done: impl FnMut()) -> Result<Pha
     let migrate = ("\"compute\"\t0\n\"load\"\t1\n", "0.5");
     let mut measured = Vec::with_capacity(rounds);
     for round in 0..rounds {
+        if interrupt.is_set() {
+            return Err(MovesError::Interrupted.into());
+        }
         let pinned = affinity::pin(root, fast).map_err(MovesError::from)?;
         let loop_ns = marks(|_| ());
         measuring::start("dimmer bench", Output::Nowhere);

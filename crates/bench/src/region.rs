@@ -4,8 +4,11 @@
 use std::hint::black_box;
 use std::time::Instant;
 
+use dimmer_host::interrupt::Interrupt;
 use dimmer_pace::Request;
 use dimmer_runtime::{Decision, Site};
+
+use crate::BenchError;
 
 /// Entries per turn: some milliseconds.
 const CALLS: u32 = 1_000_000;
@@ -25,13 +28,23 @@ pub struct Round {
 
 /// Measures `rounds` rounds, during which the thread asks for the fastest clock. Calls `done` after
 /// each.
-pub fn measure(rounds: usize, mut done: impl FnMut()) -> Vec<Round> {
+///
+/// # Errors
+/// [`BenchError::Interrupted`].
+pub fn measure(
+    rounds: usize,
+    interrupt: &Interrupt,
+    mut done: impl FnMut(),
+) -> Result<Vec<Round>, BenchError> {
     static SITE: Site = Site::new("bench", file!(), line!());
     /// A site with the default decision: a server decides, whether there is one or not.
     static SERVED: Site = Site::new("served", file!(), line!());
     SITE.decide(Decision::Stay);
     let _fast = dimmer_pace::at(Request::TURBO);
     let measured = (0..rounds).map(|_| {
+        if interrupt.is_set() {
+            return Err(BenchError::Interrupted);
+        }
         let plain_ns = turn(|| work(1));
         let region_ns = turn(|| {
             let _region = SITE.region();
@@ -46,7 +59,7 @@ pub fn measure(rounds: usize, mut done: impl FnMut()) -> Vec<Round> {
             work(1)
         });
         done();
-        Round { plain_ns, region_ns, served_ns, request_ns }
+        Ok(Round { plain_ns, region_ns, served_ns, request_ns })
     });
     measured.collect()
 }

@@ -15,7 +15,7 @@ mod study;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, ColorChoice, Parser, Subcommand};
+use clap::{Args, ColorChoice, CommandFactory as _, Parser, Subcommand};
 
 pub(crate) use bench::{
     Bench, BenchAuto, BenchDaemon, BenchDev, BenchHook, BenchHookedMoves, BenchLock, BenchMoves,
@@ -167,11 +167,23 @@ pub(crate) struct Manual {
 /// Whether a command line names a command that wraps a program, for errors in the command line
 /// itself.
 pub(crate) fn names_wrapper(arguments: impl IntoIterator<Item = OsString>) -> bool {
-    const WITH_VALUE: [&str; 3] = ["--root", "--output", "-o"];
+    let command = Arguments::command();
+    let globals: Vec<&clap::Arg> = command
+        .get_arguments()
+        .filter(|option| option.is_global_set() && option.get_action().takes_values())
+        .collect();
+    let is_short = |letter| globals.iter().any(|option| option.get_short() == Some(letter));
+    let takes_next = |word: &str| match word.strip_prefix("--") {
+        Some(long) => globals.iter().any(|option| option.get_long() == Some(long)),
+        // What comes after the letter, as in `-oFILE`, is its value.
+        None => word.strip_prefix('-').is_some_and(|letters| {
+            letters.find(is_short).is_some_and(|at| at + 1 == letters.len())
+        }),
+    };
     let mut arguments = arguments.into_iter().skip(1);
     let mut is_of_pstate = false;
     while let Some(argument) = arguments.next() {
-        if WITH_VALUE.iter().any(|flag| argument == *flag) {
+        if argument.to_str().is_some_and(takes_next) {
             arguments.next();
         } else if is_of_pstate && argument == "tune" || !is_of_pstate && argument == "stat" {
             // A program comes after `--` alone.
@@ -188,8 +200,6 @@ pub(crate) fn names_wrapper(arguments: impl IntoIterator<Item = OsString>) -> bo
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
 
     #[test]
@@ -255,7 +265,13 @@ mod tests {
         };
         check("dimmer run --wrong", true);
         check("dimmer --root /r -q observe", true);
+        check("dimmer --color never run --wrong -- prog", true);
+        check("dimmer --color=never run --wrong -- prog", true);
+        check("dimmer --color run probe", false);
         check("dimmer -o run probe", false);
+        check("dimmer -qo run probe", false);
+        check("dimmer -orun probe", false);
+        check("dimmer -oo run --wrong -- prog", true);
         check("dimmer pstate tune --wrong -- prog", true);
         check("dimmer pstate -o tune tune --list -- prog", true);
         check("dimmer pstate tune --wrong", false);

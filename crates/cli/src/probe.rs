@@ -1,6 +1,6 @@
 //! `dimmer probe`: from arguments to a plan, from findings to files.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -43,7 +43,7 @@ pub(crate) fn run(root: &Root, arguments: &Probe) -> anyhow::Result<ExitCode> {
         output::print(&report::kernels(&machine))?;
         return Ok(ExitCode::SUCCESS);
     }
-    if let Some(model) = models::measured(&Root::live(), &machine).filter(|_| arguments.once) {
+    if let Some(model) = known(&machine, arguments) {
         output::print(&format!("known: {}\n", model.display()))?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -83,14 +83,22 @@ pub(crate) fn run(root: &Root, arguments: &Probe) -> anyhow::Result<ExitCode> {
         (findings, _) => findings?,
     };
     let description = description(&machine, begin);
-    if arguments.is_about_the_machine() && !findings.interrupted {
-        keep_model(&findings, &machine, &description, arguments.quick);
-    }
+    let written = outputs.write(&findings, &machine, &description)?;
     // Part of a probe would pass for all of it.
     if !findings.interrupted {
         arguments.textfile.write(|| report::textfile(&findings, &description))?;
     }
-    let is_text = outputs.write(&findings, &machine, &description)?;
+    // After the files: without them, a probe with `--once` is not done.
+    if arguments.is_about_the_machine() && !findings.interrupted {
+        keep_model(&findings, &machine, &description, arguments.quick);
+    }
+    let is_text = written.is_some();
+    if let Some(files) = written {
+        output::print(&report::text(&findings, output::screen()))?;
+        for file in files {
+            output::print(&format!("wrote {}\n", file.display()))?;
+        }
+    }
     ended?;
     match baseline {
         Some(before)
@@ -100,6 +108,28 @@ pub(crate) fn run(root: &Root, arguments: &Probe) -> anyhow::Result<ExitCode> {
         }
         _ => Ok(output::end(&interrupt)),
     }
+}
+
+/// The stored model of this kind of machine, if `--once` leaves nothing to measure: all files that
+/// are to be written are there, and JSON is a complete probe of this kind of machine.
+fn known(machine: &Machine, arguments: &Probe) -> Option<PathBuf> {
+    let has_content = |path: &Path| match std::fs::read_dir(path) {
+        Ok(mut files) => files.next().is_some(),
+        Err(_) => path.metadata().is_ok_and(|about| about.len() > 0),
+    };
+    let is_of_this = |path: &Path| {
+        // Not by way of `bounded_file`, as the file may be written next.
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        Document::parse(path, &text).is_ok_and(|Document { machine: of, interrupted, .. }| {
+            let kind = (&of.brand, &of.microcode, &of.hypervisor);
+            let own = (&machine.identity.brand, &machine.microcode, &machine.hypervisor);
+            kind == own && !interrupted
+        })
+    };
+    let is_done = arguments.once
+        && arguments.files().all(has_content)
+        && arguments.json.json.as_deref().is_none_or(is_of_this);
+    models::measured(&Root::live(), machine).filter(|_| is_done)
 }
 
 /// Prints what differs from an earlier probe, on standard error unless text is on standard output.
@@ -247,8 +277,7 @@ struct Outputs<'a> {
 
 impl<'a> Outputs<'a> {
     fn open(arguments: &'a Probe) -> anyhow::Result<Self> {
-        let open =
-            |path: &Option<std::path::PathBuf>| path.as_deref().map(Output::open).transpose();
+        let open = |path: &Option<PathBuf>| path.as_deref().map(Output::open).transpose();
         if let Some(path) = &arguments.csv {
             output::directory(path)?;
         }
@@ -260,20 +289,18 @@ impl<'a> Outputs<'a> {
         })
     }
 
-    /// Returns whether text went to standard output.
+    /// Returns which files it has written; `None` if it has written to standard output, where no
+    /// text may follow.
     fn write(
         self,
         findings: &Findings,
         host: &Machine,
         machine: &MachineDescription,
-    ) -> anyhow::Result<bool> {
+    ) -> anyhow::Result<Option<Vec<PathBuf>>> {
         let quiet = [&self.json, &self.report, &self.model];
         let quiet = quiet.into_iter().flatten().any(Output::is_standard);
-        if !quiet {
-            output::print(&report::text(findings, output::screen()))?;
-        }
         let mut written = Vec::new();
-        let mut note = |path: &Option<std::path::PathBuf>| {
+        let mut note = |path: &Option<PathBuf>| {
             written.extend(path.iter().filter(|path| path.as_os_str() != "-").cloned());
         };
         if let Some(file) = self.json {
@@ -296,12 +323,7 @@ impl<'a> Outputs<'a> {
             file.write(&model_of(findings, host, machine).to_toml())?;
             note(&self.arguments.emit_model);
         }
-        if !quiet {
-            for path in written {
-                output::print(&format!("wrote {}\n", path.display()))?;
-            }
-        }
-        Ok(!quiet)
+        Ok((!quiet).then_some(written))
     }
 }
 

@@ -60,15 +60,25 @@ fn set(root: &Root, arguments: &PstateSet) -> anyhow::Result<ExitCode> {
     if let Err(error) = pstate::set(&mut journal, &pstates, &plan) {
         return restore::after(Err(error.into()), journal, NOT_SET_BACK);
     }
+    if arguments.keep
+        && let Some(status) = interrupt.exit_status()
+    {
+        return set_back(journal, ExitCode::from(status));
+    }
     eprint!("{}", dimmer_report::pstate::begin(&pstates.part, &plan, arguments.keep));
-    if arguments.keep && !interrupt.is_set() {
+    if arguments.keep {
         journal.keep().context("cannot keep the P-states, which are undone")?;
         return Ok(ExitCode::SUCCESS);
     }
     last(|| interrupt.is_set());
+    set_back(journal, ExitCode::SUCCESS)
+}
+
+/// Undoes what was set; the command then ends with `status`.
+fn set_back(journal: Journal, status: ExitCode) -> anyhow::Result<ExitCode> {
     restore::after(Ok(()), journal, NOT_SET_BACK)?;
     eprintln!("P-states are set back.");
-    Ok(ExitCode::SUCCESS)
+    Ok(status)
 }
 
 fn last(is_over: impl Fn() -> bool) {

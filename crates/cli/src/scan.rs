@@ -32,11 +32,17 @@ pub(crate) fn run(root: &Root, arguments: &Scan) -> anyhow::Result<ExitCode> {
     let json = arguments.json.open()?;
     let machine = Machine::read(&Root::live(), &Cpuid::instruction());
     let model = crate::model::choose(arguments.model.name(), &machine)?;
-    let mut places = places(root, arguments)?;
+    let (mut places, mut deleted) = places(root, arguments)?;
     if !arguments.libraries {
         places.truncate(1);
+        deleted.clear();
     }
     let mut report = Report::new(model.as_ref().map(|(model, from)| (model, from.as_str())));
+    for path in deleted {
+        let why =
+            "deleted since the process loaded it: restart the process to scan what it then loads";
+        report.add_failed(path, why.to_owned());
+    }
     let limit = arguments.fail_on.as_ref().map(|name| report.limit(name));
     let limit = limit.transpose().map_err(|error| bad_input(format!("--fail-on: {error}")))?;
     let library_path = std::env::var("LD_LIBRARY_PATH").ok();
@@ -101,8 +107,9 @@ struct Place {
     is_file: bool,
 }
 
-/// The file, or the files of the process, that the user named. The first one is the program.
-fn places(root: &Root, arguments: &Scan) -> anyhow::Result<Vec<Place>> {
+/// The file, or the files of the process, that the user named, and the paths of those of its
+/// libraries that were deleted since. The first file is the program.
+fn places(root: &Root, arguments: &Scan) -> anyhow::Result<(Vec<Place>, BTreeSet<String>)> {
     if let Some(file) = &arguments.file {
         if !file.exists() {
             let shown = file.display();
@@ -115,15 +122,16 @@ fn places(root: &Root, arguments: &Scan) -> anyhow::Result<Vec<Place>> {
             )));
         }
         let path = file.display().to_string();
-        return Ok(vec![Place { path, file: file.clone(), is_file: true }]);
+        let place = Place { path, file: file.clone(), is_file: true };
+        return Ok((vec![place], BTreeSet::new()));
     }
     let pid = arguments.process.pid.ok_or_else(|| bad_input("no file and no process to scan"))?;
-    let mapped = libraries::mapped(root, pid).map_err(|error| {
+    let (mapped, deleted) = libraries::mapped_and_deleted(root, pid).map_err(|error| {
         let why = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
         bad_input(format!("--pid {pid}: no process of this user: {error}: {why}"))
     })?;
     let place = |one: libraries::Mapped| Place { path: one.path, file: one.file, is_file: false };
-    Ok(mapped.into_iter().map(place).collect())
+    Ok((mapped.into_iter().map(place).collect(), deleted))
 }
 
 /// Queues the libraries that a file needs.

@@ -27,23 +27,3 @@ pub(crate) unsafe fn system_call(number: libc::c_long, arguments: [usize; 5]) ->
     }
     result
 }
-
-/// A counter of this CPU.
-///
-/// # Safety
-///
-/// The processor has this counter, and the kernel lets this process read it.
-pub(crate) unsafe fn rdpmc(counter: u32) -> u64 {
-    let (low, high): (u32, u32);
-    // SAFETY: by contract.
-    unsafe {
-        asm!(
-            "rdpmc",
-            in("ecx") counter,
-            out("eax") low,
-            out("edx") high,
-            options(nostack, nomem)
-        );
-    }
-    u64::from(high) << 32 | u64::from(low)
-}

@@ -17,6 +17,7 @@ use std::ffi::OsStr;
 use std::sync::atomic::compiler_fence;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+use dimmer_runtime::own_event::{self, Count, Page};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 
@@ -27,11 +28,7 @@ use crate::own;
 use crate::requests::KEYS_WITHOUT_ALLOCATION;
 use crate::stop::{self, ticks};
 
-use page::{Count, Page};
-
-pub use page::Event;
-
-mod page;
+pub use dimmer_runtime::own_event::Event;
 
 /// The processor's events, as the kernel maps them: its generic ones. Source: Linux,
 /// `include/uapi/linux/perf_event.h`, `PERF_TYPE_HARDWARE`.
@@ -150,10 +147,10 @@ pub fn begin(how: &OsStr) {
     let access = ProtFlags::READ | ProtFlags::WRITE;
     let null = std::ptr::null_mut();
     // SAFETY: a new mapping, wherever the kernel puts it.
-    let mapped = unsafe { mmap_anonymous(null, page::BYTES, access, MapFlags::PRIVATE) };
+    let mapped = unsafe { mmap_anonymous(null, own_event::BYTES, access, MapFlags::PRIVATE) };
     let Ok(mapped) = mapped else { return };
     // SAFETY: it is as long.
-    if unsafe { madvise(mapped, page::BYTES, Advice::LinuxWipeOnFork) }.is_err() {
+    if unsafe { madvise(mapped, own_event::BYTES, Advice::LinuxWipeOnFork) }.is_err() {
         return;
     }
     KEY.store(key, Ordering::Relaxed);
@@ -325,9 +322,7 @@ impl Own {
             let page = std::ptr::with_exposed_provenance::<Page>(page.load(Ordering::Relaxed));
             // SAFETY: it stays mapped until the thread ends.
             let Some(page) = (unsafe { page.as_ref() }) else { continue };
-            // SAFETY: the page has this counter, and says that the kernel lets the process read it.
-            let read = page.read(|counter| unsafe { arch::rdpmc(counter) });
-            let Some(Count { count: read, uncounted: since }) = read else {
+            let Some(Count { count: read, uncounted: since }) = page.read() else {
                 return (false, counts, 0);
             };
             *count = read;
@@ -409,17 +404,17 @@ struct Opened {
 fn open_events(events: &[Event; NUMBER], pages: &[AtomicUsize; NUMBER]) -> Opened {
     let mut opened = Opened::default();
     let mut with_kernel = true;
-    let mut files: [Option<page::Opened>; NUMBER] = [const { None }; NUMBER];
+    let mut files: [Option<own_event::Opened>; NUMBER] = [const { None }; NUMBER];
     for (at, event) in events.iter().enumerate() {
         let refuse = |why: u8| u64::from(why) << (8 * at);
         let (before, rest) = files.split_at_mut(at);
         let leader = before.iter().flatten().next();
-        let mut file = page::open(*event, leader, with_kernel);
+        let mut file = own_event::open(*event, leader, with_kernel);
         if matches!(file, Err(Errno::ACCESS | Errno::PERM)) && with_kernel && leader.is_none() {
             with_kernel = false;
-            file = page::open(*event, None, false);
+            file = own_event::open(*event, None, false);
         }
-        let mapped = file.and_then(|file| Ok((page::map(&file)?, file)));
+        let mapped = file.and_then(|file| Ok((own_event::map(&file)?, file)));
         match mapped {
             Ok((page, file)) => {
                 // SAFETY: it was just mapped.
@@ -429,7 +424,7 @@ fn open_events(events: &[Event; NUMBER], pages: &[AtomicUsize; NUMBER]) -> Opene
                     rest[0] = Some(file);
                 } else {
                     // SAFETY: nothing has it.
-                    unsafe { page::unmap(page) };
+                    unsafe { own_event::unmap(page) };
                     opened.refused |= refuse(NOT_READABLE);
                 }
             }
@@ -485,7 +480,7 @@ unsafe extern "C" fn thread_ends(_: *mut libc::c_void) {
         let page = std::ptr::with_exposed_provenance::<Page>(page.swap(0, Ordering::Relaxed));
         if !page.is_null() && shared().is_some() {
             // SAFETY: this thread's, which does not read it any more.
-            unsafe { page::unmap(page) };
+            unsafe { own_event::unmap(page) };
             had = true;
         }
     }

@@ -55,7 +55,11 @@ pub const STEPS: &[Step] = &[
     step("bench-region", &["bench", "dev", "region"], 60),
     step("probe-latency", &["probe", "--mode", "latency"], 90),
     step("bench-phases", &["bench", "phases"], 90),
-    step("probe-recurrence", &["probe", "--quick", "--mode", "recurrence"], 90),
+    step(
+        "probe-recurrence",
+        &["probe", "--quick", "--mode", "recurrence", "--burst", "800,65536"],
+        120,
+    ),
     step(
         "probe-pre-throttle",
         &["probe", "--quick", "--mode", "throttle,downclock", "--pre-throttle", "vector"],

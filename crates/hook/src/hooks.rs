@@ -19,6 +19,7 @@ use crate::arena::Arena;
 use crate::error::{CannotMove, HookError};
 use crate::file::Mapped;
 use crate::gate;
+use crate::giving_up::{GivenUp, has_given_up, unrestricted};
 use crate::ledger::{LedgerError, Orders, OwnLedger};
 use crate::marks;
 use crate::mover::{self, Mover};
@@ -222,7 +223,7 @@ impl Hooks {
         let is_own = |file: &&&Loaded| Some(file.base) == self.own;
         let loaded: Vec<&Loaded> = loaded.iter().filter(|file| !is_own(file)).copied().collect();
         let objects: Vec<_> = loaded.iter().map(|file| (file.base, &*file.path)).collect();
-        let noted = slots::unrestricted().and_then(|()| self.ledger.add_objects(&objects));
+        let noted = unrestricted().and_then(|()| self.ledger.add_objects(&objects));
         let noted = noted.unwrap_or_default();
         loaded.iter().skip(noted.len()).for_each(|_| self.ledger.leave_out_file());
         for (object, file) in noted.zip(loaded) {
@@ -258,7 +259,7 @@ impl Hooks {
     unsafe fn take_as(&self, object: usize, loaded: &Loaded) -> Result<bool, HookError> {
         let plan = Plan::of(&loaded.path, &self.classes, self.plans.as_deref())?;
         if let Some(runtime) = plan.runtime {
-            process::only_count();
+            has_given_up(GivenUp::TimeStamps);
             let what = if runtime.copies_code() {
                 "nothing is hooked here, and calls are only counted"
             } else {

@@ -14,7 +14,9 @@ mod arch;
 mod arena;
 mod error;
 mod file;
+mod filters;
 pub mod gate;
+mod giving_up;
 mod hooks;
 mod ledger;
 mod mapping;
@@ -38,6 +40,8 @@ pub use arch::thread_block::{
     MIGRATED, allow_migration, inhibit_migration, is_migrated, note_away, note_home, thread_offset,
 };
 pub use error::{CannotMove, HookError};
+pub use filters::{FILTERS, filters, has_filter_of_run};
+pub use giving_up::{GivenUp, giving_up, has_given_up, is_restricted};
 pub use hooks::{Hooks, replace_code};
 pub use ledger::{
     Head, Ledger, LedgerError, Look, Names, NoRoom, Object, Orders, OwnLedger, PhaseCounts,
@@ -54,9 +58,9 @@ pub use phases::Phases;
 pub use plan::{
     Counts, PlannedEntry, add_to_plan, is_own_ground, keep_plan, kept_counts, needed, prepare_plan,
 };
-pub use process::{never_time, only_count};
+pub use process::never_time;
 pub use sections::{SECTIONS, Watcher};
-pub use slots::{expect_process, expect_thread, forget_thread, is_restricted, restrict};
+pub use slots::{expect_process, expect_thread, forget_thread};
 pub use trial::{OWN_FILE, Round, Trip, pass_own_mark};
 
 /// The environment variable that names the directory to make the ledger in.

@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, Ordering};
 use crate::arch::word_of_thread;
 use crate::ledger::UNHOOK_ORDERS;
 
-/// Whether calls are only counted in this process: 0, [`NEVER_TIMES`] or [`RESTRICTED`].
+/// Whether calls are only counted in this process. 0: no; [`NEVER_TIMES`]: they are, and pass
+/// marks; [`RESTRICTED`] or more: they are, and pass none.
 pub(crate) static ONLY_COUNTS: AtomicU32 = AtomicU32::new(0);
 
-/// Calls are only counted; they still pass marks.
+/// Stands for a process whose calls are never timed.
 pub(crate) const NEVER_TIMES: u32 = 1;
-/// Calls are only counted, and pass no marks.
+/// Stands for each reason to read no time stamps ([`crate::giving_up`]).
 pub(crate) const RESTRICTED: u32 = 2;
 
 /// The kernel's id of this process.
@@ -49,20 +50,11 @@ pub(crate) static ATTEMPTS: AtomicU32 = AtomicU32::new(0);
 /// A thread takes hooks out.
 pub(crate) static IS_UNHOOKING: AtomicBool = AtomicBool::new(false);
 
-/// From now on, no call of a hooked function is timed or moved in this process: no time stamps are
-/// read, and no return addresses are taken off the stack. Calls under way return normally.
-/// Async-signal-safe.
-pub fn only_count() {
-    // Ordering: SeqCst, before the system call that restricts the process, which the caller makes
-    // next. Calls read it without order: one that has begun returns normally.
-    ONLY_COUNTS.store(RESTRICTED, Ordering::SeqCst);
-}
-
 /// From now on, no call is timed or moved in this process, but calls pass marks: return addresses
 /// stay on the stack, where a signal handler's is looked for. Call it before anything is hooked.
 pub fn never_time() {
     // Relaxed: nothing is hooked yet.
-    ONLY_COUNTS.store(NEVER_TIMES, Ordering::Relaxed);
+    ONLY_COUNTS.fetch_or(NEVER_TIMES, Ordering::Relaxed);
 }
 
 /// Prepares hooked calls, before anything is hooked. Threads without a slot are counted in the head

@@ -56,7 +56,7 @@ pub(crate) fn set(watcher: Watcher) {
 
 /// The unwinder leaves a watched call. Not reported where no time stamps may be read.
 pub(crate) fn leave(stack: u64) {
-    if ONLY_COUNTS.load(Ordering::Relaxed) == RESTRICTED {
+    if ONLY_COUNTS.load(Ordering::Relaxed) >= RESTRICTED {
         return;
     }
     let left = FUNCTIONS.left.load(Ordering::Relaxed);

@@ -11,6 +11,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 use crate::arch::thread_block;
+use crate::giving_up::unrestricted;
 use crate::ledger::{LedgerError, NoRoom, OwnLedger, SLOTS, Slot};
 use crate::process;
 
@@ -33,12 +34,9 @@ pub(crate) struct Pool {
     /// Addresses of counters.
     places: [AtomicPtr<u8>; SLOTS],
     slots: [OnceLock<Slot>; SLOTS],
-    /// The place that was filled for a child of a fork, plus one; 0 if there is none.
-    of_child: AtomicU32,
     /// Places before this one belong to another ledger.
     first: AtomicUsize,
     is_locked: AtomicBool,
-    is_restricted: AtomicBool,
     /// Empty before anything is hooked.
     ledger: OnceLock<&'static OwnLedger>,
     /// Threads and processes that were expected before there was a ledger.
@@ -50,10 +48,8 @@ pub(crate) static POOL: Pool = Pool {
     had: AtomicU32::new(0),
     places: [const { AtomicPtr::new(std::ptr::null_mut()) }; SLOTS],
     slots: [const { OnceLock::new() }; SLOTS],
-    of_child: AtomicU32::new(0),
     first: AtomicUsize::new(0),
     is_locked: AtomicBool::new(false),
-    is_restricted: AtomicBool::new(false),
     ledger: OnceLock::new(),
     expected: AtomicUsize::new(0),
 };
@@ -94,9 +90,9 @@ pub fn expect_thread() {
 }
 
 /// Reserves a slot, if possible, for a child that the caller is about to fork. The child looks
-/// there first ([`forget_thread`]).
+/// there first ([`forget_thread`]); what other threads fork at once, elsewhere.
 pub fn expect_process() {
-    POOL.of_child.store(expect().unwrap_or(0), Ordering::Relaxed);
+    thread_block::exchange_child(expect().unwrap_or(0));
 }
 
 /// Adds a slot, unless enough are free. Returns the number of places then.
@@ -115,24 +111,6 @@ fn expect() -> Option<u32> {
     Some(POOL.had.load(Ordering::Relaxed))
 }
 
-/// Stops all system calls for the ledger: the program restricts the calls that it may make.
-pub fn restrict() {
-    POOL.is_restricted.store(true, Ordering::Relaxed);
-}
-
-/// Whether the program has restricted its system calls. Then hooks make no system call that the
-/// program does not make itself.
-#[must_use]
-pub fn is_restricted() -> bool {
-    POOL.is_restricted.load(Ordering::Relaxed)
-}
-
-/// Fails if no system calls may be made for the ledger.
-pub(crate) fn unrestricted() -> Result<(), LedgerError> {
-    let is_restricted = POOL.is_restricted.load(Ordering::Relaxed);
-    if is_restricted { Err(LedgerError::NoRoom(NoRoom::Restricted)) } else { Ok(()) }
-}
-
 /// For the child of a fork: makes the calling thread claim a slot of its own at its next hooked
 /// call. Otherwise it would go on in its parent's slot.
 pub fn forget_thread() {
@@ -145,7 +123,7 @@ pub fn forget_thread() {
 /// The child claims its own place next; earlier places are for children that were forked before.
 fn go_on_in_child() {
     POOL.is_locked.store(false, Ordering::Relaxed);
-    if let Some(own) = POOL.of_child.swap(0, Ordering::Relaxed).checked_sub(1) {
+    if let Some(own) = thread_block::exchange_child(0).checked_sub(1) {
         POOL.next.store(own, Ordering::Relaxed);
     }
 }

@@ -87,11 +87,16 @@ impl Hooks {
     }
 
     /// Measures the cost of hooked calls, `rounds` times. Each round makes `calls` calls of each
-    /// kind.
+    /// kind. There are fewer rounds if `goes_on`, asked before each, returns false.
     ///
     /// # Errors
     /// If no function of this crate can be hooked.
-    pub fn trial(&self, rounds: usize, calls: u32) -> Result<Vec<Round>, HookError> {
+    pub fn trial(
+        &self,
+        rounds: usize,
+        calls: u32,
+        mut goes_on: impl FnMut() -> bool,
+    ) -> Result<Vec<Round>, HookError> {
         self.hook_own()?;
         // The thread's first call claims its slot.
         call_hooked(1);
@@ -112,7 +117,7 @@ impl Hooks {
             restart(&thread);
             Round { plain_ns, counted_ns, observed_ns, timed_ns }
         };
-        Ok((0..rounds).map(round).collect())
+        Ok((0..rounds).take_while(|_| goes_on()).map(round).collect())
     }
 
     /// Measures the time of calls that go to another core, do nothing there, and come back (ns

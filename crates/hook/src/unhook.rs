@@ -18,11 +18,11 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use rustix::mm::Advice;
 
+use crate::giving_up::is_restricted;
 use crate::ledger::OwnLedger;
 use crate::mapping::{self, Mapping};
 use crate::page::{PAGE, address, page};
 use crate::process::{self, IS_UNHOOKING, ORDERS_DONE};
-use crate::slots;
 
 /// The most pages that one call of a hooked function takes hooks out of: a few microseconds each,
 /// and some tens for the list of the process's mappings.
@@ -121,7 +121,7 @@ pub(crate) extern "C" fn take_out() {
     let all = || std::iter::successors(last(), |hooked| hooked.before);
     // A process that has restricted its system calls keeps its hooks.
     let next = all().find(|hooked| hooked.to_go().next().is_some());
-    match next.filter(|_| !slots::is_restricted()) {
+    match next.filter(|_| !is_restricted()) {
         Some(hooked) => hooked.give_back(),
         None => ORDERS_DONE.store(orders, Ordering::Relaxed),
     }

@@ -26,7 +26,7 @@ use dimmer_processor::units::CpuId;
 use self::hierarchy::Base;
 pub(crate) use self::hierarchy::{Mount, mounts, own_group};
 use crate::affinity;
-use crate::journal::{Journal, JournalError, Report};
+use crate::journal::{self, Journal, JournalError, Report};
 use crate::root::{Root, RootError, format_cpu_list};
 use crate::unavailable::Unavailable;
 
@@ -239,7 +239,7 @@ pub fn held_by_others(root: &Root) -> Vec<Held> {
     held
 }
 
-/// The control group below which CPUs can be dedicated.
+/// The control group below which CPUs can be dedicated, by a change that can be put on record.
 fn find(root: &Root) -> Result<Base, Unavailable> {
     let base = Base::find(root)?;
     if base.is_v2 {
@@ -251,6 +251,10 @@ fn find(root: &Root) -> Result<Base, Unavailable> {
     if cpus.len() < 2 {
         let why = format!("{} has only cpu {}", base.group, format_cpu_list(&cpus));
         return Err(unavailable(why, "give it two cores at least"));
+    }
+    if let Some(path) = journal::unwritable(root) {
+        let why = format!("no permission to write {path}, where changes are put on record");
+        return Err(unavailable(why, "run as root"));
     }
     Ok(base)
 }

@@ -1,5 +1,5 @@
-//! SIGINT, SIGTERM and SIGHUP as a flag that code polls, so that a process that changed the machine
-//! can change it back.
+//! SIGINT, SIGQUIT, SIGTERM and SIGHUP as a flag that code polls, so that a process that changed the
+//! machine can change it back.
 //!
 //! A signal that was ignored when this process was started (`nohup`, background commands) stays
 //! ignored.
@@ -12,7 +12,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::flag;
 
 use crate::relay::is_ignored;
@@ -31,7 +31,7 @@ impl Interrupt {
     pub fn install() -> io::Result<Self> {
         let seen = Arc::new(AtomicBool::new(false));
         let signal = Arc::new(AtomicUsize::new(0));
-        let signals = [(SIGINT, 2), (SIGHUP, 1), (SIGTERM, 15)];
+        let signals = [(SIGINT, 2), (SIGQUIT, 3), (SIGHUP, 1), (SIGTERM, 15)];
         for (number, value) in signals.into_iter().filter(|(number, _)| !is_ignored(*number)) {
             // The order matters: at the first signal, this handler finds `seen` unset and the next
             // one sets it.

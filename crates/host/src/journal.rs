@@ -506,6 +506,16 @@ impl Drop for Locked {
     }
 }
 
+/// What keeps this process from putting changes on record: a directory or file that it may not
+/// write. `None` if it may.
+pub(crate) fn unwritable(root: &Root) -> Option<&'static str> {
+    let above = [DIRECTORY, "/run", "/"].into_iter().find(|directory| root.exists(directory))?;
+    if !root.is_directory_writable(above) {
+        return Some(above);
+    }
+    (root.exists(LOCK) && !root.is_writable(LOCK)).then_some(LOCK)
+}
+
 /// Waits for the directory's lock.
 fn lock(root: &Root) -> Result<Locked, RootError> {
     root.create_directory(DIRECTORY)?;

@@ -145,27 +145,34 @@ pub fn mapped_and_deleted(
     pid: u32,
 ) -> Result<(Vec<Mapped>, BTreeSet<String>), RootError> {
     let mut deleted = BTreeSet::new();
-    let maps = root.text(&format!("/proc/{pid}/maps"))?;
     let program = root.link(&format!("/proc/{pid}/exe"))?;
     let program = program.strip_suffix(" (deleted)").unwrap_or(&program).to_owned();
     let file = root.path(&format!("/proc/{pid}/exe"));
     let mut found = vec![Mapped { path: program.clone(), file, is_program: true }];
-    for line in maps.lines() {
+    root.find_in_lines(&format!("/proc/{pid}/maps"), |line| -> Option<()> {
         let mut fields = line.splitn(6, ' ').filter(|field| !field.is_empty());
         let (_, permissions) = (fields.next(), fields.next().unwrap_or_default());
         let path = fields.last().unwrap_or_default().trim_start();
-        let known = found.iter().any(|mapped| mapped.path == path);
-        if !permissions.contains('x') || !path.starts_with('/') || known {
-            continue;
+        let is_code = permissions.contains('x') && path.starts_with('/');
+        if !is_code || found.iter().any(|mapped| mapped.path == path) {
+            return None;
         }
         if let Some(path) = path.strip_suffix(" (deleted)") {
-            deleted.extend((path != program).then(|| path.to_owned()));
+            let is_library = path != program && !is_memory(path);
+            deleted.extend(is_library.then(|| path.to_owned()));
         } else {
             let file = root.path(&format!("/proc/{pid}/root{path}"));
             found.push(Mapped { path: path.to_owned(), file, is_program: false });
         }
-    }
+        None
+    })?;
     Ok((found, deleted))
+}
+
+/// Whether a deleted file is memory that the kernel shows as one: it holds code that was generated
+/// at run time (Linux `mm/memfd.c`, `mm/shmem.c`, `ipc/shm.c`).
+fn is_memory(path: &str) -> bool {
+    path.starts_with("/memfd:") || path.starts_with("/SYSV") || path == "/dev/zero"
 }
 
 #[cfg(test)]
@@ -230,6 +237,7 @@ mod tests {
 666-777 r-xp 00001000 fe:00 1   /usr/bin/app
 777-888 r-xp 00000000 fe:00 2   /usr/lib/lib with space.so
 888-999 r-xp 00000000 fe:00 3   /tmp/gone.so (deleted)
+888-999 r-xs 00000000 00:01 9   /memfd:doublemapper (deleted)
 999-aaa r-xp 00000000 00:00 0
 aaa-bbb r-xp 00000000 00:00 0   [vdso]
 ";
@@ -243,5 +251,18 @@ aaa-bbb r-xp 00000000 00:00 0   [vdso]
         let (_, deleted) = mapped_and_deleted(&root, 7).unwrap();
         assert_eq!(deleted, BTreeSet::from(["/tmp/gone.so".to_owned()]));
         assert!(mapped(&root, 8).is_err());
+    }
+
+    #[test]
+    fn a_process_with_many_mappings_has_all_of_its_files() {
+        let mut maps = "666-777 r-xp 00001000 fe:00 1   /usr/bin/app\n".to_owned();
+        maps.push_str(&"7f00-7f01 rw-p 00000000 00:00 0 \n".repeat(100_000));
+        maps.push_str("7fff-8000 r-xp 00000000 fe:00 2   /usr/lib/liblast.so\n");
+        assert!(maps.len() > 2 << 20);
+        let (_kept, root) = machine(&[("/proc/7/maps", &maps)]);
+        std::os::unix::fs::symlink("/usr/bin/app", root.path("/proc/7/exe")).unwrap();
+        let found = mapped(&root, 7).unwrap();
+        assert_eq!(found.last().unwrap().path, "/usr/lib/liblast.so");
+        assert!(crate::process::has_mapped(&root, 7, std::path::Path::new("/lib/liblast.so")));
     }
 }

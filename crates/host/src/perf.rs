@@ -15,6 +15,7 @@ use perf_event::events::{Hardware, Raw, Software};
 use perf_event::{Builder, Counter, Group, GroupData};
 
 use crate::events::PmuEvent;
+use crate::open_files;
 use crate::root::Root;
 use crate::unavailable::Unavailable;
 
@@ -37,7 +38,8 @@ pub enum Countable {
     CacheMisses,
     /// A documented event of this microarchitecture.
     Event(PmuEvent),
-    /// CPU time (ns). The kernel counts it, and needs no hardware, as the next two.
+    /// CPU time (ns); of a whole CPU, all time, also when it is idle. The kernel counts it, and
+    /// needs no hardware, as the next two.
     TaskClock,
     /// Context switches.
     ContextSwitches,
@@ -398,6 +400,13 @@ pub fn refused(root: &Root, what: &str, error: &io::Error) -> Unavailable {
         Some(libc::EINVAL | libc::ENOSPC) => (
             format!("perf_event_open: {error}: more events than the processor counts at once"),
             "count fewer events together",
+        ),
+        _ if open_files::is_reached(error) => (
+            format!(
+                "perf_event_open: {error}: an event takes a file for each thread or CPU, and \
+                 `ulimit -n` allows no more"
+            ),
+            open_files::REMEDY,
         ),
         _ => (format!("perf_event_open: {error}"), "Dimmer measures by timing instead"),
     };

@@ -5,6 +5,7 @@
 use dimmer_processor::units::CpuId;
 
 use crate::root::{Root, RootError};
+use crate::topology;
 
 /// A Linux capability that Dimmer can use; the value is its bit in `CapEff`.
 /// Source: Linux `include/uapi/linux/capability.h`.
@@ -61,14 +62,20 @@ impl Privileges {
     }
 }
 
-/// The CPUs that the scheduler may run this process on, ascending.
+/// The online CPUs that the scheduler may run this process on, ascending. The kernel's own list
+/// also has CPUs that are offline or that the firmware only reserves for hot-plugging; without
+/// `/sys`, as in some sandboxes, they stay in.
 ///
 /// # Errors
 /// [`RootError`]: `/proc/self/status` or its field is missing.
 pub fn allowed_cpus(root: &Root) -> Result<Vec<CpuId>, RootError> {
     let text = root.text(STATUS)?;
     let found = text.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
-    root.parse_cpu_list(STATUS, found.unwrap_or("(no Cpus_allowed_list)"))
+    let mut cpus = root.parse_cpu_list(STATUS, found.unwrap_or("(no Cpus_allowed_list)"))?;
+    if let Ok(online) = root.cpu_list(topology::ONLINE) {
+        cpus.retain(|cpu| online.contains(cpu));
+    }
+    Ok(cpus)
 }
 
 const STATUS: &str = "/proc/self/status";

@@ -61,6 +61,13 @@ pub fn cpu(root: &Root, (process, thread): Thread) -> Option<CpuId> {
     field(&line, 39)?.parse().ok().map(CpuId::new).filter(|_| !has_ended)
 }
 
+/// Whether a process has ended: there is none, or it is one that its parent has not waited for.
+#[must_use]
+pub fn has_ended(root: &Root, process: u32) -> bool {
+    let is_over = |thread| cpu(root, (process, thread)).is_none();
+    threads(root, process).into_iter().all(is_over)
+}
+
 /// Start time of a process, as [`began`], and the CPU time of all its threads since, also of those
 /// that have ended, in steps of a clock tick (10 ms). `None` if there is no such process. Reads one
 /// file, whatever the number of threads.
@@ -97,11 +104,11 @@ pub fn has_mapped(root: &Root, process: u32, file: &Path) -> bool {
         return false;
     };
     let end = Path::new(directory).join(name);
-    let maps = root.text(&format!("/proc/{process}/maps")).unwrap_or_default();
-    maps.lines().any(|line| {
+    let is_it = |line: &str| {
         let shown = line.split_once('/').map_or("", |(_, path)| path);
-        Path::new(shown.strip_suffix(REMOVED).unwrap_or(shown)).ends_with(&end)
-    })
+        Path::new(shown.strip_suffix(REMOVED).unwrap_or(shown)).ends_with(&end).then_some(())
+    };
+    root.find_in_lines(&format!("/proc/{process}/maps"), is_it).is_ok_and(|found| found.is_some())
 }
 
 /// Time since the kernel last saw values in the AVX-512 registers of a thread (ms), below zero if
@@ -182,6 +189,10 @@ mod tests {
             assert_eq!(cpu(&root, (7, 8)), expected);
         }
         assert_eq!(cpu(&root, (7, 9)), None);
+        assert!(has_ended(&root, 7) && has_ended(&root, 6));
+        std::fs::create_dir(root.path("/proc/7/task/9")).unwrap();
+        std::fs::write(root.path("/proc/7/task/9/stat"), format!("9 (c) S {rest} 11 0\n")).unwrap();
+        assert!(!has_ended(&root, 7));
         let live = |thread| cpu(&Root::live(), (std::process::id(), thread));
         let own = crate::affinity::allowed().unwrap()[0];
         let pinned = move || {

@@ -16,7 +16,8 @@
 //!   continued, so is the program.
 //!
 //! Likewise, standard input, output or error that was closed when this process started is closed in
-//! the program. (The standard library opens `/dev/null` instead.)
+//! the program. (The standard library opens `/dev/null` instead.) Its limit of open files is that
+//! with which this process was started, even if [`crate::open_files`] has raised this process's.
 //!
 //! None of these signals ends this process while the [`Relay`] exists. So a command that
 //! changes the machine begins one before that, and keeps it until the change is undone. What this
@@ -34,6 +35,7 @@ use libc::c_int;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use crate::environment::Environment;
+use crate::open_files;
 use crate::signals::with_all_blocked;
 
 /// Signals that are passed on: those that programs use as messages, and those of timers, which a
@@ -306,8 +308,10 @@ impl Relay {
         started.arg0(name).args(command.get_args());
         let inherited = self.inherited;
         let environment = Environment::changed_by(command);
+        let open_files = open_files::before();
         let as_inherited = move || {
             close_again();
+            open_files.map_or(Ok(()), open_files::set)?;
             // SAFETY: this process has one thread, and the closure lives until it executes the
             // program.
             unsafe { environment.set() };

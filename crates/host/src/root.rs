@@ -8,7 +8,7 @@
 mod within;
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,8 +16,12 @@ use std::time::Duration;
 use dimmer_processor::units::CpuId;
 use rustix::fs::{Access, AtFlags, Mode, OFlags};
 
-/// Maximum length read from a file, in bytes. A longer file is cut off.
-const LONGEST: u64 = 1 << 20;
+/// Maximum length of a text read at once, in bytes; a longer one is an error. `/proc/cpuinfo` has
+/// some 1.5 KiB for each of at most [`HIGHEST_CPU`] CPUs.
+const LONGEST: u64 = 16 << 20;
+
+/// Maximum length of a file that only Dimmer writes, in bytes; a longer one is an error.
+const LONGEST_OWN: u64 = 1 << 20;
 
 /// Limit on CPU numbers: no Linux machine has a CPU with this number or a higher one, because the
 /// kernel's `NR_CPUS` is at most 8192 on x86 (`arch/x86/Kconfig`, `NR_CPUS_RANGE_END`).
@@ -122,7 +126,7 @@ impl Root {
     /// The content of `path` without white space at its end. Replaces invalid UTF-8.
     ///
     /// # Errors
-    /// [`RootError::Read`].
+    /// [`RootError::Read`], also if the content is longer than 16 MiB.
     pub fn text(&self, path: &str) -> Result<String, RootError> {
         Ok(self.text_whole(path)?.trim_end().to_owned())
     }
@@ -154,11 +158,39 @@ impl Root {
     fn text_whole(&self, path: &str) -> Result<String, RootError> {
         let read = || -> io::Result<Vec<u8>> {
             let mut bytes = Vec::new();
-            self.open(path, OFlags::RDONLY)?.take(LONGEST).read_to_end(&mut bytes)?;
+            self.open(path, OFlags::RDONLY)?.take(LONGEST + 1).read_to_end(&mut bytes)?;
+            if bytes.len() as u64 > LONGEST {
+                return Err(io::Error::new(io::ErrorKind::FileTooLarge, "longer than 16 MiB"));
+            }
             Ok(bytes)
         };
         let bytes = read().map_err(|source| self.read_error(path, source))?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// The first value that `pick` returns for a line of `path`, which may have any number of
+    /// lines. Replaces invalid UTF-8; a line longer than 16 MiB comes in parts.
+    ///
+    /// # Errors
+    /// [`RootError::Read`].
+    pub fn find_in_lines<T>(
+        &self,
+        path: &str,
+        mut pick: impl FnMut(&str) -> Option<T>,
+    ) -> Result<Option<T>, RootError> {
+        let mut read = || -> io::Result<Option<T>> {
+            let mut file = BufReader::new(self.open(path, OFlags::RDONLY)?);
+            let mut line = Vec::new();
+            while file.by_ref().take(LONGEST).read_until(b'\n', &mut line)? > 0 {
+                let text = String::from_utf8_lossy(&line);
+                if let Some(found) = pick(text.strip_suffix('\n').unwrap_or(&text)) {
+                    return Ok(Some(found));
+                }
+                line.clear();
+            }
+            Ok(None)
+        };
+        read().map_err(|source| self.read_error(path, source))
     }
 
     /// The whole content of the opened file `path`, or an error if it is longer than the limit.
@@ -172,7 +204,7 @@ impl Root {
                 0 => break,
                 read => length += read,
             }
-            if length as u64 > LONGEST {
+            if length as u64 > LONGEST_OWN {
                 let start = bytes.get(..60).unwrap_or_default();
                 let found = String::from_utf8_lossy(start).into_owned();
                 return Err(self.malformed(path, &found, "at most 1 MiB"));
@@ -529,6 +561,19 @@ mod tests {
         ] {
             assert_eq!(is_taken_over_later(&format!("{policy}/{name}")), is_later, "{name}");
         }
+    }
+
+    #[test]
+    fn a_long_file_is_read_line_by_line_and_refused_as_a_whole() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::new(directory.path());
+        let lines = "a line of text\n".repeat(usize::try_from(LONGEST).unwrap() / 15 + 1);
+        std::fs::write(root.path("/long"), lines + "the \u{2713} last").unwrap();
+        let last = |line: &str| line.ends_with("last").then(|| line.to_owned());
+        let found = root.find_in_lines("/long", last).unwrap();
+        assert_eq!(found.as_deref(), Some("the \u{2713} last"));
+        assert_eq!(root.text("/long").unwrap_err().kind(), Some(io::ErrorKind::FileTooLarge));
+        assert!(root.find_in_lines("/none", last).unwrap_err().is_not_found());
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::io;
 use dimmer_processor::units::CpuId;
 use perf_event::{Builder, Counter};
 
+use crate::open_files;
 use crate::perf::{Countable, refused};
 use crate::process::Thread;
 use crate::root::Root;
@@ -49,11 +50,18 @@ pub struct Count {
 }
 
 impl Tally {
-    /// Opens counters, of the kernel's work too where that is permitted, and starts them.
+    /// Opens counters, of the kernel's work too where that is permitted, and starts them. Raises
+    /// this process's limit of open files if they need more, as far as that is allowed.
     ///
     /// * `root`: read only to explain a refusal.
     #[must_use]
     pub fn open(root: &Root, scope: &Scope, events: &[Countable]) -> Self {
+        let each = match scope {
+            Scope::Held(_) => 1,
+            Scope::Threads(threads) => threads.len(),
+            Scope::Cpus(cpus) => cpus.len(),
+        };
+        open_files::make_room(events.len() * each);
         // One attempt shows whether the kernel's part may be counted.
         let with_kernel = |event: &Countable| counters(event, scope, true);
         let has_kernel = with_kernel(&Countable::TaskClock).is_ok();

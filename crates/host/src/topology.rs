@@ -8,10 +8,13 @@ use std::collections::BTreeMap;
 use dimmer_processor::topology::{Cache, CacheContent, CoreKind, Cpu, Topology};
 use dimmer_processor::units::{CoreId, CpuId, KibiBytes, NodeId, PackageId};
 
+use crate::privilege;
 use crate::root::{Root, RootError};
 
 /// The directory of all CPUs.
 pub const CPUS: &str = "/sys/devices/system/cpu";
+/// The file with the list of online CPUs.
+pub(crate) const ONLINE: &str = "/sys/devices/system/cpu/online";
 const NODES: &str = "/sys/devices/system/node";
 
 /// The topology of the machine under `root`.
@@ -64,8 +67,7 @@ pub fn present(root: &Root) -> Result<Vec<CpuId>, RootError> {
 /// # Errors
 /// [`RootError`].
 pub fn online(root: &Root) -> Result<Vec<CpuId>, RootError> {
-    root.cpu_list(&format!("{CPUS}/online"))
-        .or_else(|error| crate::privilege::allowed_cpus(root).map_err(|_| error))
+    root.cpu_list(ONLINE).or_else(|error| privilege::allowed_cpus(root).map_err(|_| error))
 }
 
 /// The CPUs that the kernel's command line isolates from threads that do not request them

@@ -8,6 +8,8 @@ use crate::root::Root;
 use crate::unavailable::Unavailable;
 
 const NO_TURBO: &str = "/sys/devices/system/cpu/intel_pstate/no_turbo";
+/// What the switch lowers to what is left without turbo, and does not raise again.
+const LEAST: &str = "/sys/devices/system/cpu/intel_pstate/min_perf_pct";
 const GLOBAL_BOOST: &str = "/sys/devices/system/cpu/cpufreq/boost";
 /// What switches a driver's `boost` off.
 const BOOST_OFF: &str = "0";
@@ -92,22 +94,28 @@ impl Turbo {
         self.files.iter().all(|file| root.is_writable(file))
     }
 
-    /// Puts the limits of all policies on record before the switch is used: a driver's `boost`
-    /// writes the upper ones when it is switched off, and when it is switched on again (Linux
-    /// `drivers/cpufreq/cpufreq.c`, `cpufreq_boost_set_sw`). The switch of `intel_pstate` does not.
+    /// Puts on record, before the switch is used, what the kernel writes with it: a driver's
+    /// `boost` writes the upper limits of all policies when it is switched off, and when it is
+    /// switched on again (Linux `drivers/cpufreq/cpufreq.c`, `cpufreq_boost_set_sw`); `no_turbo`
+    /// lowers the global lower limit of `intel_pstate` (`drivers/cpufreq/intel_pstate.c`,
+    /// `store_no_turbo`).
     ///
     /// # Errors
     /// [`JournalError`], as when another process has changed a limit.
     pub(crate) fn hold_limits(&self, journal: &mut Journal) -> Result<(), JournalError> {
-        if self.off != BOOST_OFF {
-            return Ok(());
-        }
-        for policy in journal.root().list(POLICIES).unwrap_or_default() {
-            for name in ["scaling_min_freq", "scaling_max_freq"] {
-                let path = format!("{POLICIES}/{policy}/{name}");
-                if journal.root().is_writable(&path) {
-                    journal.change_by_other(&path)?;
-                }
+        let limits = if self.off == BOOST_OFF {
+            let policies = journal.root().list(POLICIES).unwrap_or_default();
+            let of_policy = |policy: &String| {
+                ["scaling_min_freq", "scaling_max_freq"]
+                    .map(|name| format!("{POLICIES}/{policy}/{name}"))
+            };
+            policies.iter().flat_map(of_policy).collect()
+        } else {
+            vec![LEAST.to_owned()]
+        };
+        for path in limits {
+            if journal.root().is_writable(&path) {
+                journal.change_by_other(&path)?;
             }
         }
         Ok(())

@@ -14,6 +14,7 @@ use std::path::Path;
 use perf_event::events::Software;
 use perf_event::{Builder, Counter};
 
+use crate::open_files;
 use crate::root::Root;
 use crate::unavailable::Unavailable;
 
@@ -37,7 +38,10 @@ impl ExecutionCounter {
             Unavailable::new(
                 format!("counting calls of {} at {offset:#x}", file.display()),
                 format!("perf_event_open: {error}"),
-                "needs root or CAP_PERFMON, and a kernel with CONFIG_UPROBE_EVENTS",
+                match open_files::is_reached(&error) {
+                    true => open_files::REMEDY,
+                    false => "needs root or CAP_PERFMON, and a kernel with CONFIG_UPROBE_EVENTS",
+                },
             )
         };
         let thread = i32::try_from(thread).map_err(|_| refused(io::ErrorKind::NotFound.into()))?;

@@ -1,17 +1,19 @@
 //! Counters of the calling thread that it reads itself, with `rdpmc` and the page that the kernel
-//! shares for that: no system call, tens of nanoseconds for all.
+//! shares for that ([`own_event`]): no system call, tens of nanoseconds for all, and no file that
+//! stays open.
 //!
 //! They count what paper 004 measures between marks (§3.2 "Metrics Selection"): instructions,
 //! cycles, and two events about memory.
 
-use std::fmt;
 use std::io;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use perf_event::events::{Hardware, Raw};
-use perf_event::{Builder, Sampler};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use crate::cpuid::Cpuid;
 use crate::microarchitecture::Microarchitecture;
+use crate::own_event::{self, Event as Counted, Page};
 use crate::perf;
 use crate::root::Root;
 use crate::unavailable::Unavailable;
@@ -77,69 +79,166 @@ const fn memory_events(microarchitecture: Microarchitecture) -> MemoryEvents {
 }
 
 /// A counter, with what each count stands for.
+#[derive(Debug)]
 struct Open {
-    sampler: Sampler,
+    page: *const Page,
     scale: u64,
 }
 
-/// Counters that count the thread which opened them, in user mode, until they are dropped.
-pub struct UserCounters([Option<Open>; 4]);
-
-impl fmt::Debug for UserCounters {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("UserCounters").finish_non_exhaustive()
-    }
+/// Counters that count the thread which opened them, in user mode, until they are dropped. That
+/// thread alone reads them. In a child of fork, they count nothing.
+#[derive(Debug)]
+pub struct UserCounters {
+    counters: [Option<Open>; 4],
+    process: Process,
 }
 
+// SAFETY: what the pages have is atomic, and they may be unmapped by any thread.
+unsafe impl Send for UserCounters {}
+
 impl UserCounters {
-    /// Opens and starts the counters that this machine has. Takes some system calls, and two pages
-    /// of locked memory for each.
+    /// Opens and starts the counters that this machine has. Takes some system calls, and a page of
+    /// locked memory for each.
     ///
     /// * `root`: read only to explain a refusal.
     ///
     /// # Errors
     /// [`Unavailable`]: not even instructions and cycles can be counted, or `rdpmc` is not allowed.
     pub fn open(root: &Root) -> Result<Self, Unavailable> {
+        /// `PERF_TYPE_HARDWARE` and `PERF_TYPE_RAW`.
+        const HARDWARE: u32 = 0;
+        const RAW: u32 = 4;
+        const WHAT: &str = "performance counters at marks";
         let events = memory_events(Cpuid::instruction().identity().microarchitecture);
-        let refuse = |name, error: io::Error| perf::refused(root, name, &error);
-        let instructions = start(Builder::new(Hardware::INSTRUCTIONS), 1)
-            .map_err(|error| refuse("instructions", error))?;
-        let cycles = start(Builder::new(Hardware::CPU_CYCLES), 1)
-            .map_err(|error| refuse("cycles", error))?;
-        if instructions.sampler.read_user().count().is_none() {
-            let why = "the kernel lets no program execute rdpmc";
-            let remedy = "as root: echo 1 > /sys/bus/event_source/devices/cpu/rdpmc";
-            return Err(Unavailable::new("performance counters at marks", why, remedy));
+        let process = Process::own().map_err(|error| {
+            let why = format!("this kernel marks no memory for a child to find empty: {error}");
+            Unavailable::new(WHAT, why, "Linux 4.14")
+        })?;
+        let mut opened = Self { counters: [const { None }; 4], process };
+        for (at, name) in [(0, "instructions"), (1, "cycles")] {
+            // Cycles are 0, instructions 1.
+            let event = Counted { name, kind: HARDWARE, config: u64::from(at == 0) };
+            let open = start(event, 1);
+            opened.counters[at] =
+                Some(open.map_err(|error| perf::refused(root, name, &io::Error::from(error)))?);
         }
-        let raw = |event: Option<Event>| {
-            let event = event?;
-            start(Builder::new(Raw::new(event.config)), event.scale).ok()
-        };
-        Ok(Self([Some(instructions), Some(cycles), raw(events.l2), raw(events.l3)]))
+        // SAFETY: mapped until this value is dropped.
+        let may_read = |open: &Open| unsafe { &*open.page }.may_read();
+        if !opened.counters.iter().flatten().all(may_read) {
+            let remedy = "as root: echo 1 > /sys/bus/event_source/devices/cpu/rdpmc";
+            return Err(Unavailable::new(WHAT, "the kernel lets no program execute rdpmc", remedy));
+        }
+        let memory = [("l2", events.l2), ("l3", events.l3)];
+        for (counter, (name, event)) in opened.counters[2..].iter_mut().zip(memory) {
+            let start = |Event { config, scale }: Event| {
+                start(Counted { name, kind: RAW, config }, scale).ok()
+            };
+            *counter = event.and_then(start);
+        }
+        Ok(opened)
     }
 
     /// The counts since the start: instructions, cycles, cycles of waiting for the L2 (or requests
     /// that missed it), data from beyond the L3. `None`: not counted, or not at this moment,
     /// because other programs use the counters.
     #[must_use]
+    #[inline]
     pub fn read(&self) -> [Option<u64>; 4] {
-        self.0.each_ref().map(|counter| {
+        if !self.process.is_this() {
+            return [None; 4];
+        }
+        self.counters.each_ref().map(|counter| {
             let counter = counter.as_ref()?;
-            Some(counter.sampler.read_user().count()?.wrapping_mul(counter.scale))
+            // SAFETY: mapped until this value is dropped, in the process that it is of.
+            let count = unsafe { &*counter.page }.read()?.count;
+            Some(count.wrapping_mul(counter.scale))
         })
     }
 }
 
-/// Starts a counter of the calling thread.
-fn start(builder: Builder<'_>, scale: u64) -> io::Result<Open> {
-    // The crate maps the page with the count only together with a ring buffer, which stays empty.
-    let mut sampler = builder.build()?.sampled(PAGE_BYTES)?;
-    sampler.enable()?;
-    Ok(Open { sampler, scale })
+impl Drop for UserCounters {
+    fn drop(&mut self) {
+        // Something else may lie there in a child.
+        if self.process.is_this() {
+            for counter in self.counters.iter().flatten() {
+                // SAFETY: this value's own, which is not read any more.
+                unsafe { own_event::unmap(counter.page) };
+            }
+        }
+    }
 }
 
-/// Bytes of the smallest ring buffer.
-const PAGE_BYTES: usize = 4096;
+/// Starts a counter of the calling thread.
+fn start(event: Counted, scale: u64) -> Result<Open, Errno> {
+    let opened = own_event::open(event, None, false)?;
+    Ok(Open { page: own_event::map(&opened)?, scale })
+}
+
+/// A process, as it tells itself from a child of fork without a system call, also one that was made
+/// without the C library.
+#[derive(Clone, Copy, Debug)]
+struct Process(u32);
+
+impl Process {
+    /// The number of the process, in a page that the kernel empties in a child
+    /// (`MADV_WIPEONFORK`). Never freed.
+    fn place() -> Option<&'static AtomicU32> {
+        // Ordering: pairs with the exchange in `map_place`.
+        // SAFETY: null, or mapped for good.
+        unsafe { PLACE.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// This process. Takes no lock, which a child could inherit from another thread.
+    ///
+    /// # Errors
+    /// The kernel's: there is no such page.
+    fn own() -> Result<Self, Errno> {
+        static LAST: AtomicU32 = AtomicU32::new(0);
+        let place = match Self::place() {
+            Some(place) => place,
+            None => map_place()?,
+        };
+        // Relaxed: a number that stands for itself.
+        let number = place.load(Ordering::Relaxed);
+        if number != 0 {
+            return Ok(Self(number));
+        }
+        let own = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+        let taken = place.compare_exchange(0, own, Ordering::Relaxed, Ordering::Relaxed);
+        Ok(Self(taken.map_or_else(|others| others, |_| own)))
+    }
+
+    #[inline]
+    fn is_this(self) -> bool {
+        Self::place().is_some_and(|place| place.load(Ordering::Relaxed) == self.0)
+    }
+}
+
+static PLACE: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
+
+fn map_place() -> Result<&'static AtomicU32, Errno> {
+    let (null, access) = (std::ptr::null_mut(), ProtFlags::READ | ProtFlags::WRITE);
+    // SAFETY: a new mapping, wherever the kernel puts it.
+    let mapped = unsafe { mmap_anonymous(null, own_event::BYTES, access, MapFlags::PRIVATE) }?;
+    // SAFETY: it is as long, and nothing is in it.
+    if let Err(error) = unsafe { madvise(mapped, own_event::BYTES, Advice::LinuxWipeOnFork) } {
+        // SAFETY: nothing has it.
+        let _ = unsafe { munmap(mapped, own_event::BYTES) };
+        return Err(error);
+    }
+    let (null, own) = (std::ptr::null_mut(), mapped.cast());
+    // Ordering: pairs with the load in `Process::place`.
+    let place = match PLACE.compare_exchange(null, own, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => own,
+        Err(others) => {
+            // SAFETY: nothing has it: another thread's came first.
+            let _ = unsafe { munmap(mapped, own_event::BYTES) };
+            others
+        }
+    };
+    // SAFETY: mapped for good, and all zero at first.
+    Ok(unsafe { &*place })
+}
 
 #[cfg(test)]
 mod tests {
@@ -155,6 +254,25 @@ mod tests {
     }
 
     #[test]
+    fn a_child_of_fork_is_another_process() {
+        let own = Process::own().unwrap();
+        assert!(own.is_this() && Process::own().unwrap().is_this());
+        // SAFETY: the child makes system calls alone.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let was_this = own.is_this();
+            let is_child = Process::own().is_ok_and(Process::is_this);
+            let failed = was_this || own.is_this() || !is_child;
+            // SAFETY: ends the process at once.
+            unsafe { libc::_exit(failed.into()) };
+        }
+        let mut status = -1;
+        // SAFETY: writes to `status`.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!((status, own.is_this()), (0, true));
+    }
+
+    #[test]
     #[expect(clippy::print_stdout, reason = "a test that cannot run here says so")]
     fn counts_grow() {
         match UserCounters::open(&Root::live()) {
@@ -162,6 +280,8 @@ mod tests {
                 let before = counters.read();
                 let after = counters.read();
                 assert!(after[0] > before[0], "{before:?}, {after:?}");
+                let elsewhere = UserCounters { counters: [const { None }; 4], process: Process(0) };
+                assert_eq!(elsewhere.read(), [None; 4]);
             }
             Err(unavailable) => println!("SKIPPED: {unavailable:?}"),
         }

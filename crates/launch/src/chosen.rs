@@ -176,6 +176,17 @@ impl Key {
         })
     }
 
+    /// The key of the program's runs. What can be moved in a script is in its interpreter, but how
+    /// a run goes depends on the script; likewise on the name by which a file is called that is
+    /// several programs.
+    pub(crate) fn of_runs(mut self, program: &Program) -> Self {
+        let name = Path::new(&program.name).file_name();
+        let file = program.file.canonicalize().unwrap_or_else(|_| program.file.clone());
+        self.asked.push_str(&format!(" {file:?} {name:?}"));
+        self.from.push_str(&names::identity(&file).unwrap_or_default());
+        self
+    }
+
     /// What is cached under this name for this key; `None` if there is nothing, or if it belongs to
     /// another key of the same program.
     pub(crate) fn kept<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
@@ -215,4 +226,41 @@ fn once(
         key.keep("", &found);
     }
     Ok((found, key))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use super::*;
+
+    #[test]
+    fn each_script_and_each_name_of_a_program_has_its_own_runs() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        let write = |name: &str, text: &str| {
+            std::fs::write(path(name), text).unwrap();
+            std::fs::set_permissions(path(name), Permissions::from_mode(0o755)).unwrap();
+        };
+        write("one", "#!/bin/sh\n");
+        write("two", "#!/bin/sh\n");
+        symlink("/bin/sh", path("also-sh")).unwrap();
+        let key = |program: PathBuf| {
+            let program = Program::find(&[program.into()]).unwrap();
+            let (asked, from) = (program.executed.display().to_string(), String::new());
+            Key { asked, from }.of_runs(&program)
+        };
+        let names = [path("one"), path("two"), path("also-sh"), "/bin/sh".into()];
+        let asked: Vec<String> = names.clone().map(|name| key(name).asked).into();
+        for (at, one) in asked.iter().enumerate() {
+            assert!(!asked[..at].contains(one), "{asked:?}");
+        }
+        let before = key(path("one"));
+        assert_eq!(key(directory.path().join(".").join("one")), before);
+        // A script that was changed is another one, in the place of the first.
+        write("one", "#!/bin/sh\nexit 1\n");
+        let after = key(path("one"));
+        assert!(after.asked == before.asked && after.from != before.from);
+    }
 }

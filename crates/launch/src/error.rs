@@ -76,6 +76,16 @@ pub enum LaunchError {
         /// This process's own file.
         beside: PathBuf,
     },
+    /// The loader would take the path of the library to preload for several paths.
+    #[error(
+        "{} has a space or colon in its path, at which the loader splits LD_PRELOAD: install \
+         Dimmer in a directory without them",
+        file.display()
+    )]
+    LibraryPath {
+        /// The library.
+        file: PathBuf,
+    },
     /// The library that lies within this program cannot be written anywhere.
     #[error(
         "cannot unpack {library}: neither $XDG_CACHE_HOME or ~/.cache, nor $XDG_RUNTIME_DIR, nor \

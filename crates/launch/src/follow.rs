@@ -60,8 +60,9 @@ pub(crate) fn wait(end: Option<&OwnedFd>) -> bool {
     wait_for(end, INTERVAL)
 }
 
-/// Waits for `interval`, or until the process ends; returns whether it has ended.
-fn wait_for(end: Option<&OwnedFd>, interval: Duration) -> bool {
+/// Waits for `interval`, but no longer than [`LONGEST`], or until the process ends; returns whether
+/// it has ended. Without a handle that is never known.
+pub(crate) fn wait_for(end: Option<&OwnedFd>, interval: Duration) -> bool {
     let interval = interval.min(LONGEST);
     let Some(end) = end else {
         std::thread::sleep(interval);

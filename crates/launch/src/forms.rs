@@ -78,7 +78,9 @@ struct KeptRun {
 }
 
 impl Forms {
-    /// Decides from the cached runs with the same key and the same arguments.
+    /// Decides from the cached runs of this program with the same arguments.
+    ///
+    /// * `key`: of the choice of functions.
     ///
     /// # Errors
     /// [`LaunchError::Narrow`]: the user named switches that do not exist.
@@ -87,6 +89,7 @@ impl Forms {
         request: &Request,
         program: &Program,
     ) -> Result<Self, LaunchError> {
+        let key = key.of_runs(program);
         let can_narrow = can_narrow(request, program)?;
         let width = request.width.to_string();
         let arguments = request.command.iter().skip(1).map(|word| word.as_bytes());

@@ -23,7 +23,7 @@ const PLACES: [&str; 3] = ["", "deps", "../lib/dimmer"];
 /// hooked; [`crate::marks::set_environment`] comes after this.
 ///
 /// # Errors
-/// [`LaunchError::NoLibrary`].
+/// As [`library`].
 pub(crate) fn preload(command: &mut Command) -> Result<(), LaunchError> {
     // Those of a run around this one.
     let own =
@@ -31,6 +31,10 @@ pub(crate) fn preload(command: &mut Command) -> Result<(), LaunchError> {
     for variable in own {
         command.env_remove(variable);
     }
+    match dimmer_hook::filters() {
+        Some(filters) => command.env(dimmer_hook::FILTERS, filters),
+        None => command.env_remove(dimmer_hook::FILTERS),
+    };
     add(command, &library()?);
     Ok(())
 }
@@ -38,7 +42,7 @@ pub(crate) fn preload(command: &mut Command) -> Result<(), LaunchError> {
 /// Makes the loader load the library that observes locks into the program that `command` starts.
 ///
 /// # Errors
-/// [`LaunchError::NoLibrary`].
+/// As [`library`].
 pub(crate) fn preload_boost(command: &mut Command) -> Result<(), LaunchError> {
     add(command, &find(BOOST_LIBRARY)?);
     Ok(())
@@ -57,22 +61,39 @@ fn add(command: &mut Command, library: &Path) {
 /// Finds the library to preload.
 ///
 /// # Errors
-/// [`LaunchError::NoLibrary`], or the program's own file is not known.
+/// [`LaunchError::NoLibrary`], [`LaunchError::LibraryPath`], [`LaunchError::Unpack`], or the
+/// program's own file is not known.
 pub fn library() -> Result<PathBuf, LaunchError> {
     find(LIBRARY)
 }
 
 fn find(library: &'static str) -> Result<PathBuf, LaunchError> {
-    let own = std::env::current_exe().map_err(LaunchError::OwnFile)?;
+    find_for(&std::env::current_exe().map_err(LaunchError::OwnFile)?, library)
+}
+
+/// Finds a library for the program in the file `own`.
+fn find_for(own: &Path, library: &'static str) -> Result<PathBuf, LaunchError> {
     let directory = own.parent().unwrap_or(Path::new("/"));
     let mut places = PLACES.iter().map(|place| directory.join(place).join(library));
-    if let Some(found) = places.find(|place| place.is_file()) {
-        return Ok(found);
+    let beside = places.find(|place| place.is_file());
+    if let Some(found) = beside.as_ref().filter(|found| can_be_listed(found)) {
+        return Ok(found.clone());
     }
-    match within::unpacked(library) {
-        Some(unpacked) => unpacked.map_err(|error| LaunchError::Unpack { library, error }),
-        None => Err(LaunchError::NoLibrary { library, beside: own.clone() }),
+    match (within::unpacked(library), beside) {
+        (Some(unpacked), _) => unpacked.map_err(|error| LaunchError::Unpack { library, error }),
+        (None, Some(file)) => Err(LaunchError::LibraryPath { file }),
+        (None, None) => Err(LaunchError::NoLibrary { library, beside: own.to_path_buf() }),
     }
+}
+
+/// Whether the loader's list ([`PRELOAD`]) can have this path: nothing in it separates entries.
+pub(crate) fn can_be_listed(path: &Path) -> bool {
+    !path.as_os_str().as_encoded_bytes().iter().any(separates)
+}
+
+/// Whether a byte separates the entries of [`PRELOAD`], ld.so(8).
+fn separates(byte: &u8) -> bool {
+    matches!(byte, b':' | b' ')
 }
 
 /// The value of [`PRELOAD`] that makes the loader take `library` first, and then what is in
@@ -81,7 +102,7 @@ fn with_first(library: &Path, existing: Option<OsString>) -> OsString {
     let Some(existing) = existing.filter(|existing| !existing.is_empty()) else {
         return library.as_os_str().to_owned();
     };
-    let mut others = existing.as_encoded_bytes().split(|byte| matches!(byte, b':' | b' '));
+    let mut others = existing.as_encoded_bytes().split(separates);
     if others.any(|other| other == library.as_os_str().as_encoded_bytes()) {
         return existing;
     }
@@ -103,6 +124,24 @@ mod tests {
         add(&mut command, Path::new("/l/locks.so"));
         let set = command.get_envs().find_map(|(name, value)| (name == PRELOAD).then_some(value));
         assert_eq!(set.flatten().unwrap(), "/l/locks.so:/l/hooks.so:/l/users.so");
+    }
+
+    #[test]
+    fn a_library_whose_path_the_loader_would_split_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        for (name, is_taken) in [("plain", true), ("with space", false), ("with:colon", false)] {
+            let own = directory.path().join(name).join("dimmer");
+            let file = own.with_file_name("lib.so");
+            std::fs::create_dir(file.parent().unwrap()).unwrap();
+            std::fs::write(&file, "").unwrap();
+            match find_for(&own, "lib.so") {
+                Ok(found) => assert!(is_taken && found == file, "{name}"),
+                Err(error) => {
+                    assert!(!is_taken, "{name}: {error}");
+                    assert!(error.to_string().contains(&file.display().to_string()), "{error}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use dimmer_host::events;
 use dimmer_host::held::Held;
+use dimmer_host::idle;
 use dimmer_host::interrupt::Interrupt;
 use dimmer_host::machine::Machine;
 use dimmer_host::perf::Countable;
@@ -16,10 +17,9 @@ use dimmer_host::root::Root;
 use dimmer_host::tally::{Count, Scope, Tally};
 use dimmer_host::unavailable::Unavailable;
 use dimmer_probe::clock::Clock;
-use rustix::process::{Pid, test_kill_process};
 
 use crate::LaunchError;
-use crate::follow::follow;
+use crate::follow::{end_of, follow, wait_for};
 use crate::program::{self, Program};
 
 /// Interval of the looks at AVX-512 registers.
@@ -68,6 +68,9 @@ pub struct Stat {
     pub status: Option<ExitStatus>,
     /// The time it took.
     pub lasted: Duration,
+    /// CPU time in it: of a command or a process, its task clock; of all CPUs, the time in which
+    /// they were busy. `None` if it is not known.
+    pub on_cpu: Option<Duration>,
     /// The counts.
     pub counts: Vec<(Countable, Result<Count, Unavailable>)>,
     /// Whether the kernel's work is in the counts.
@@ -81,13 +84,15 @@ pub struct Stat {
 }
 
 /// What is counted on this machine: license levels and packed arithmetic, as far as its processor
-/// has events for them, and what shares need.
-fn countables(machine: &Machine) -> Vec<Countable> {
+/// has events for them, and what shares need. The task clock of whole CPUs runs while they are
+/// idle, so it is left out for them.
+fn countables(machine: &Machine, subject: &Subject<'_>) -> Vec<Countable> {
     let documented = events::documented(machine.identity.microarchitecture).unwrap_or_default();
-    let software = [Countable::TaskClock, Countable::ContextSwitches, Countable::Migrations];
+    let clock = (!matches!(subject, Subject::All)).then_some(Countable::TaskClock);
+    let software = [Countable::ContextSwitches, Countable::Migrations];
     let common = [Countable::Cycles, Countable::Instructions];
     let documented = documented.iter().map(|event| Countable::Event(*event));
-    software.into_iter().chain(common).chain(documented).collect()
+    clock.into_iter().chain(software).chain(common).chain(documented).collect()
 }
 
 /// Why license levels are not counted on this processor; `None` if it has events for them.
@@ -115,14 +120,20 @@ pub fn stat(
     after: Option<Duration>,
 ) -> Result<Stat, LaunchError> {
     let machine = Machine::read(&Root::live(), &dimmer_host::cpuid::Cpuid::instruction());
-    let countables = countables(&machine);
-    let program = match subject {
-        Subject::Command(words) => Some((Program::find(words)?, *words)),
-        Subject::Process(_) | Subject::All => None,
+    let countables = countables(&machine, subject);
+    let own = std::process::id();
+    // The command does not run yet, but what is refused for this process will be for it.
+    let (program, scope) = match subject {
+        Subject::Command(words) => {
+            (Some((Program::find(words)?, *words)), of_threads([(own, own)]))
+        }
+        Subject::Process(process) => (None, of_threads(process::family(root, *process))),
+        Subject::All => (None, Scope::Cpus(machine.allowed.clone())),
     };
-    let mut looks = Looks::new(root, &machine);
+    let mut looks = Looks::new(root, &machine, &scope);
     looks.before();
-    let begun = Instant::now();
+    let busy = || idle::busy(root, &machine.allowed).ok();
+    let (begun, busy_before) = (Instant::now(), busy());
     let (command, status, mut tally) = match (subject, program) {
         (Subject::Command(_), None) => return Err(LaunchError::NoCommand),
         (_, Some((program, words))) => {
@@ -144,7 +155,7 @@ pub fn stat(
             (program::shown(words), Some(status), tally)
         }
         (Subject::Process(process), None) => {
-            let threads: Vec<Thread> = process::family(root, *process).into_iter().collect();
+            let threads = process::family(root, *process);
             if threads.is_empty() {
                 let why = dimmer_host::libraries::mapped(root, *process).err();
                 return Err(why.map_or(LaunchError::NoCommand, |why| LaunchError::NoProcess {
@@ -152,28 +163,34 @@ pub fn stat(
                     why,
                 }));
             }
-            let tally = Tally::open(root, &Scope::Threads(threads), &countables);
+            let tally = Tally::open(root, &of_threads(threads), &countables);
             looks.family = Some(*process);
             looks.until(after)?;
             (vec![format!("process {process}")], None, tally)
         }
         (Subject::All, None) => {
-            let cpus = machine.allowed.clone();
-            let tally = Tally::open(root, &Scope::Cpus(cpus), &countables);
+            let tally = Tally::open(root, &scope, &countables);
             looks.until(after)?;
             (vec!["all CPUs".to_owned()], None, tally)
         }
     };
     let lasted = begun.elapsed();
-    let counts = tally.read();
+    let (counts, busy_after) = (tally.read(), busy());
     looks.after();
-    let is_counted =
-        |event: &Countable| counts.iter().any(|(counted, count)| counted == event && count.is_ok());
-    let clocks = (!is_counted(&Countable::Cycles)).then_some(looks.clocks);
+    let count = |event| Some(&counts.iter().find(|(counted, _)| *counted == event)?.1);
+    let on_cpu = match subject {
+        Subject::All => {
+            busy_after.zip(busy_before).map(|(after, before)| after.saturating_sub(before))
+        }
+        _ => count(Countable::TaskClock)
+            .and_then(|count| Some(Duration::from_nanos(count.as_ref().ok()?.value))),
+    };
+    let clocks = clocks(looks.clocks, count(Countable::Cycles));
     Ok(Stat {
         command,
         status,
         lasted,
+        on_cpu,
         has_kernel: tally.has_kernel(),
         no_licenses: no_licenses(&machine),
         clocks,
@@ -182,12 +199,33 @@ pub fn stat(
     })
 }
 
+/// The clock by timing, where cycles were not counted; `looked` is `None` if it was not measured
+/// because they could be.
+fn clocks(
+    looked: Option<Result<Clocks, String>>,
+    cycles: Option<&Result<Count, Unavailable>>,
+) -> Option<Result<Clocks, String>> {
+    let refused = cycles?.as_ref().err()?;
+    let not_measured = || {
+        let why = &refused.why;
+        Err(format!(
+            "it was not measured, as cycles could be counted beforehand, but then not: {why}"
+        ))
+    };
+    Some(looked.unwrap_or_else(not_measured))
+}
+
+fn of_threads(threads: impl IntoIterator<Item = Thread>) -> Scope {
+    Scope::Threads(threads.into_iter().collect())
+}
+
 /// What is looked at besides the counters.
 struct Looks<'a> {
     root: &'a Root,
-    /// `None` if the processor counts cycles.
+    /// `None` if it is not measured.
     clock: Option<Clock>,
-    clocks: Result<Clocks, String>,
+    /// The clock so far, or why it cannot be measured; `None` if cycles are counted.
+    clocks: Option<Result<Clocks, String>>,
     /// The process whose threads are looked at, with what it starts.
     family: Option<u32>,
     avx512: Option<Avx512>,
@@ -195,18 +233,14 @@ struct Looks<'a> {
 }
 
 impl<'a> Looks<'a> {
-    fn new(root: &'a Root, machine: &Machine) -> Self {
-        let mut alone = Tally::open(
-            root,
-            &Scope::Threads(vec![(std::process::id(), std::process::id())]),
-            &[Countable::Cycles],
-        );
-        let has_cycles = alone.read().iter().all(|(_, count)| count.is_ok());
-        let clock = if has_cycles { None } else { Some(Clock::new(machine)) };
-        let (clock, clocks) = match clock {
-            None => (None, Ok(Clocks::default())),
-            Some(Ok(clock)) => (Some(clock), Ok(Clocks::default())),
-            Some(Err(error)) => (None, Err(error.to_string())),
+    /// Measures the clock unless cycles can be counted in `scope`.
+    fn new(root: &'a Root, machine: &Machine, scope: &Scope) -> Self {
+        let mut cycles = Tally::open(root, scope, &[Countable::Cycles]);
+        let has_cycles = cycles.read().iter().all(|(_, count)| count.is_ok());
+        let (clock, clocks) = match (!has_cycles).then(|| Clock::new(machine)) {
+            None => (None, None),
+            Some(Ok(clock)) => (Some(clock), Some(Ok(Clocks::default()))),
+            Some(Err(error)) => (None, Some(Err(error.to_string()))),
         };
         Self { root, clock, clocks, family: None, avx512: None, looks: 0 }
     }
@@ -219,14 +253,14 @@ impl<'a> Looks<'a> {
 
     fn before(&mut self) {
         let ghz = self.ghz();
-        if let Ok(clocks) = &mut self.clocks {
+        if let Some(Ok(clocks)) = &mut self.clocks {
             clocks.before = ghz;
         }
     }
 
     fn after(&mut self) {
         let ghz = self.ghz();
-        if let Ok(clocks) = &mut self.clocks {
+        if let Some(Ok(clocks)) = &mut self.clocks {
             clocks.after = ghz;
         }
     }
@@ -244,7 +278,7 @@ impl<'a> Looks<'a> {
         }
         if self.looks.is_multiple_of(LOOKS_PER_CLOCK)
             && let Some(ghz) = self.ghz()
-            && let Ok(clocks) = &mut self.clocks
+            && let Some(Ok(clocks)) = &mut self.clocks
         {
             clocks.meanwhile.push(ghz);
         }
@@ -254,17 +288,36 @@ impl<'a> Looks<'a> {
     fn until(&mut self, after: Option<Duration>) -> Result<(), LaunchError> {
         let interrupt = Interrupt::install().map_err(LaunchError::Interrupt)?;
         let deadline = after.map(|after| Instant::now() + after);
-        let process = self.family.and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
-        let is_over = || {
-            let has_ended =
-                process.is_some_and(|pid| test_kill_process(pid) == Err(rustix::io::Errno::SRCH));
-            has_ended || deadline.is_some_and(|deadline| Instant::now() >= deadline)
-        };
-        while !interrupt.is_set() && !is_over() {
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            std::thread::sleep(left.map_or(LOOK, |left| left.min(LOOK)));
+        let (root, family) = (self.root, self.family);
+        let end = family.and_then(end_of);
+        // Kernels before 5.3 have no handle that becomes readable at the end.
+        let has_ended =
+            || end.is_none() && family.is_some_and(|process| process::has_ended(root, process));
+        let left =
+            || deadline.map_or(LOOK, |deadline| deadline.saturating_duration_since(Instant::now()));
+        while !interrupt.is_set() && !left().is_zero() && !has_ended() {
+            if wait_for(end.as_ref(), left().min(LOOK)) {
+                break;
+            }
             self.look();
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clock_is_known_or_refused_where_cycles_were_not_counted() {
+        let counted = Ok(Count { value: 1, counted_permille: 1000 });
+        let refused = Err(Unavailable::new("cycles", "not permitted", "ask root"));
+        assert_eq!(clocks(None, Some(&counted)), None);
+        assert_eq!(clocks(Some(Ok(Clocks::default())), Some(&counted)), None);
+        let looked = Clocks { before: Some(3.0), ..Clocks::default() };
+        assert_eq!(clocks(Some(Ok(looked.clone())), Some(&refused)), Some(Ok(looked)));
+        let unknown = clocks(None, Some(&refused)).unwrap().unwrap_err();
+        assert!(unknown.ends_with("not permitted"), "{unknown}");
     }
 }

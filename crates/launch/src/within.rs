@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 
 use dimmer_host::cache;
 
+use crate::preload;
+
 /// Names and contents.
 const WITHIN: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/within.rs"));
 
@@ -54,8 +56,7 @@ fn unpack(library: &str, content: &[u8], places: &[PathBuf]) -> io::Result<PathB
 }
 
 fn unpack_into(place: &Path, library: &str, content: &[u8]) -> io::Result<PathBuf> {
-    // They separate the loader's list (ld.so(8)).
-    if place.as_os_str().as_encoded_bytes().iter().any(|byte| matches!(byte, b':' | b' ')) {
+    if !preload::can_be_listed(place) {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "a space or colon in its path"));
     }
     DirBuilder::new().recursive(true).mode(0o755).create(place)?;

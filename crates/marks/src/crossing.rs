@@ -15,7 +15,7 @@ use std::sync::{Mutex, Once, PoisonError};
 
 use dimmer_host::affinity;
 use dimmer_policy::phases::Core;
-use dimmer_runtime::calls::KeepErrno;
+use dimmer_runtime::calls::{KeepErrno, system_call};
 use dimmer_runtime::{Cores, CpuId, Migration, Root, check_migration, of_thread, parse_cpu_list};
 
 use crate::message;
@@ -159,16 +159,15 @@ fn refuse(code: c_uint) {
 }
 
 /// The CPU that the calling thread runs on, or -1. glibc's `sched_getcpu` reads it from what the
-/// kernel keeps for restartable sequences, and so returns the home's CPU of a thread that is away.
+/// kernel keeps for restartable sequences, and so returns the home's CPU of a thread that is away;
+/// `getcpu` is not in glibc before 2.29.
 #[must_use]
 pub fn cpu() -> c_int {
-    unsafe extern "C" {
-        fn getcpu(cpu: *mut c_uint, node: *mut c_uint) -> c_int;
-    }
-    let mut cpu = 0;
+    let mut cpu: c_uint = 0;
+    let to = (&raw mut cpu).expose_provenance().cast_signed() as i64;
     // SAFETY: it writes to `cpu`.
-    let found = unsafe { getcpu(&raw mut cpu, std::ptr::null_mut()) };
-    if found == 0 { c_int::try_from(cpu).unwrap_or(-1) } else { -1 }
+    let result = unsafe { system_call(libc::SYS_getcpu, [to, 0, 0, 0, 0, 0]) };
+    if result == 0 { c_int::try_from(cpu).unwrap_or(-1) } else { -1 }
 }
 
 /// `pthread_create`, called at home: a new thread inherits the CPUs and the signal mask of the
@@ -389,6 +388,13 @@ mod tests {
             refused("0", "0"),
             "FAST_CPU and SLOW_CPU both name cpu 0: expected different CPUs"
         );
+    }
+
+    #[test]
+    fn a_thread_finds_the_cpu_that_it_is_on() {
+        let allowed = affinity::allowed().unwrap();
+        let cpu = CpuId::new(cpu().try_into().unwrap());
+        assert!(allowed.contains(&cpu), "{cpu} {allowed:?}");
     }
 
     #[test]

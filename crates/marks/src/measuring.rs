@@ -283,22 +283,36 @@ pub fn end(last: &Place) {
     finish();
 }
 
-/// Ends the session and writes its graph, as far as the program has come. Nothing is written by a
-/// process that shares the memory of the one that started the session (vfork(2)), or is a copy of
-/// it that was made without the C library.
-pub fn stop() {
+/// Ends the session and writes its graph, as far as the program has come. Nothing is written, nor
+/// ended, by a process that shares the memory of the one that started the session (vfork(2)), or is
+/// a copy of it that was made without the C library.
+pub fn stop() -> Option<Stopped> {
     let _errno = KeepErrno::new();
+    let session = session().filter(|session| session.is_own())?;
+    let (library, output, overhead) = (session.library, session.output.clone(), session.overhead);
     finish();
+    Some(Stopped { library, output, overhead })
+}
+
+/// A session that [`stop`] has ended.
+#[derive(Debug)]
+pub struct Stopped {
+    library: &'static str,
+    output: Output,
+    overhead: Counters,
+}
+
+impl Stopped {
+    /// Starts again with no counts.
+    pub fn go_on(self) {
+        Session::new(self.library, self.output, self.overhead).begin();
+    }
 }
 
 /// Writes the graph so far, and starts again with no counts.
 pub fn write_so_far() {
-    let _errno = KeepErrno::new();
-    if let Some(session) = session().filter(|session| session.is_own()) {
-        let (library, output, overhead) =
-            (session.library, session.output.clone(), session.overhead);
-        finish();
-        Session::new(library, output, overhead).begin();
+    if let Some(stopped) = stop() {
+        stopped.go_on();
     }
 }
 

@@ -5,13 +5,18 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use dimmer_policy::phases::Graph;
 use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 
 /// The environment variable that names the file for the graph. `%p` in it stands for the number of
 /// the process.
 pub const FILE: &str = "DIMMER_MARKS";
+
+/// How long a process waits for others that write the same file. Each takes some milliseconds.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Where a measured graph goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +47,7 @@ impl Output {
     /// the sum of both, under a lock: processes that end at the same time lose nothing.
     ///
     /// # Errors
-    /// If the file cannot be written, or has something else than a graph.
+    /// If the file cannot be locked or written, or has something else than a graph.
     pub(crate) fn write(&self, graph: &Graph) -> Result<(), String> {
         if graph.edges().next().is_none() {
             return Ok(());
@@ -88,22 +93,22 @@ fn of_this_process(name: &OsStr) -> PathBuf {
 fn merge(path: &PathBuf, graph: &Graph) -> Result<(), String> {
     let text = |error: io::Error| error.to_string();
     let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
-    let mut file = options.map_err(text)?;
+    let file = options.map_err(text)?;
     if !file.metadata().map_err(text)?.is_file() {
         return Err("expected a regular file".to_owned());
     }
-    lock(&file).map_err(text)?;
+    let _locked = lock(&file, PATIENCE).map_err(text)?;
     let mut before = String::new();
-    file.read_to_string(&mut before).map_err(text)?;
+    (&file).read_to_string(&mut before).map_err(text)?;
     let mut sum = Graph::from_text(&before).map_err(|error| {
         format!("{error}; the file stays as it is, without this process's graph")
     })?;
     sum.merge(graph);
     let sum = sum.to_text();
     may_write(sum.len()).map_err(text)?;
-    file.rewind().map_err(text)?;
+    (&file).rewind().map_err(text)?;
     file.set_len(0).map_err(text)?;
-    file.write_all(sum.as_bytes()).map_err(text)
+    (&file).write_all(sum.as_bytes()).map_err(text)
 }
 
 /// Fails if the process may not write files of this length: the kernel would send it a signal.
@@ -115,10 +120,33 @@ fn may_write(bytes: usize) -> io::Result<()> {
     if fits { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EFBIG)) }
 }
 
-/// Waits for the file's lock, which its closing releases.
-fn lock(file: &File) -> io::Result<()> {
-    let lock = || rustix::fs::flock(file, FlockOperation::LockExclusive);
-    Ok(rustix::io::retry_on_intr(lock)?)
+/// A file's lock. Closing the file alone would not release it: a child that another thread forks
+/// meanwhile has the same open file, and keeps it for life.
+struct Locked<'a>(&'a File);
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        let _ = rustix::fs::flock(self.0, FlockOperation::Unlock);
+    }
+}
+
+/// Waits for the file's lock, but not for ever: a process that was stopped, or forked by a thread
+/// that never came to release it, may have it.
+fn lock(file: &File, patience: Duration) -> io::Result<Locked<'_>> {
+    const REST: Duration = Duration::from_millis(1);
+    let since = Instant::now();
+    loop {
+        match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(Locked(file)),
+            Err(Errno::WOULDBLOCK) if since.elapsed() < patience => std::thread::sleep(REST),
+            Err(Errno::WOULDBLOCK) => {
+                let why = format!("other processes have locked it for {} s", patience.as_secs());
+                return Err(io::Error::new(io::ErrorKind::WouldBlock, why));
+            }
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -159,6 +187,22 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "Dear reader\n");
         let error = Output::File(folder.path().join("no/graph")).write(&graph(1)).unwrap_err();
         assert!(error.contains("no/graph: No such file"), "{error}");
+    }
+
+    /// As a child has it that another thread has forked in the middle of a write.
+    #[test]
+    fn a_copy_of_the_open_file_keeps_no_lock() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = File::create(folder.path().join("graph")).unwrap();
+        let others = File::open(folder.path().join("graph")).unwrap();
+        let copy = file.try_clone().unwrap();
+        let locked = lock(&file, Duration::ZERO).unwrap();
+        let refused = lock(&others, Duration::ZERO).err().unwrap();
+        assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
+        drop(locked);
+        drop(file);
+        assert!(lock(&others, Duration::ZERO).is_ok());
+        drop(copy);
     }
 
     #[test]

@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use dimmer_host::open_files;
 use dimmer_host::process::{self, Thread};
 use dimmer_host::root::Root;
 use dimmer_host::unavailable::Unavailable;
 use dimmer_host::uprobes::ExecutionCounter;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::seen::{FunctionPlace, Observed, ThreadSeen};
 use crate::tally::{Clocks, Tally};
@@ -61,9 +61,6 @@ struct Calls {
 /// Upper limit of open counters: each is a file and a breakpoint.
 pub const MOST_COUNTERS: usize = 4096;
 
-/// Files that a process may have open besides the counters.
-const OTHER_FILES: u64 = 256;
-
 impl Attached {
     /// Starts counting in all threads of a process and of the processes that it has started. Raises
     /// this process's limit of open files if counting needs more and that is allowed.
@@ -71,7 +68,7 @@ impl Attached {
     /// # Errors
     /// As [`ExecutionCounter::new`], for the first live thread in which calls cannot be counted.
     pub fn new(root: &Root, process: u32, points: Vec<ProbePoint>) -> Result<Self, Unavailable> {
-        may_open(MOST_COUNTERS as u64 + OTHER_FILES);
+        open_files::make_room(MOST_COUNTERS);
         let mut attached = Self {
             root: root.clone(),
             process,
@@ -210,15 +207,5 @@ impl Counted {
     fn read(mut self) -> Calls {
         let counts = self.counters.iter_mut().map(|counter| counter.read().unwrap_or_default());
         Calls { lasted: self.seen.duration_since(self.begun), counts: counts.collect() }
-    }
-}
-
-/// Raises the limit of files that this process may have open, as far as that is allowed.
-fn may_open(files: u64) {
-    let limit = getrlimit(Resource::Nofile);
-    let wanted = limit.maximum.map_or(files, |most| files.min(most));
-    if limit.current.is_some_and(|current| current < wanted) {
-        // If it fails, opening one file too many reports an error.
-        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), ..limit });
     }
 }

@@ -119,8 +119,9 @@ pub fn trouble() -> Option<&'static Unavailable> {
 /// Keeps and prints the first trouble of the process. If standard error is closed, the message is
 /// lost.
 pub(crate) fn report(trouble: Unavailable) {
-    let message = format!("dimmer: {trouble}");
-    if TROUBLE.set(trouble).is_ok() {
-        let _ = writeln!(io::stderr(), "{message}");
+    if TROUBLE.set(trouble).is_ok()
+        && let Some(first) = TROUBLE.get()
+    {
+        let _ = writeln!(io::stderr(), "dimmer: {first}");
     }
 }

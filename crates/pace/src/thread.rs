@@ -38,12 +38,13 @@ struct Kept {
 }
 
 impl Kept {
-    /// Whether it counts for the CPU that executes the thread, and what has it is still in use.
+    /// Whether it counts for the CPU that executes the thread, and what has it is still in use. One
+    /// that a core's back end has refused does not: it is made again.
     fn is_here(self) -> bool {
         let is_everywhere = self.number == 0 || self.cpu == ANYWHERE;
         let has_way = || machine::way().is_some_and(|way| self.way == Some(way));
         let is_unmoved = || self.moves == follower::moves();
-        is_everywhere || self.cpu == this_cpu() && is_unmoved() && has_way()
+        is_everywhere || self.is_taken && self.cpu == this_cpu() && is_unmoved() && has_way()
     }
 }
 

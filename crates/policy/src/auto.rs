@@ -51,6 +51,9 @@ const OF_FIRST: [f64; 2] = [1.0 / 3.0, 2.0 / 3.0];
 /// How many windows after a trial it pays for if the load has changed by then.
 const OF_ANOTHER_LOAD: usize = 2;
 
+/// A mechanism is chosen with samples of more than this weight: more than one.
+const ENOUGH: f64 = 1.5;
+
 /// What trials have shown of a mechanism.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gain {
@@ -556,7 +559,7 @@ impl Auto {
         }
         let (chosen, chosen_open) = self.posterior(self.chosen, 0.0, 0.0);
         let best = (0..self.known.len())
-            .filter(|other| *other == 0 || self.known[*other].weight > 1.5)
+            .filter(|other| *other == 0 || self.known[*other].weight > ENOUGH)
             .map(|other| (other, self.posterior(other, 0.0, 0.0)))
             .filter(|(_, (mean, open))| {
                 mean - chosen > self.settings.certain * (open + chosen_open).sqrt()
@@ -579,7 +582,10 @@ impl Auto {
             let most = better + open;
             // A trial that costs more ends early.
             let is_paid = account >= self.share();
-            let is_open = open > self.settings.least_gain && most > self.settings.least_gain;
+            // With less, it could not be chosen, however much it gains.
+            let is_new = self.known[mechanism].weight <= ENOUGH;
+            let is_open = is_new || open > self.settings.least_gain;
+            let is_open = is_open && most > self.settings.least_gain;
             let is_paid = is_paid && self.accounts.most() < self.most();
             (is_open && is_paid).then_some((mechanism, most))
         };

@@ -19,17 +19,17 @@
 
 use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use dimmer_hook::{
-    MIGRATED, allow_migration, cut_migration_short, inhibit_migration, thread_offset,
+    MIGRATED, allow_migration, cut_migration_short, inhibit_migration, is_restricted, thread_offset,
 };
 use dimmer_runtime::calls::{system_call, thread_pointer};
 
 use crate::arch::cancel::receive;
 use crate::arch::thread_data::word_of;
 use crate::next::Next;
-use crate::thread;
+use crate::{home, thread};
 
 pub(crate) static CANCEL: Next = Next::new(c"pthread_cancel");
 pub(crate) static SET_TYPE: Next = Next::new(c"pthread_setcanceltype");
@@ -102,26 +102,19 @@ pub(crate) unsafe extern "C" fn cancel(thread: u64) -> c_int {
     let function: unsafe extern "C" fn(u64) -> c_int = unsafe { std::mem::transmute(next) };
     // SAFETY: the caller passes a thread that has not been joined.
     let result = unsafe { function(thread) };
-    // SAFETY: the caller passes a thread that has not been joined; the C library's name for a
-    // thread is where its thread-local storage lies.
-    unsafe { tell(thread) };
+    if home::has_moved() && !is_restricted() {
+        tell(thread);
+    }
     result
 }
 
-/// Makes the C library's handler run where a thread is, if it has migrated.
-///
-/// # Safety
-/// It must be the C library's name of a thread that has not been joined.
-unsafe fn tell(thread: u64) {
+/// Makes the C library's handler run where a thread is, if it has migrated. `thread` is the C
+/// library's name for it: the address of its thread-local storage. The thread may have ended, as it
+/// is cancelled already.
+fn tell(thread: u64) {
     // A thread that has disabled cancellation ignores the signal, but a wait might be interrupted.
-    // SAFETY: this library's data of the thread lies there, and this word is written in one piece.
-    let is_off = unsafe { AtomicU32::from_ptr(state_of(thread)) }.load(Ordering::Relaxed);
-    if is_off != 0 {
-        return;
-    }
-    // SAFETY: the hooks' block of the thread lies there, and this word is written in one piece.
-    let carrier = unsafe { AtomicU32::from_ptr(carrier_of(thread)) }.load(Ordering::Relaxed);
-    if carrier == 0 || !receives() {
+    let Some([is_off, carrier]) = read([state_of(thread), carrier_of(thread)]) else { return };
+    if is_off != 0 || carrier == 0 || !receives() {
         return;
     }
     let process = own_process();
@@ -139,6 +132,16 @@ unsafe fn tell(thread: u64) {
         libc::SYS_rt_tgsigqueueinfo,
         [process.into(), carrier.into(), SIGSETXID.into(), at(&information)],
     );
+}
+
+/// Reads words of a thread by the kernel, as their memory may be gone; `None` if it is.
+fn read<const WORDS: usize>(words: [*mut u32; WORDS]) -> Option<[u32; WORDS]> {
+    let mut values = [0_u32; WORDS];
+    let bytes = number(size_of_val(&values));
+    let to = [at_mut(&mut values), bytes];
+    let from = words.map(|word| [number(word.expose_provenance()), number(size_of::<u32>())]);
+    let arguments = [own_process().into(), at(&to), 1, at(&from), number(WORDS), 0];
+    (ask_six(libc::SYS_process_vm_readv, arguments) == bytes).then_some(values)
 }
 
 /// Address of the id of the kernel thread that runs a thread while it is migrated.
@@ -182,12 +185,8 @@ pub(crate) extern "C" fn is_here(information: &mut Information) -> bool {
     if information.value != thread || information.process != process {
         return false;
     }
-    // The memory may be gone, so the kernel reads it.
-    let mut carrier = 0_u32;
-    let to = [at_mut(&mut carrier), 4];
-    let from = [number(carrier_of(thread).expose_provenance()), 4];
-    let read = ask_six(libc::SYS_process_vm_readv, [process.into(), at(&to), 1, at(&from), 1, 0]);
-    if read != 4 || i64::from(carrier) != ask(libc::SYS_gettid, [0; 4]) {
+    let Some([carrier]) = read([carrier_of(thread)]) else { return false };
+    if i64::from(carrier) != ask(libc::SYS_gettid, [0; 4]) {
         return false;
     }
     information.signal = SIGCANCEL;
@@ -239,4 +238,32 @@ fn ask(number: i64, [first, second, third, fourth]: [i64; 4]) -> i64 {
 fn ask_six(number: i64, arguments: [i64; 6]) -> i64 {
     // SAFETY: the kernel writes only to memory that the callers in this file have passed for that.
     unsafe { system_call(number, arguments) }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
+
+    use super::*;
+
+    #[test]
+    fn words_of_a_thread_that_is_gone_are_not_read() {
+        const BYTES: usize = 4096;
+        let (access, private) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+        // SAFETY: a new mapping.
+        let memory = unsafe { mmap_anonymous(std::ptr::null_mut(), BYTES, access, private) };
+        let memory = memory.unwrap();
+        let words = [memory.cast::<u32>(), memory.cast::<u32>().wrapping_add(700)];
+        for (value, word) in (7..).zip(words) {
+            // SAFETY: within the mapping, aligned.
+            unsafe { word.write(value) };
+        }
+        assert_eq!(read(words), Some([7, 8]));
+        let mut there = 9;
+        // Not unmapped: something of another test could lie there then.
+        // SAFETY: the whole mapping, which nothing uses any more.
+        unsafe { mprotect(memory, BYTES, MprotectFlags::empty()) }.unwrap();
+        assert_eq!(read([&raw mut there, words[1]]), None);
+        assert_eq!(read(words), None);
+    }
 }

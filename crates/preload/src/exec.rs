@@ -4,8 +4,9 @@
 //! The loader of musl ends a program whose preloaded library it cannot use, the 32-bit loader
 //! complains on standard error, and sanitizers refuse to start. If the program to execute is such a
 //! one ([`dimmer_scan::start`]), its environment has `LD_PRELOAD` without this library, and the
-//! observer gets a report of a process that it will not see. In all other cases the C library's
-//! function of the same name gets the unchanged arguments.
+//! observer gets a report of a process that it will not see. Likewise, without a report, if this
+//! process has restricted its system calls: the filter, which the program inherits, may end it for
+//! what this library does. Otherwise the C library's function gets the unchanged arguments.
 //!
 //! The caller may be a child of vfork, which shares its parent's memory, or a signal handler. So
 //! this code does not allocate, takes no lock, and leaves nothing behind but a page in a vfork's
@@ -99,7 +100,7 @@ pub(crate) fn begin() {
     }
 }
 
-/// The program's strings up to the null pointer; none for a null pointer, as in Linux.
+/// The program's strings up to the null pointer; none for a null pointer.
 fn strings<'a>(all: Strings) -> impl Iterator<Item = &'a CStr> {
     let mut at = all;
     std::iter::from_fn(move || {
@@ -265,9 +266,8 @@ impl What<'_> {
     }
 }
 
-/// Whether the loader can open this library now: the process may have another root directory, or
-/// rights, than when it was started. The observer is not told of such a program: its directory is
-/// mostly out of reach then, too.
+/// Whether the loader can open this library now: the process may have changed its root directory or
+/// rights. That is not reported: the observer's directory is mostly out of reach then, too.
 fn can_be_loaded() -> bool {
     let found = OWN.get().map(|own| open_at(CWD, own));
     !matches!(found, Some(Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS)))
@@ -277,9 +277,9 @@ fn can_be_loaded() -> bool {
 fn must_go(what: What<'_>, environment: Strings) -> bool {
     let _errno = KeepErrno::new();
     let must_go = || {
-        // A process that has given up rights may not look at files.
+        // It may not look at files, nor may the program that it executes.
         if dimmer_hook::is_restricted() {
-            return false;
+            return has_library(environment);
         }
         let mut memory = Readable::default();
         let is_readable = memory.has_strings(environment) && memory.has_string(what.text());

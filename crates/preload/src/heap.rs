@@ -7,7 +7,7 @@
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::{Cell, UnsafeCell};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dimmer_hook::{allow_migration, inhibit_migration};
 use dimmer_runtime::of_thread;
@@ -23,13 +23,10 @@ const CHUNK: usize = 1 << 18;
 
 const PAGE: usize = 4096;
 
-/// What a thread keeps.
+/// What a thread keeps. Its address names the thread, also in the child of a fork.
 struct OfThread {
-    /// Whether it has the lock, or waits for it: a signal handler that interrupts it would wait for
-    /// ever.
-    is_inside: Cell<bool>,
-    /// Whether that is for a fork.
-    forks: Cell<bool>,
+    /// The forks that it is making in signal handlers while it has the lock.
+    inner_forks: Cell<u32>,
 }
 
 of_thread! {
@@ -40,11 +37,13 @@ of_thread! {
 static HEAP: Heap = Heap::new();
 
 struct Heap {
-    is_locked: AtomicBool,
+    /// The thread that has the lock; 0 for none. One word, so that a thread that waits does not
+    /// look as if it had the lock to a signal handler that interrupts it.
+    owner: AtomicUsize,
     pieces: UnsafeCell<Pieces>,
 }
 
-// SAFETY: only the thread that has set `is_locked` uses `pieces`.
+// SAFETY: only the thread in `owner` uses `pieces`.
 unsafe impl Sync for Heap {}
 
 struct Pieces {
@@ -66,37 +65,49 @@ fn size_of_piece(layout: Layout) -> Option<usize> {
 impl Heap {
     const fn new() -> Self {
         let pieces = Pieces { free: [null_mut(); SIZES], next: 0, end: 0 };
-        Self { is_locked: AtomicBool::new(false), pieces: UnsafeCell::new(pieces) }
+        Self { owner: AtomicUsize::new(0), pieces: UnsafeCell::new(pieces) }
     }
 
     /// Returns `None` in a signal handler that has interrupted this. Marks that it passes meanwhile
     /// do nothing.
     fn with<T>(&self, work: impl FnOnce(&mut Pieces) -> T) -> Option<T> {
-        let own = of_thread();
-        if own.is_inside.replace(true) {
+        if self.is_own() {
             return None;
         }
         inhibit_migration();
         self.lock();
-        // SAFETY: this thread has set `is_locked`.
+        // SAFETY: this thread has the lock.
         let result = work(unsafe { &mut *self.pieces.get() });
         self.unlock();
         allow_migration();
-        own.is_inside.set(false);
         Some(result)
     }
 
+    /// Whether the calling thread has the lock.
+    fn is_own(&self) -> bool {
+        // Relaxed: only the thread itself writes its own name.
+        self.owner.load(Ordering::Relaxed) == this_thread()
+    }
+
     fn lock(&self) {
-        // Ordering: pairs with the store in `unlock`.
-        while self.is_locked.swap(true, Ordering::Acquire) {
+        let own = this_thread();
+        // Ordering: Acquire pairs with the store in `unlock`.
+        let take =
+            || self.owner.compare_exchange_weak(0, own, Ordering::Acquire, Ordering::Relaxed);
+        while take().is_err() {
             std::thread::yield_now();
         }
     }
 
     fn unlock(&self) {
-        // Ordering: pairs with the swap in `lock`: the pieces are as they were left.
-        self.is_locked.store(false, Ordering::Release);
+        // Ordering: pairs with the exchange in `lock`: the pieces are as they were left.
+        self.owner.store(0, Ordering::Release);
     }
+}
+
+/// The calling thread's name in [`Heap::owner`].
+fn this_thread() -> usize {
+    std::ptr::from_ref(of_thread()).addr()
 }
 
 impl Pieces {
@@ -191,23 +202,29 @@ pub(crate) fn begin() {
 
 /// If a signal handler forks, what it has interrupted goes on with the lock in the child, too.
 extern "C" fn lock() {
-    let own = of_thread();
-    if !own.is_inside.replace(true) {
+    if HEAP.is_own() {
+        let inner = &of_thread().inner_forks;
+        inner.set(inner.get() + 1);
+    } else {
         HEAP.lock();
-        own.forks.set(true);
     }
 }
 
 extern "C" fn unlock() {
-    let own = of_thread();
-    if own.forks.take() {
-        HEAP.unlock();
-        own.is_inside.set(false);
+    let inner = &of_thread().inner_forks;
+    match inner.get().checked_sub(1) {
+        Some(fewer) => inner.set(fewer),
+        None => HEAP.unlock(),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::c_int;
+    use std::sync::atomic::AtomicU8;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -254,9 +271,56 @@ mod tests {
             unlock();
             // SAFETY: not used any more.
             unsafe { HEAP.dealloc(piece, layout) };
-            HEAP.is_locked.load(Ordering::Relaxed)
+            HEAP.is_own()
         });
         assert_eq!(inside, Some(true));
+        assert!(!HEAP.is_own());
+    }
+
+    #[test]
+    fn a_fork_in_a_fork_leaves_the_lock_to_the_first() {
+        let [inside, between, after] = [lock, lock, unlock].map(|step| {
+            step();
+            HEAP.is_own()
+        });
+        unlock();
+        assert_eq!([inside, between, after, HEAP.is_own()], [true, true, true, false]);
+    }
+
+    /// Whether the handler's fork had the lock; 2 before the handler ran.
+    static HAD_LOCK: AtomicU8 = AtomicU8::new(2);
+
+    extern "C" fn fork_in_handler(_: c_int) {
+        lock();
+        HAD_LOCK.store(HEAP.is_own().into(), Ordering::SeqCst);
+        unlock();
+    }
+
+    /// Otherwise the child would have the lock of a thread that is not there.
+    #[test]
+    fn a_handler_that_forks_waits_for_the_lock_as_what_it_interrupts_does() {
+        let handler: extern "C" fn(c_int) = fork_in_handler;
+        // SAFETY: the handler does what may be done in one.
+        unsafe { libc::signal(libc::SIGUSR1, handler as usize) };
+        let (to, from) = mpsc::channel();
+        std::thread::scope(|scope| {
+            HEAP.with(|_| {
+                scope.spawn(move || {
+                    // SAFETY: needs nothing.
+                    to.send(unsafe { libc::pthread_self() }).unwrap();
+                    HEAP.with(|_| ());
+                });
+                let waiting = from.recv().unwrap();
+                // It waits for the lock by now, or will do so after the handler.
+                std::thread::sleep(Duration::from_millis(20));
+                // SAFETY: the thread waits for this one.
+                let sent = unsafe { libc::pthread_kill(waiting, libc::SIGUSR1) };
+                assert_eq!(sent, 0);
+                std::thread::sleep(Duration::from_millis(20));
+                assert_ne!(HAD_LOCK.load(Ordering::SeqCst), 0);
+            });
+        });
+        assert_eq!(HAD_LOCK.load(Ordering::SeqCst), 1);
     }
 
     #[test]

@@ -15,6 +15,7 @@ use dimmer_runtime::calls::KeepErrno;
 
 use crate::affinity;
 use crate::arch::{self, forward};
+use crate::confine::{self, PRCTL, SYSCALL, prctl_giving_up, syscall_giving_up};
 use crate::marks;
 use crate::mutexes;
 use crate::next::Next;
@@ -44,6 +45,11 @@ pub(crate) fn begin(orders: Orders<'static>) {
     let _ = ORDERS.set(orders);
     // Relaxed: there is one thread.
     MOVES.store(true, Ordering::Relaxed);
+}
+
+/// Whether calls move in this process, or have moved.
+pub(crate) fn has_moved() -> bool {
+    ORDERS.get().is_some()
 }
 
 /// More than there are cores.
@@ -146,11 +152,6 @@ fn come_home_for(next: &Next, number: c_int) -> *mut c_void {
         let _errno = KeepErrno::new();
         marks::stop();
     }
-    if name == b"prctl" {
-        before_prctl(number);
-    }
-    let is_confining =
-        CONFINING.contains(&name) || name == b"prctl" && CONFINING_OPTIONS.contains(&number);
     if PASSING_ON.contains(&name) {
         affinity::give_back_to_pass_on();
     }
@@ -158,7 +159,7 @@ fn come_home_for(next: &Next, number: c_int) -> *mut c_void {
         affinity::before_affinity_of(number);
     }
     let next = come_home_before(next);
-    if is_confining {
+    if CONFINING.contains(&name) {
         stop();
     }
     if STARTING.contains(&name) {
@@ -166,18 +167,6 @@ fn come_home_for(next: &Next, number: c_int) -> *mut c_void {
         let _ = catch_unwind(dimmer_hook::expect_thread);
     }
     next
-}
-
-/// Prepares for a thread that may lose system calls, or the right to read time stamps (the strict
-/// mode of seccomp takes that away as well). From then on hooked calls use neither.
-fn before_prctl(option: c_int) {
-    if option == libc::PR_SET_SECCOMP {
-        marks::stop();
-        dimmer_hook::restrict();
-    }
-    if option == libc::PR_SET_SECCOMP || option == libc::PR_SET_TSC {
-        dimmer_hook::only_count();
-    }
 }
 
 /// Functions that end the process at once.
@@ -204,10 +193,6 @@ fn stop() {
 /// Functions by which a thread drops rights of its own only, or leaves its process's view of the
 /// system.
 const CONFINING: [&[u8]; 5] = [b"capset", b"setfsuid", b"setfsgid", b"unshare", b"setns"];
-
-/// Options of prctl(2) that do the same.
-const CONFINING_OPTIONS: [c_int; 4] =
-    [libc::PR_SET_SECCOMP, libc::PR_CAPBSET_DROP, libc::PR_SET_SECUREBITS, libc::PR_CAP_AMBIENT];
 
 /// Fails as the C library does if the kernel lacks a system call.
 extern "C" fn lacks() -> c_long {
@@ -248,7 +233,7 @@ macro_rules! at_home {
         /// lock, which may be held as long as a library's constructor waits for a thread that calls
         /// one of them.
         pub(crate) fn find_next() {
-            for next in [$(&nexts::$name,)* &VFORK, &SYSCALL] {
+            for next in [$(&nexts::$name,)* &VFORK, &SYSCALL, &PRCTL] {
                 next.get();
             }
         }
@@ -273,7 +258,7 @@ at_home! {
     _exit _Exit
     // They concern the thread.
     gettid getcpu sched_getcpu sched_setscheduler sched_getscheduler sched_setparam sched_getparam
-    sched_setattr sched_getattr setpriority getpriority nice prctl unshare setns ptrace pthread_setname_np pthread_getname_np
+    sched_setattr sched_getattr setpriority getpriority nice unshare setns ptrace pthread_setname_np pthread_getname_np
     // They concern its signals, or send signals that it may have to receive before they return.
     raise kill killpg tgkill pthread_kill sigqueue pthread_sigqueue sigaltstack sigpending sigblock sigsetmask siggetmask sighold sigrelse sigset
     // They wait for signals, or wait with other signals blocked.
@@ -298,13 +283,24 @@ pub(crate) extern "C" fn before_vfork(next: &Next) -> *mut c_void {
     std::ptr::null_mut()
 }
 
-static SYSCALL: Next = Next::new(c"syscall");
+// prctl(2) and syscall(2). Programs use the latter for system calls that older C libraries have no
+// function for. What gives up something that hooks use goes on in the second function.
+forward!(prctl, before_prctl, prctl_giving_up);
+forward!(syscall, before_syscall, syscall_giving_up);
 
-// syscall(2). Programs use it for system calls that older C libraries have no function for.
-forward!(syscall, before_syscall);
+/// Brings the calling thread home. Returns the address where the call goes on; null if it gives
+/// something up.
+extern "C" fn before_prctl(option: c_int, second: c_int, third: *const u8) -> *mut c_void {
+    let given_up = confine::given_up(libc::SYS_prctl, option, second, third);
+    let next = come_home_before(&PRCTL);
+    if confine::is_confining(libc::SYS_prctl, option, given_up) {
+        stop();
+    }
+    if given_up.is_some() { std::ptr::null_mut() } else { next }
+}
 
-/// Returns the address where a system call goes on. If the call concerns the thread, brings the
-/// thread home first.
+/// Returns the address where a system call goes on; null if it gives something up that hooks use.
+/// If the call concerns the thread, brings the thread home first.
 ///
 /// This library's own system calls come here as well, also while the thread-local storage is
 /// another thread's. None of them is listed.
@@ -315,14 +311,8 @@ extern "C" fn before_syscall(
     third: *const u8,
 ) -> *mut c_void {
     affinity::before_system_call(number, first, second, third);
-    let is_confining = CONFINING_CALLS.contains(&number)
-        || number == libc::SYS_prctl && CONFINING_OPTIONS.contains(&first);
-    if number == libc::SYS_prctl {
-        before_prctl(first);
-    }
-    if number == libc::SYS_seccomp {
-        before_prctl(libc::PR_SET_SECCOMP);
-    }
+    let given_up = confine::given_up(number, first, second, third);
+    let is_confining = confine::is_confining(number, first, given_up);
     let is_about_owner =
         number == libc::SYS_futex && FUTEXES_WITH_OWNER.contains(&(second & libc::FUTEX_CMD_MASK));
     let is_about_thread =
@@ -338,7 +328,7 @@ extern "C" fn before_syscall(
     if number == libc::SYS_exit {
         dimmer_runtime::calls::note_exit();
     }
-    next
+    if given_up.is_some() { std::ptr::null_mut() } else { next }
 }
 
 /// Operations of futex(2) on mutexes whose owner the kernel records, for programs that make their
@@ -349,25 +339,6 @@ const FUTEXES_WITH_OWNER: [c_int; 5] = [
     libc::FUTEX_TRYLOCK_PI,
     libc::FUTEX_UNLOCK_PI,
     libc::FUTEX_WAIT_REQUEUE_PI,
-];
-
-/// System calls by which a thread drops rights of its own only. Among them are calls that the C
-/// library's functions make for all threads.
-const CONFINING_CALLS: [c_long; 14] = [
-    libc::SYS_seccomp,
-    libc::SYS_landlock_restrict_self,
-    libc::SYS_unshare,
-    libc::SYS_setns,
-    libc::SYS_capset,
-    libc::SYS_setuid,
-    libc::SYS_setgid,
-    libc::SYS_setreuid,
-    libc::SYS_setregid,
-    libc::SYS_setresuid,
-    libc::SYS_setresgid,
-    libc::SYS_setgroups,
-    libc::SYS_setfsuid,
-    libc::SYS_setfsgid,
 ];
 
 /// Other system calls that concern the thread, as the functions above make them. Calls that

@@ -7,14 +7,16 @@
 //! are moved to the cores of [`dimmer_runtime::CORES`], as the ledger decides (`home`); or threads
 //! that make such calls go to the CPUs of [`dimmer_runtime::wide::SPECIALISE`] (`affinity`). To
 //! narrow, it hides features from the CPUID instruction (`cpuid`), by
-//! [`dimmer_narrow::CPUID_WIDTH`]. It can do both at once. Without these variables, or with
-//! [`off::OFF`], it does nothing. If anything goes wrong, the program runs as without it.
+//! [`dimmer_narrow::CPUID_WIDTH`]. It can do both at once. Without these variables, with
+//! [`off::OFF`], or under a filter of system calls that another program of the run has set, it does
+//! nothing. If anything goes wrong, the program runs as without it.
 
 mod affinity;
 mod allocator;
 mod arch;
 mod backtrace;
 mod cancel;
+mod confine;
 mod cpuid;
 mod exec;
 mod heap;
@@ -38,7 +40,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use dimmer_hook::{Hooks, Loaded, Objects, OwnLedger};
+use dimmer_hook::{GivenUp, Hooks, Loaded, Objects, OwnLedger};
 use dimmer_processor::class::InstructionClass;
 use dimmer_runtime::calls::KeepErrno;
 use dimmer_runtime::{CannotMigrate, off};
@@ -95,6 +97,10 @@ extern "C" fn begin(
     let _ = std::panic::catch_unwind(signals::find_next);
     let _ = std::panic::catch_unwind(exec::begin);
     if off::is_off() {
+        return;
+    }
+    if std::panic::catch_unwind(dimmer_hook::has_filter_of_run).unwrap_or(false) {
+        dimmer_hook::has_given_up(GivenUp::SystemCalls);
         return;
     }
     let _ = std::panic::catch_unwind(cpuid::start);

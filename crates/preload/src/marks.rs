@@ -19,8 +19,9 @@ use dimmer_hook::{
     Hooks, OWN_MARK, Phases, SIGNALS_ARE_RIGHT, cut_migration_short, is_migrated, is_restricted,
     note_away, note_home,
 };
+use dimmer_marks::measuring::{self, Stopped};
 use dimmer_marks::migrating::{self, Mover};
-use dimmer_marks::{Output, Place, crossing, measuring};
+use dimmer_marks::{Output, Place, crossing};
 use dimmer_policy::phases::{Core, Profile, Settings, Threshold};
 use dimmer_processor::units::Nanos;
 use dimmer_runtime::calls::{
@@ -228,14 +229,19 @@ pub(crate) fn write_so_far() {
     });
 }
 
-/// Writes the graph of the process, and measures no more. Likewise writes what it has learned.
-pub(crate) fn stop() {
-    let Some(marks) = MARKS.get().filter(|_| !is_restricted()) else { return };
-    let _ = catch_unwind(|| match &marks.purpose {
+/// Writes the graph of the process, and measures no more, unless the result goes on. Likewise
+/// writes what it has learned.
+pub(crate) fn stop() -> Option<Stopped> {
+    let marks = MARKS.get().filter(|_| !is_restricted())?;
+    let stop = || match &marks.purpose {
         Purpose::Measure(_) => measuring::stop(),
-        Purpose::Migrate(..) => {}
-        Purpose::Learn(_, directory) => write_learned(directory),
-    });
+        Purpose::Migrate(..) => None,
+        Purpose::Learn(_, directory) => {
+            write_learned(directory);
+            None
+        }
+    };
+    catch_unwind(stop).ok().flatten()
 }
 
 /// Writes what the process has learned so far, instead of what it has written before. A file that

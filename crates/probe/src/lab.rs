@@ -42,6 +42,30 @@ pub enum ModeError {
     /// The observer wanted to stop; what was measured of this mode is discarded.
     #[error("interrupted")]
     Interrupted,
+    /// Fewer than four repetitions were undisturbed: too few to find or exclude an effect. Other
+    /// modes and kernels may have more.
+    #[error("nearly every {what} was interrupted")]
+    Disturbed {
+        /// A repetition, as a noun.
+        what: String,
+    },
+}
+
+/// Minimum number of undisturbed repetitions of a result: with fewer, no spread can be estimated
+/// ([`crate::stats::Samples::centre`]).
+pub(crate) const LEAST_USABLE: usize = 4;
+
+/// Checks that at least [`LEAST_USABLE`] repetitions were undisturbed.
+///
+/// # Errors
+/// [`ModeError::Disturbed`]
+pub(crate) fn check_usable(undisturbed: usize, what: &str) -> Result<(), ModeError> {
+    if undisturbed < LEAST_USABLE { Err(disturbed(what)) } else { Ok(()) }
+}
+
+/// The error of repetitions that were disturbed.
+pub(crate) fn disturbed(what: &str) -> ModeError {
+    ModeError::Disturbed { what: what.to_owned() }
 }
 
 /// Settings of a measurement, the same for all modes.

@@ -64,6 +64,8 @@ pub struct Skipped {
     pub kernel: String,
     /// Reason, as a phrase.
     pub reason: String,
+    /// Whether interrupts are the reason, so that another run may measure it.
+    pub is_disturbed: bool,
 }
 
 /// The result of one mode on one kernel.
@@ -189,7 +191,8 @@ pub struct CurvePoint {
     pub at_ns: f64,
     /// Clock over nominal: mean and its 95 % interval.
     pub clock_ratio: Estimate,
-    /// Share of repetitions with a stall in this bin, less the baseline's.
+    /// Share of repetitions with a stall in this bin; after a burst, beyond the baseline's (at least
+    /// 0).
     pub stall_share: f64,
 }
 
@@ -280,7 +283,8 @@ pub struct Throttle {
 /// The number of instructions that cause the effect.
 #[derive(Clone, Debug)]
 pub struct Instructions {
-    /// Share of bursts with an effect, by instructions in the burst: (instructions, share, bursts).
+    /// Bursts by their length: instructions, the share of bursts with an effect over that of the
+    /// longest bursts, which were tried in turn with them (at most 1), and the number of bursts.
     pub response: Vec<(u32, f64, usize)>,
     /// Quantiles of the required number: (share of bursts, instructions). Empty without an effect.
     pub quantiles: Vec<(f64, f64)>,
@@ -311,7 +315,8 @@ pub struct Gap {
     pub gap_us: f64,
     /// Slow-down of the scalar work (%).
     pub slowdown_pct: Estimate,
-    /// Share of gaps with a stall, less the baseline's.
+    /// Share of gaps with a stall of their own, beyond what the baseline's share explains; 0 where
+    /// the difference may be chance or is below 0.05.
     pub stall_share: f64,
     /// Duration of a burst (ns).
     pub burst_ns: Estimate,

@@ -277,7 +277,7 @@ fn superpose(
     });
     let extra_ns: Samples = extra.collect();
     // 99.9 %: one run in a thousand finds a cost where there is none.
-    let costs = extra_ns.interval(3.29).is_some_and(|(low, _)| low > 0.0)
+    let costs = extra_ns.interval(0.999).is_some_and(|(low, _)| low > 0.0)
         && extra_ns.quantile(0.5).is_some_and(|cost| cost > SMALLEST_COST_NS);
     let effect = end > 0 && costs;
     let of = |value: fn(&Release) -> f64| -> Samples {

@@ -86,7 +86,9 @@ pub fn run(
     let mut session = Session { target, plan, observer, calibration, begin, log, findings };
     match session.measure_all() {
         Ok(()) => {}
-        Err(ModeError::Interrupted) => session.findings.interrupted = true,
+        Err(ModeError::Interrupted | ModeError::Disturbed { .. }) => {
+            session.findings.interrupted = true;
+        }
         Err(ModeError::Target(error)) => return Err(error),
     }
     Ok(Findings { surroundings: session.log.told(), ..session.findings })
@@ -144,26 +146,54 @@ impl Session<'_> {
     fn is_to_measure(&mut self, Item { mode, kernel, .. }: &Item) -> bool {
         let name = &kernel.name;
         if let Some(reason) = self.target.lacks(kernel) {
-            let skipped = Skipped { mode: None, kernel: name.clone(), reason };
-            if !self.findings.skipped.contains(&skipped) {
-                self.findings.skipped.push(skipped);
-            }
+            self.skip(None, name, reason);
             return false;
         }
         let asks_about_effect =
             matches!(mode, Mode::Upclock | Mode::Recurrence | Mode::Instructions);
         if self.plan.only_where_effect && asks_about_effect && !saw_effect(&self.findings, name) {
             let reason = "no effect of this kernel was seen by the other modes".to_owned();
-            self.findings.skipped.push(Skipped { mode: Some(*mode), kernel: name.clone(), reason });
+            self.skip(Some(*mode), name, reason);
             return false;
         }
         let is_measured = self.findings.outcomes.iter().any(|outcome| outcome.mode == *mode);
         if self.is_for_one_kernel(*mode) && is_measured {
             let reason = "a quick probe has the time for one kernel".to_owned();
-            self.findings.skipped.push(Skipped { mode: Some(*mode), kernel: name.clone(), reason });
+            self.skip(Some(*mode), name, reason);
             return false;
         }
         true
+    }
+
+    /// Stores that a kernel or mode cannot be measured here, or is not to be.
+    fn skip(&mut self, mode: Option<Mode>, kernel: &str, reason: String) {
+        self.leave_out(Skipped { mode, kernel: kernel.to_owned(), reason, is_disturbed: false });
+    }
+
+    fn leave_out(&mut self, skipped: Skipped) {
+        if !self.findings.skipped.contains(&skipped) {
+            self.findings.skipped.push(skipped);
+        }
+    }
+
+    /// Stores the outcomes of a measurement, or that it was disturbed.
+    fn store(
+        &mut self,
+        mode: Mode,
+        kernel: &str,
+        measured: Result<Vec<Outcome>, ModeError>,
+    ) -> Result<(), ModeError> {
+        match measured {
+            Ok(outcomes) => self.findings.outcomes.extend(outcomes),
+            Err(error @ ModeError::Disturbed { .. }) => self.leave_out(Skipped {
+                mode: Some(mode),
+                kernel: kernel.to_owned(),
+                reason: error.to_string(),
+                is_disturbed: true,
+            }),
+            Err(error) => return Err(error),
+        }
+        Ok(())
     }
 
     /// Reports the next piece of work; `behind` is the number of complete items, parts included.
@@ -189,9 +219,8 @@ impl Session<'_> {
         let Item { mode, kernel, burst } = item;
         let settle_ns = settle_ns(&self.findings, &kernel.name);
         let mut lab = self.lab(&Arc::new(kernel.clone()), allowance);
-        let outcomes = measure(&mut lab, *mode, *burst, settle_ns)?;
-        self.findings.outcomes.extend(outcomes);
-        Ok(())
+        let measured = measure(&mut lab, *mode, *burst, settle_ns);
+        self.store(*mode, &kernel.name, measured)
     }
 
     /// Measures episodes in turn, program by program.
@@ -238,8 +267,8 @@ impl Session<'_> {
             self.says(&format!("{} {kernel}", Mode::Episode), behind + done);
             let mut lab = self.lab(&kernel, allowance);
             lab.counts = counts;
-            let outcome = ongoing.finish(&mut lab)?;
-            self.findings.outcomes.push(outcome);
+            let measured = ongoing.finish(&mut lab).map(|outcome| vec![outcome]);
+            self.store(Mode::Episode, &kernel.name, measured)?;
         }
         Ok(())
     }

@@ -16,7 +16,7 @@ import dimmer
 NARROW, WIDE = "nginx-specialised-sse", "nginx-specialised"
 #: How long a page takes, of the measured one. The paper does not say it: `dimmer sim validate` takes
 #: it from the CPU time of requests (figure 2).
-PAGE = 0.86
+PAGE = 0.7521
 POLICIES = {"none": "MuQSS", "specialise": "specialised", "specialise-learning": "learning"}
 #: What 512-bit code costs (§4.1, %).
 PAPER = {"none": 6.0, "specialise": 1.7}
@@ -51,8 +51,9 @@ lost = {
 }
 
 # %% [markdown]
-# The simulator keeps most of the loss where the paper's prototype removes it: two records a request
-# go to a wide core and back (rows R003-04, R003-05 and R003-14 of `docs/VALIDATION.md`).
+# The simulator keeps half of the loss, of which the paper's prototype removes most: wide cores that
+# are never idle run other code at a lower clock (rows R003-04, R003-05 and R003-14 of
+# `docs/VALIDATION.md`).
 
 # %%
 print("policy               paper   simulated median, least, most (loss of throughput by AVX-512)")

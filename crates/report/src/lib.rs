@@ -31,6 +31,7 @@ pub mod restore;
 pub mod run;
 pub mod scan;
 mod screen;
+mod shell;
 pub mod sim;
 pub mod specialise;
 pub mod stat;

@@ -5,6 +5,8 @@ use std::time::SystemTime;
 
 use dimmer_host::machine::Machine;
 
+use crate::shell;
+
 /// The machine of a run, and the run itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MachineDescription {
@@ -51,7 +53,7 @@ impl MachineDescription {
 
 /// A command line; what is not UTF-8 in it is replaced.
 fn command(words: impl Iterator<Item = OsString>) -> String {
-    words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+    shell::line(words.map(|word| word.to_string_lossy().into_owned()))
 }
 
 /// A time as in [`MachineDescription::time`], since 1970 (s).

@@ -519,3 +519,6 @@ impl Distribution {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,6 +17,7 @@ pub struct Report {
     command: Vec<String>,
     status: Option<i32>,
     lasted_s: f64,
+    cpu_s: Option<f64>,
     with_kernel: bool,
     no_license_events: Option<String>,
     counts: Vec<CountEntry>,
@@ -90,7 +91,8 @@ impl Report {
             found.and_then(|(_, count)| Some(count.as_ref().ok()?.value as f64))
         };
         let cycles = value(&Countable::Cycles).filter(|cycles| *cycles > 0.0);
-        let on_cpu_s = value(&Countable::TaskClock).map(|ns| ns / 1e9).filter(|time| *time > 0.0);
+        let cpu_s = stat.on_cpu.map(|time| time.as_secs_f64());
+        let on_cpu_s = cpu_s.filter(|time| *time > 0.0);
         let counts = stat.counts.iter().map(|(event, count)| {
             let count = count.as_ref();
             let value = count.ok().map(|count| count.value as f64);
@@ -117,6 +119,7 @@ impl Report {
             command: stat.command.clone(),
             status: stat.status.and_then(|status| status.code()),
             lasted_s: stat.lasted.as_secs_f64(),
+            cpu_s,
             with_kernel: stat.has_kernel,
             no_license_events: stat.no_licenses.clone(),
             counts: counts.collect(),
@@ -130,10 +133,15 @@ impl Report {
 
     /// The counts as text.
     pub fn text(&self, screen: Screen) -> String {
+        // The CPU time of programs is in the table.
+        let is_in_table = self.counts.iter().any(|one| one.event == Countable::TaskClock.name());
+        let busy = self.cpu_s.filter(|_| !is_in_table);
+        let busy = busy.map(|cpu_s| format!(", busy for {}", time(cpu_s * 1e9)));
         let mut text = screen.fill(&format!(
-            "{}, for {}{}:",
+            "{}, for {}{}{}:",
             self.command.join(" "),
             time(self.lasted_s * 1e9),
+            busy.unwrap_or_default(),
             if self.with_kernel { "" } else { ", without the kernel's part" },
         ));
         let mut table = Table::new([
@@ -164,18 +172,14 @@ impl Report {
     /// What was not counted, and what is known instead.
     fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
-        let missing = |one: &&CountEntry| one.unavailable.is_some();
-        if let Some(first) = self.counts.iter().find(missing) {
-            let names: Vec<&str> =
-                self.counts.iter().filter(missing).map(|one| one.event).collect();
-            let why = first.unavailable.as_deref().unwrap_or_default();
-            notes.push(format!("Not counted: {} ({why}).", names.join(", ")));
+        for (why, events) in self.missing() {
+            notes.push(format!("Not counted: {} ({why}).", events.join(", ")));
         }
         if let Some(why) = &self.no_license_events {
             notes.push(format!("License levels are not counted: {why}."));
         }
         match (&self.clock, &self.clock_unknown) {
-            (Some(clock), _) => notes.push(clock.text()),
+            (Some(clock), _) => notes.push(clock.text(self.lasted_s)),
             (None, Some(why)) => notes.push(format!("The clock by timing is not known: {why}.")),
             (None, None) => {}
         }
@@ -188,15 +192,25 @@ impl Report {
         }
         notes
     }
+
+    /// The events that were not counted, by reason, in order of first appearance.
+    fn missing(&self) -> Vec<(&str, Vec<&'static str>)> {
+        let mut groups: Vec<(&str, Vec<&'static str>)> = Vec::new();
+        for one in &self.counts {
+            let Some(why) = one.unavailable.as_deref() else { continue };
+            match groups.iter_mut().find(|(other, _)| *other == why) {
+                Some((_, events)) => events.push(one.event),
+                None => groups.push((why, vec![one.event])),
+            }
+        }
+        groups
+    }
 }
 
 impl CountEntry {
     fn shown_count(&self) -> String {
         let count = self.count.unwrap_or_default() as f64;
-        match self.event {
-            "task-clock" => time(count),
-            _ => grouped(count, 0),
-        }
+        if self.event == Countable::TaskClock.name() { time(count) } else { grouped(count, 0) }
     }
 
     /// The part of the time in which it was counted, if that is not all.
@@ -207,13 +221,14 @@ impl CountEntry {
 }
 
 impl ClockEntry {
-    fn text(&self) -> String {
+    fn text(&self, lasted_s: f64) -> String {
         let ghz = |value: Option<f64>| match value {
             Some(ghz) => format!("{} GHz", grouped(ghz, 2)),
             None => "not known".to_owned(),
         };
         let meanwhile = match self.looks {
-            0 => "too short to measure meanwhile".to_owned(),
+            0 if lasted_s < 2.0 => "too short to measure meanwhile".to_owned(),
+            0 => "meanwhile not known".to_owned(),
             looks => format!(
                 "meanwhile {}, at least {} ({looks} looks)",
                 ghz(self.median_ghz),
@@ -245,6 +260,7 @@ mod tests {
             command: vec!["server".to_owned()],
             status: None,
             lasted: Duration::from_secs(2),
+            on_cpu: Some(Duration::from_millis(500)),
             counts,
             has_kernel: true,
             no_licenses: None,
@@ -280,18 +296,56 @@ mod tests {
     #[test]
     fn without_counters_there_is_the_clock_and_a_reason() {
         let clocks = Clocks { before: Some(3.0), meanwhile: vec![2.0, 2.5, 2.6], after: None };
-        let no = Unavailable::new("cycles", "no PMU", "use another machine");
+        let no = |why: &str| Err(Unavailable::new("it", why, "use another machine"));
         let report = Report::new(&Stat {
             clocks: Some(Ok(clocks)),
             avx512: Some(Avx512 { looks: 20, with_values: 5 }),
             no_licenses: Some("none".to_owned()),
-            ..stat(vec![(Countable::Cycles, Err(no))])
+            ..stat(vec![
+                (Countable::Cycles, no("no PMU")),
+                (Countable::Migrations, no("not permitted")),
+                (Countable::Instructions, no("no PMU")),
+            ])
         });
         let text = report.text(Screen::file(200));
-        assert!(text.contains("Not counted: cycles (no PMU)."), "{text}");
+        assert!(text.contains("\nNot counted: cycles, instructions (no PMU).\n"), "{text}");
+        assert!(text.contains("\nNot counted: cpu-migrations (not permitted).\n"), "{text}");
         let clock =
             "before 3.00 GHz, meanwhile 2.50 GHz, at least 2.00 GHz (3 looks), after not known.";
         assert!(text.contains(clock), "{text}");
         assert!(text.contains("values at 5 of 20 looks"), "{text}");
+    }
+
+    #[test]
+    fn rates_of_all_cpus_are_over_the_time_in_which_they_were_busy() {
+        let report = Report::new(&Stat {
+            command: vec!["all CPUs".to_owned()],
+            ..stat(vec![(Countable::ContextSwitches, count(100, 1000))])
+        });
+        let text = report.text(Screen::file(120));
+        assert!(text.starts_with("all CPUs, for 2000 ms, busy for 500 ms:\n"), "{text}");
+        assert!(
+            text.lines().any(|line| line.contains("context-switches") && line.contains("200.00"))
+        );
+        let idle = Stat {
+            on_cpu: Some(Duration::ZERO),
+            ..stat(vec![(Countable::ContextSwitches, count(100, 1000))])
+        };
+        let document = serde_json::to_value(Report::new(&idle)).unwrap();
+        assert_eq!(document["cpu_s"], 0.0);
+        assert!(document["counts"][0]["per_s"].is_null(), "{document}");
+    }
+
+    #[test]
+    fn a_clock_that_was_not_measured_meanwhile_is_too_short_a_run_only_if_it_was_short() {
+        let text = |seconds| {
+            let clocks = Some(Ok(Clocks { before: Some(3.0), ..Clocks::default() }));
+            let lasted = Duration::from_secs(seconds);
+            Report::new(&Stat { clocks, lasted, ..stat(Vec::new()) }).text(Screen::file(200))
+        };
+        assert!(
+            text(1).contains("before 3.00 GHz, too short to measure meanwhile, after not known.")
+        );
+        assert!(!text(60).contains("too short"), "{}", text(60));
     }
 }

@@ -100,6 +100,7 @@ pub mod wide;
 mod worker;
 
 pub use dimmer_host::off;
+pub use dimmer_host::own_event;
 pub use dimmer_host::root::{Root, parse_cpu_list};
 pub use dimmer_processor::units::CpuId;
 pub use dimmer_protocol::ticks_per_ns;

@@ -362,6 +362,8 @@ impl<'data> Reader<'data> {
 
     fn relocations(&self, image: &mut Image<'data>) -> Result<(), ScanError> {
         let mut budget = self.bytes.len() as u64;
+        // Packed relocations are to different words of the file, so a sound one has no more.
+        let mut unpacked = self.bytes.len() / 8;
         // Read once, and only if there are packed relocations.
         let mut segments = None;
         for section in self.table.iter() {
@@ -382,7 +384,7 @@ impl<'data> Reader<'data> {
                     Some(segments) => segments,
                     none => none.insert(self.segments()?),
                 };
-                self.packed(section, segments, image)?;
+                self.packed(section, segments, &mut unpacked, image)?;
             }
         }
         image.relocated.sort_unstable();
@@ -413,11 +415,13 @@ impl<'data> Reader<'data> {
     }
 
     /// Relative relocations packed as RELR: an even word is an address; an odd one is a bit map of
-    /// the 63 words that follow. The addend is stored where the result will be.
+    /// the 63 words that follow. The addend is stored where the result will be. There may be `left`
+    /// more of them.
     fn packed(
         &self,
         section: &'data SectionHeader64<Little>,
         segments: &mut Segments<'data>,
+        left: &mut usize,
         image: &mut Image<'data>,
     ) -> Result<(), ScanError> {
         let (words, _) = self.data(section)?.as_chunks::<8>();
@@ -430,6 +434,10 @@ impl<'data> Reader<'data> {
         };
         for word in words {
             let word = u64::from_le_bytes(*word);
+            let places = if word & 1 == 0 { 1 } else { word.count_ones() as usize - 1 };
+            *left = left
+                .checked_sub(places)
+                .ok_or_else(|| damage("relocations", "more than the file has words"))?;
             if word & 1 == 0 {
                 relocate(word);
                 next = word.wrapping_add(8);
@@ -478,9 +486,16 @@ impl<'data> Reader<'data> {
             }
             let name = u32::try_from(value).ok().and_then(|at| strings.get(at).ok());
             let name = name.ok_or_else(|| damage("dynamic section", "a name in it has no end"))?;
+            // A name may have one directory for each byte, which takes more memory than that.
+            let directories = name.iter().filter(|byte| **byte == b':').count();
             budget = budget
-                .checked_sub(name.len())
-                .ok_or_else(|| damage("dynamic section", "names overlap too often"))?;
+                .checked_sub(name.len() + directories * size_of::<String>())
+                .ok_or_else(|| {
+                    damage(
+                        "dynamic section",
+                        "names overlap too often, or have too many directories",
+                    )
+                })?;
             let name = String::from_utf8_lossy(name).into_owned();
             if tag == elf::DT_SONAME {
                 image.soname.get_or_insert(name);

@@ -5,7 +5,8 @@
 //! cores of a frequency domain share a clock: the fastest request of those that execute is in force
 //! (paper 002 §2.1, §2.2). A request occupies the core that makes it for a time. Then the clock
 //! ramps linearly (paper 002 §4.4), in steps of 100 MHz. If rated power does not allow the
-//! requests, the whole package runs at the fastest P-state that it allows. Without a request, some
+//! requests, the whole package runs at the fastest P-state that it allows; a clock that is to rise
+//! above the base waits for those that still fall (paper 002 §4.3). Without a request, some
 //! processors choose their fastest P-states only while a core is deeply idle (paper 002 §2.1). On
 //! some processors the cores of a cluster divide the clock of the fastest of them, so that a slow
 //! one is raised by it (paper 004 §4.3).
@@ -56,6 +57,8 @@ pub(crate) struct Points {
     divided: Option<Divided>,
     /// The power curve by which rated power limits clocks.
     curve: Option<PowerCurve>,
+    /// The clock that rated power always allows (GHz).
+    base_ghz: f64,
     /// Clocks of cores that execute; kept so that nothing is allocated.
     busy: Vec<f64>,
 }
@@ -94,6 +97,8 @@ struct Shared {
     /// The current clock (GHz); infinite if only the level limits it.
     ghz: f64,
     ramp: Option<Ramp>,
+    /// Whether it is to rise once others have slowed down.
+    waits: bool,
     /// Whether its clock or its target has changed since [`Points::has_changed`] was last called.
     is_changed: bool,
 }
@@ -149,7 +154,7 @@ impl Points {
         let shared = |cores: Range<usize>| {
             let target = wishes[cores.clone()].iter().copied().min().unwrap_or(Wish(None));
             let ghz = target.0.map_or(f64::INFINITY, |wish| states[wish].1);
-            Shared { cores, target, ghz, ramp: None, is_changed: false }
+            Shared { cores, target, ghz, ramp: None, waits: false, is_changed: false }
         };
         let of_package = model.shape.cores.as_ref().map(|cores| cores.value);
         let of_package = of_package.and_then(|cores| usize::try_from(cores).ok()).unwrap_or(cores);
@@ -174,6 +179,7 @@ impl Points {
             of_package: of_package.max(1),
             is_whole: kind == Some(Domain::Cluster),
             curve: curve.cloned(),
+            base_ghz: model.clock.base_mhz.as_ref().map_or(0.0, |mhz| mhz.value as f64 / 1000.0),
             busy: Vec::new(),
         })
     }
@@ -271,22 +277,31 @@ impl Points {
         self.automatic = if is_deep { Wish(None) } else { self.shallow };
         let domains = self.neighbours(core);
         let cap = self.cap(domains.clone(), fastest, &is_active);
-        for index in domains.clone() {
-            let Some(wish) = self.fastest_wish(index, &is_active) else { continue };
-            let target = wish.max(cap);
-            let from = std::mem::replace(&mut self.domains[index].target, target);
-            if from == target {
-                continue;
-            }
-            let known = self.changes[from.0.unwrap_or(0)][target.0.unwrap_or(0)];
-            let (begin, end) = match asked.filter(|_| index == self.domain_of[core]) {
-                Some(asked) => asked,
-                None => {
-                    let total = known.and_then(|known| known.total).unwrap_or_default();
-                    (now, now + total)
+        // What falls makes room for what rises.
+        for rises in [false, true] {
+            for index in domains.clone() {
+                let wish = self.fastest_wish(index, &is_active);
+                let from = self.domains[index].target;
+                let target = wish.map_or(from, |wish| wish.max(cap));
+                if (target < from) != rises {
+                    continue;
                 }
-            };
-            self.ramp(index, now, begin, end, fastest);
+                self.domains[index].waits =
+                    rises && !self.has_room(index, target, domains.clone(), fastest, &is_active);
+                if from == target || self.domains[index].waits {
+                    continue;
+                }
+                self.domains[index].target = target;
+                let known = self.changes[from.0.unwrap_or(0)][target.0.unwrap_or(0)];
+                let (begin, end) = match asked.filter(|_| index == self.domain_of[core]) {
+                    Some(asked) => asked,
+                    None => {
+                        let total = known.and_then(|known| known.total).unwrap_or_default();
+                        (now, now + total)
+                    }
+                };
+                self.ramp(index, now, begin, end, fastest);
+            }
         }
         domains
     }
@@ -312,6 +327,12 @@ impl Points {
         if ramp.done == ramp.steps {
             (domain.ghz, domain.ramp) = (clock, None);
         }
+    }
+
+    /// Whether a change is over for which another domain of the package may wait.
+    pub(crate) fn makes_room(&self, index: usize) -> bool {
+        let waits = |other: usize| self.domains[other].waits;
+        self.domains[index].ramp.is_none() && self.neighbours(self.cores(index).start).any(waits)
     }
 
     /// Whether the domain's clock or its target has changed since the last call.
@@ -378,6 +399,35 @@ impl Points {
         }
         (self.curve, self.busy) = (Some(curve), busy);
         allowed
+    }
+
+    /// Whether rated power allows a domain's cores this P-state while those of the others of its
+    /// package have the clocks that they still have, or are about to have.
+    fn has_room(
+        &mut self,
+        index: usize,
+        target: Wish,
+        domains: Range<usize>,
+        fastest: f64,
+        is_active: &impl Fn(usize) -> bool,
+    ) -> bool {
+        let to = self.clock(target).min(fastest);
+        let Some(curve) = self.curve.take_if(|_| to > self.base_ghz) else { return true };
+        let mut busy = std::mem::take(&mut self.busy);
+        busy.clear();
+        for domain in domains {
+            let Shared { cores, target, ghz, .. } = &self.domains[domain];
+            if !cores.clone().any(is_active) {
+                continue;
+            }
+            let others = ghz.max(self.clock(*target)).min(fastest);
+            let counts = |core: &usize| self.is_whole || is_active(*core);
+            let cores = cores.clone().filter(counts);
+            busy.extend(cores.map(|_| if domain == index { to } else { others }));
+        }
+        let has_room = curve.allows(&busy);
+        (self.curve, self.busy) = (Some(curve), busy);
+        has_room
     }
 }
 

@@ -43,12 +43,19 @@ impl Memory {
     /// Instructions of a call of the CPU-bound function and of this one.
     pub(crate) fn instructions(self) -> [f64; 2] {
         let text = text(self.file());
-        ["cpu", "memory"].map(|code| {
-            let key = format!("run = \"{code}\", instructions = ");
-            let number = text.split_once(key.as_str()).map(|(_, after)| after);
-            let number = number.and_then(|after| after.split_once(' ')).map(|(number, _)| number);
-            number.and_then(|number| number.replace('_', "").parse().ok()).unwrap_or(f64::NAN)
-        })
+        ["cpu", "memory"].map(|code| number(text, &format!("run = \"{code}\", instructions = ")))
+    }
+
+    /// The parts of both functions' steps in a call of a mixed function, for this part of memory,
+    /// as the benchmark divides them (`do_mixed` in test/micro.c): whole numbers, taken in turns.
+    pub(crate) fn mixed(self, of_memory: f32) -> [f64; 2] {
+        // PATTERN_LENGTH and POINTER_CHASE_STEPS, and CPU_ITERATIONS of test/micro.h.
+        let all = [400_000.0, if self == Self::Chase { 7_000.0 } else { 100_000.0 }];
+        let [cpu, memory] = [all[0] * (1.0 - of_memory), all[1] * of_memory];
+        let [cpu, memory] = [cpu, memory].map(|steps: f32| f64::from(steps.trunc()));
+        let in_turn = [cpu, memory].map(|steps| (steps / f64::min(cpu, memory)).trunc());
+        let turns = ((cpu + memory) / (in_turn[0] + in_turn[1])).ceil();
+        [0, 1].map(|of| turns * in_turn[of] / f64::from(all[of]))
     }
 }
 
@@ -178,22 +185,70 @@ pub(crate) fn run(memory: Memory, setup: &Setup, inputs: &Inputs<'_>) -> Result<
     })
 }
 
-/// Power of an otherwise idle machine of which a core is in MWAIT (W).
-pub(crate) fn mwait_watts(pstate: &'static str, inputs: &Inputs<'_>) -> Result<f64, SimError> {
+/// Power of an otherwise idle machine with these P-states, whose first core is in MWAIT (W).
+pub(crate) fn mwait_watts(
+    pstates: [&'static str; 6],
+    inputs: &Inputs<'_>,
+) -> Result<f64, SimError> {
     let own = format!(
         "core_pstates = [{}]\nmwait_cores = [0]\n[[thread]]\nname = \"microbenchmark\"\ncpu = 1\n\
          steps = [{{ mark = \"cpu\" }}, {{ mark = \"memory\" }}, {{ sleep_us = 1000 }}]\n",
-        quoted(&[pstate; 6])
+        quoted(&pstates)
     );
     let scenario = including("phases-chase.toml", &own, 1.0)?;
     Ok(watts(&simulate(&scenario, &inputs.model, false)?))
 }
 
-/// The database with migration, or on one core.
-pub(crate) fn mysql(core: usize, migrates: bool, inputs: &Inputs<'_>) -> Result<Outcome, SimError> {
-    let mwait = if migrates { "0, 1" } else { "" };
+/// The database on one core.
+pub(crate) fn mysql(core: usize, inputs: &Inputs<'_>) -> Result<Outcome, SimError> {
+    database(core, "", false, inputs)
+}
+
+/// The database with migration, and its power (W).
+///
+/// Of the prototype's two threads, the one without work is in MWAIT (§3.3). So a core is in MWAIT
+/// while the database runs or sleeps on the other one, but not while it sleeps on the core itself.
+/// It only sleeps on the fast core. A scenario's cores are in MWAIT all the time in which they do
+/// not execute, so the power of that one's MWAIT is the difference between a run with both cores in
+/// MWAIT and a run with the slow one; the part of it that falls into sleep is subtracted.
+pub(crate) fn mysql_migrating(inputs: &Inputs<'_>) -> Result<(Outcome, f64), SimError> {
+    let both = database(0, "0, 1", true, inputs)?;
+    let slow = database(0, "1", true, inputs)?;
+    let idle_ns = both.cores.first().map_or(f64::NAN, |fast| fast.idle.ns());
+    let requests = both.threads.iter().filter_map(|thread| thread.latencies);
+    let requests: u64 = requests.map(|latencies| latencies.requests).sum();
+    let asleep_ns = 1000.0 * wait_us() * (1.0 - inputs.kernel_share) * requests as f64;
+    let power = watts(&both) - (watts(&both) - watts(&slow)) * asleep_ns / idle_ns;
+    Ok((both, power))
+}
+
+/// For how long the database waits for each command (µs).
+fn wait_us() -> f64 {
+    number(text("phases-mysql.toml"), "sleep_us = ")
+}
+
+fn database(
+    core: usize,
+    mwait: &str,
+    migrates: bool,
+    inputs: &Inputs<'_>,
+) -> Result<Outcome, SimError> {
     let caches = format!("\ncpu = {core}\ncached_kib = {}\n", inputs.cached_kib);
+    let kernel_us = wait_us() * inputs.kernel_share;
+    let wait = match kernel_us {
+        0.0 => format!("{{ sleep_us = {} }}", wait_us()),
+        // At 3600 MHz.
+        _ => format!(
+            "{{ sleep_us = {} }}, {{ run = \"kernel\", instructions = {:.0} }}",
+            wait_us() - kernel_us,
+            3600.0 * kernel_us
+        ),
+    };
+    let kernel =
+        "[[code]]\nname = \"kernel\"\nclass = \"scalar\"\nper_cycle = 1.0\n\n# A command.\n";
     let text = text("phases-mysql.toml")
+        .replace(&format!("{{ sleep_us = {:.2} }}", wait_us()), &wait)
+        .replace("# A command.\n", kernel)
         .replace("mwait_cores = [0, 1]", &format!("mwait_cores = [{mwait}]"))
         .replace("\ncpu = 0\n", &caches);
     let scenario = Scenario::parse(Path::new("phases-mysql.toml"), &text)?;
@@ -274,10 +329,36 @@ fn including(file: &str, own: &str, slower: f64) -> Result<Scenario, SimError> {
     Ok(Scenario::parse_with(Path::new("microbenchmark.toml"), &own, &read)?)
 }
 
+/// The number that follows a text; not a number if there is none.
+fn number(text: &str, after: &str) -> f64 {
+    let number = text.split_once(after).map(|(_, number)| number);
+    let number = number.and_then(|number| number.split_once(' ')).map(|(number, _)| number);
+    number.and_then(|number| number.replace('_', "").parse().ok()).unwrap_or(f64::NAN)
+}
+
 fn text(file: &str) -> &'static str {
     FILES.iter().find(|(name, _)| *name == file).map_or("", |(_, text)| text)
 }
 
 fn quoted(names: &[&str]) -> String {
     names.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The logs of the benchmark print the sum of what its 10 000 calls return; for indirect access
+    /// mixed at 60 % that is 733 330 000: one for each access.
+    #[test]
+    fn mixed_functions_divide_steps_as_the_benchmark_does() {
+        let counts = |memory: Memory, share: f32, steps: f64| {
+            let [cpu, of_memory] = memory.mixed(share);
+            [cpu * 400_000.0, of_memory * steps].map(f64::round)
+        };
+        assert_eq!(counts(Memory::Indirect, 0.6, 100_000.0), [146_666.0, 73_333.0]);
+        assert_eq!(counts(Memory::Indirect, 0.8, 100_000.0), [80_000.0, 80_000.0]);
+        assert_eq!(counts(Memory::Indirect, 1.0 - 0.8, 100_000.0), [320_000.0, 20_000.0]);
+        assert_eq!(counts(Memory::Chase, 0.8, 7_000.0), [79_898.0, 5_707.0]);
+    }
 }

@@ -5,7 +5,7 @@ use std::thread;
 use dimmer_policy::server::loops::thresholds;
 use dimmer_processor::model::{Bin, Missing, Model};
 use dimmer_processor::units::{Nanos, whole};
-use dimmer_sim::{Costs, Scheduling, SimError};
+use dimmer_sim::{Costs, Picos, Scheduling, SimError};
 
 use crate::migration::Turns;
 use crate::server::{Load, X265};
@@ -25,13 +25,15 @@ pub(crate) struct Inputs<'a> {
     pub(crate) waits_between_bulks: bool,
     /// What governors in software cost.
     pub(crate) costs: Costs,
+    /// How long before a core has its level paper 000's code ends, if an interrupt is to end it.
+    pub(crate) ends_early: Picos,
     /// The standard deviation of the end of a phase of a multi-phase run (µs).
     pub(crate) late_sd_us: f64,
-    /// The time of a hand-over of paper 001 §3.3, there and back (ns).
-    pub(crate) hand_over_ns: f64,
+    /// The time of a hand-over of paper 001 §3.3, there and back (ns); `None`: the scenario's.
+    pub(crate) hand_over_ns: Option<f64>,
     /// The constants of paper 001's loop.
     pub(crate) thresholds: thresholds::Settings,
-    /// How long paper 001's server keeps a core that is no longer used; `None`: as it does here.
+    /// How long paper 001's server keeps the core when nothing is to be moved; `None`: by its use.
     pub(crate) keeps_core: Option<Nanos>,
     /// The scheduler under which paper 001's server runs.
     pub(crate) scheduler: Scheduling,
@@ -51,6 +53,8 @@ pub(crate) struct Inputs<'a> {
     pub(crate) rise_ns: u64,
     /// How the functions of paper 004's mixed microbenchmark take turns.
     pub(crate) turns: Turns,
+    /// The part of the wait of paper 004's database that is work of the kernel.
+    pub(crate) kernel_share: f64,
     /// The data that a migration of paper 004's database fetches (KiB).
     pub(crate) cached_kib: u32,
     /// The voltage in paper 004 with P0 set to 3125 MHz (mV).
@@ -70,19 +74,17 @@ impl<'a> Inputs<'a> {
         Self {
             model,
             second: None,
-            // §3.1: with manual control of all P-states the counter runs at 4 GHz (table 4), and an
-            // effective clock is base times the quotient of two of its counts (§4.2).
-            // A migration that begins at a slow clock is executed slowly (§4.3).
-            locks: Locks { in_tsc_cycles: true, migrates_in_code: true, ..Locks::default() },
+            locks: Locks::PAPER,
             waits_between_bulks: false,
             costs: Costs::default(),
+            // §3.2.5: the first cycle at the level raises the interrupt.
+            ends_early: Picos::ZERO,
             // The author's published raw data of paper 000 (§5.2.2): the last phase under AVXFREQ,
             // whose clock is the same to its end, varies by 2303 of 293 518 iterations in 716 µs.
             late_sd_us: 5.6,
-            // §3.4: the thread of the pool polls its queue. A cache line there and one back, as on
-            // a server of the same microarchitecture (models/xeon-gold-6130.toml).
-            hand_over_ns: 2.0 * 47.5,
-            // §6.2.3 tries windows up to the longest here, which was best (figure 6.7).
+            hand_over_ns: None,
+            // A guess: the paper does not say which windows §6.2.1 has. §6.2.3 tries some up to
+            // this one, which was best (figure 6.7).
             thresholds: thresholds::Settings {
                 window: Nanos::from_ms(800),
                 ..thresholds::Settings::PAPER
@@ -96,9 +98,14 @@ impl<'a> Inputs<'a> {
             has_extra_core: false,
             lowered_mv: taken::value("R004-38b"),
             at_worker: 0.5,
-            x265: X265 { dense: taken::value("R003-02"), waits: taken::value("R003-07") },
+            x265: X265 {
+                dense: taken::value("R003-02"),
+                waits: taken::value("R003-07"),
+                every_ms: 5.0,
+            },
             rise_ns: whole(taken::value("R002-08")),
-            turns: Turns { overlap: false, indirect_60: 0.6 },
+            turns: Turns { overlap: false },
+            kernel_share: 0.0,
             cached_kib: 0,
             memory_by_l3: 0.0,
             seeds: 3,

@@ -261,7 +261,7 @@ mod tests {
                 (1..=12).chain(20..=23).chain(studies).collect()
             }
             Paper::Specialisation => (1..=21).collect(),
-            Paper::Migration => (1..=19).chain(30..=49).collect(),
+            Paper::Migration => (1..=19).chain(30..=53).collect(),
         }
     }
 

@@ -3,13 +3,11 @@
 //! As in the paper, code runs on one or more cores, and the time at which each core reaches a level
 //! is recorded. Other cores may run wide code already ("pre-throttling").
 
-use dimmer_policy::license::Demand;
-use dimmer_policy::license::hardware::Rules;
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::Upper;
 use dimmer_sim::{
-    Extent, Governor, Machine, Moment, Observer, Picos, Random, Script, Segment, Settings,
-    SimError, State, Step,
+    Extent, Governor, Machine, Moment, Observer, Picos, Script, Segment, Settings, SimError, State,
+    Step,
 };
 
 use crate::inputs::Inputs;
@@ -70,17 +68,17 @@ impl Log {
     }
 }
 
-/// Runs these steps on `cores` cores from [`BEGIN`] on, and `beside` on one more core from the
-/// start. Stops `end` after [`BEGIN`].
+/// Runs these steps on `cores` cores from [`BEGIN`] on, and each of `beside` on one more core from
+/// the start. Stops `end` after [`BEGIN`].
 pub(crate) fn run(
     inputs: &Inputs<'_>,
     (governor, seed): (Governor, u64),
     cores: u32,
-    beside: Option<Segment>,
+    beside: &[Segment],
     steps: &[Step],
     end: Picos,
 ) -> Result<Machine<Log>, SimError> {
-    let all = cores + u32::from(beside.is_some());
+    let all = cores + u32::try_from(beside.len()).unwrap_or(0);
     let costs = inputs.costs;
     let settings = Settings { cores: all, governor, costs, seed, ..Settings::default() };
     let mut machine = Machine::new(&inputs.model, settings, Log::default())?;
@@ -91,10 +89,9 @@ pub(crate) fn run(
         let steps = std::iter::once(Step::Run(before)).chain(steps.iter().copied());
         machine.spawn("measured", Box::new(Script::once(steps)), core);
     }
-    if let Some(code) = beside {
-        let code = Segment { extent: Extent::Time(Picos::MAX), ..code };
-        let last = usize::try_from(cores).unwrap_or(0);
-        machine.spawn("beside", Box::new(Script::once([Step::Run(code)])), Some(last));
+    for (core, code) in (usize::try_from(cores).unwrap_or(0)..).zip(beside) {
+        let code = Segment { extent: Extent::Time(Picos::MAX), ..*code };
+        machine.spawn("beside", Box::new(Script::once([Step::Run(code)])), Some(core));
     }
     machine.run(BEGIN + end)?;
     Ok(machine)
@@ -106,7 +103,7 @@ pub(crate) fn downclock(
     code: Segment,
     level: u32,
     cores: u32,
-    beside: Option<Segment>,
+    beside: &[Segment],
 ) -> Result<Vec<Vec<f64>>, SimError> {
     let step = Step::Run(Segment { extent: Extent::Time(MS), ..code });
     let one = |seed| {
@@ -123,7 +120,7 @@ pub(crate) fn upclock(
     inputs: &Inputs<'_>,
     code: Segment,
     level: u32,
-    beside: Option<Segment>,
+    beside: &[Segment],
 ) -> Result<Vec<f64>, SimError> {
     let one = |seed| {
         let kind = (Governor::Hardware, seed);
@@ -132,7 +129,8 @@ pub(crate) fn upclock(
         let forever = Step::Run(Segment { extent: Extent::Time(MS), ..code });
         let log = run(inputs, kind, 1, beside, &[forever], MS)?.into_observer();
         let Some(reached) = log.reached(0, level, BEGIN) else { return Ok(f64::NAN) };
-        let until = Step::Run(Segment { extent: Extent::Time(reached - BEGIN), ..code });
+        let code_for = reached - BEGIN - inputs.ends_early;
+        let until = Step::Run(Segment { extent: Extent::Time(code_for), ..code });
         let spin = Step::Run(Segment { extent: Extent::Time(5 * MS), ..Segment::SCALAR });
         let log = run(inputs, kind, 1, beside, &[until, spin], 4 * MS)?.into_observer();
         Ok(log.reached(0, 0, reached).map_or(f64::NAN, |at| us(at - reached) / 1000.0))
@@ -143,25 +141,43 @@ pub(crate) fn upclock(
 /// The highest level that this code ever has.
 pub(crate) fn highest(inputs: &Inputs<'_>, code: Segment) -> Result<u32, SimError> {
     let step = Step::Run(Segment { extent: Extent::Time(MS), ..code });
-    let log = run(inputs, (Governor::Hardware, 1), 1, None, &[step], MS)?.into_observer();
+    let log = run(inputs, (Governor::Hardware, 1), 1, &[], &[step], MS)?.into_observer();
     Ok(log.0.iter().map(|seen| seen.level).max().unwrap_or(0))
 }
 
-/// REQUIRED_INSTRUCTIONS: the number of instructions of a stretch of code until it asks for the
-/// level; the maximum over all `cores`, because all must switch.
+/// Instructions that the thesis's unrolled code grows by from one burst to the next (§3.3.2).
+const COPY: u64 = 31;
+
+/// REQUIRED_INSTRUCTIONS: the number of instructions of the shortest burst of this code after which
+/// a core is at L1 within 1 ms, in copies of 31.
 ///
-/// Each run draws once. The thesis's own procedure, ever longer bursts until one is long enough,
-/// stops early if every burst draws again. The published distribution speaks against that: the
-/// number must be drawn once per run.
-pub(crate) fn required(rules: &Rules, code: Segment, cores: u32) -> Vec<f64> {
-    let mut chance = Random::new(1);
-    let ipc = code.ipc * code.share;
-    let demand = Demand { class: code.class, upper: code.upper, per_cycle: ipc };
-    let draw =
-        |chance: &mut Random| rules.instructions(&demand, chance).map_or(f64::NAN, |n| n as f64);
-    let one = |_| {
-        let mut run = chance.fork();
-        (0..cores).map(|_| draw(&mut run)).fold(0.0, f64::max)
+/// The thesis lets bursts grow by a copy until one is long enough, each after a pause. Here, all
+/// bursts of a run have the run's seed, and so the machine draws the same need for each: the number
+/// is that of the thesis's procedure if the need is constant over a run. (If each burst drew its
+/// own, the procedure would stop at one that happened to draw little; by the published numbers, a
+/// burst of 12 431 would do so in one of 200 cases.) Whether a burst is long enough then depends on
+/// nothing but its length, so it is found by halving.
+///
+/// # Errors
+/// If the model lacks what the machine needs. A run whose core never gets to L1 gives NaN.
+pub(crate) fn required(inputs: &Inputs<'_>, code: Segment) -> Result<Vec<f64>, SimError> {
+    let is_enough = |seed, copies: u64| -> Result<bool, SimError> {
+        let burst = Segment { extent: Extent::Instructions((copies * COPY) as f64), ..code };
+        let spin = Segment { extent: Extent::Time(MS), ..Segment::SCALAR };
+        let steps = [Step::Run(burst), Step::Run(spin)];
+        let machine = run(inputs, (Governor::Hardware, seed), 1, &[], &steps, MS)?;
+        Ok(machine.into_observer().reached(0, 1, BEGIN).is_some())
+    };
+    let one = |seed| -> Result<f64, SimError> {
+        let (mut short, mut long) = (0, 1 << 13);
+        if !is_enough(seed, long)? {
+            return Ok(f64::NAN);
+        }
+        while long - short > 1 {
+            let middle = u64::midpoint(short, long);
+            if is_enough(seed, middle)? { long = middle } else { short = middle }
+        }
+        Ok((long * COPY) as f64)
     };
     (0..RUNS).map(one).collect()
 }

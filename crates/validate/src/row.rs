@@ -67,11 +67,12 @@ impl From<Vec<f64>> for Ours {
     }
 }
 
-/// A value of a row: its name, the paper's value, and ours.
+/// A value of a row: its name, the paper's value with what its rounding leaves open, and ours.
 #[derive(Clone, Debug, PartialEq)]
 struct Value {
     name: &'static str,
     paper: f64,
+    open: Option<(f64, f64)>,
     ours: Ours,
 }
 
@@ -138,7 +139,20 @@ impl Draft {
 
     /// Adds a value.
     pub(crate) fn value(mut self, name: &'static str, paper: f64, ours: impl Into<Ours>) -> Self {
-        self.values.push(Value { name, paper, ours: ours.into() });
+        self.values.push(Value { name, paper, open: None, ours: ours.into() });
+        self
+    }
+
+    /// Adds a value that follows from rounded figures of the paper, with the least and the most
+    /// that it can be.
+    pub(crate) fn rounded(
+        mut self,
+        name: &'static str,
+        paper: f64,
+        open: (f64, f64),
+        ours: impl Into<Ours>,
+    ) -> Self {
+        self.values.push(Value { name, paper, open: Some(open), ours: ours.into() });
         self
     }
 
@@ -169,18 +183,24 @@ impl Draft {
             self.values.iter().map(one).collect::<Vec<_>>().join(", ")
         };
         let points = if self.unit == "%" { POINTS } else { 0.0 };
-        let is_hit = |&Value { paper, ours: Ours { mean, .. }, .. }: &Value| match says {
-            Says::Value => (mean - paper).abs() <= f64::max(PART * paper.abs(), points),
+        let is_hit = |&Value { paper, open, ours: Ours { mean, .. }, .. }: &Value| match says {
+            Says::Value => {
+                let (least, most) = open.unwrap_or((paper, paper));
+                let nearest = mean.max(least).min(most);
+                (mean - nearest).abs() <= f64::max(PART * nearest.abs(), points)
+            }
             Says::Bound => mean <= paper,
         };
+        let is_rounded = self.values.iter().any(|value| value.open.is_some());
+        let of = if is_rounded { ", of what its rounding leaves open" } else { "" };
         let tolerance = match says {
             Says::Value if points > 0.0 => {
-                format!("± {} %, or {} points", short(100.0 * PART), short(points))
+                format!("± {} %, or {} points{of}", short(100.0 * PART), short(points))
             }
-            Says::Value => format!("± {} %", short(100.0 * PART)),
+            Says::Value => format!("± {} %{of}", short(100.0 * PART)),
             Says::Bound => "at most".to_owned(),
         };
-        let number = |&Value { name, paper, ours: Ours { mean, interval } }: &Value| Number {
+        let number = |&Value { name, paper, ours: Ours { mean, interval }, .. }: &Value| Number {
             name,
             paper,
             ours: mean,
@@ -193,7 +213,7 @@ impl Draft {
             place: self.place,
             what: self.what,
             numbers,
-            paper: told(&|value| value.paper.into()),
+            paper: told(&|value| Ours { mean: value.paper, interval: value.open }),
             ours: told(&|value| value.ours),
             tolerance,
             hit: self.values.iter().all(is_hit),
@@ -298,6 +318,18 @@ mod tests {
         assert_eq!(row(-2.3).tolerance, "± 10 %, or 0.5 points");
         let row = |ours| draft("%").value("", 14.9, ours).row("made up");
         assert!(row(16.3).hit && !row(16.5).hit);
+    }
+
+    /// 16 ms and 15 ms, to whole ones, are from 15.5 over 15.5 to 16.5 over 14.5.
+    #[test]
+    fn what_the_papers_rounding_leaves_open_is_no_miss() {
+        let row = |ours| draft("%").rounded("", 6.667, (0.0, 13.79), ours).row("made up");
+        assert!(row(-0.5).hit && row(0.0).hit && row(13.79).hit && row(15.1).hit);
+        assert!(!row(-0.6).hit && !row(15.2).hit && !row(f64::NAN).hit);
+        assert_eq!(row(9.0).paper, "6.667 % [0, 13.79]");
+        assert_eq!(row(9.0).tolerance, "± 10 %, or 0.5 points, of what its rounding leaves open");
+        let slower = |ours| draft("%").rounded("", -20.0, (-23.0, -17.2), ours).row("made up");
+        assert!(slower(-25.2).hit && slower(-15.6).hit && !slower(-15.4).hit);
     }
 
     #[test]

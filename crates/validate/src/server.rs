@@ -64,6 +64,9 @@ pub(crate) struct X265 {
     pub(crate) dense: f64,
     /// The part of the time for which a thread waits.
     pub(crate) waits: f64,
+    /// The mean time from one wait to the next (ms). Paper 003, footnote 2, if each call of the
+    /// kernel is a wait: 5.
+    pub(crate) every_ms: f64,
 }
 
 /// The quantiles of a distribution, times this.
@@ -189,9 +192,12 @@ steps = [
         self.replacing(PAGE, &page).replacing(CODE, &format!("{LIBRARY}{CODE}"))
     }
 
-    /// With threads that find all their data wherever they run.
-    pub(crate) fn without_cached_data(self) -> Self {
-        self.replacing("cached_kib = 60\n", "").replacing("data_kib = 60\n", "data_kib = 0\n")
+    /// With workers of paper 003's web server that have 60 KiB in their core's caches, and as many
+    /// in their encryption.
+    pub(crate) fn with_cached_data(self) -> Self {
+        const SERVER: &str = "times = 0\nrequests = \"closed\"\n";
+        self.replacing(SERVER, &format!("{SERVER}cached_kib = 60\n"))
+            .replacing("data_kib = 0\n", "data_kib = 60\n")
     }
 
     /// With Poly1305 that asks for L1 alone.
@@ -204,8 +210,7 @@ steps = [
         self.replacing("per_cycle = 1.0\nshare = 0.12\n", "per_cycle = 0.604\nshare = 0.12\n")
     }
 
-    /// With x265 this busy, its dense stretches in code of this class. A wait and the code before
-    /// it take 5 ms on average, as in the scenario (paper 003, footnote 2).
+    /// With x265 this busy, its dense stretches in code of this class.
     pub(crate) fn with_x265(self, x265: X265, class: &str) -> Self {
         const CODE: &str = "per_cycle = 1.0\nshare = 0.12\n";
         const DENSE: &str = "per_cycle = 1.0\nshare = 0.655\n";
@@ -224,11 +229,12 @@ steps = [
     [0.999, 6_908], [1, 10_000],
 ]
 ";
-        // The scenario's threads wait for a fifth of the time.
-        let runs = self.replacing(RUNS, &scaled(RUNS, (1.0 - x265.waits) / 0.8));
+        // The scenario's threads wait for a fifth of the time, every 5 ms.
+        let longer = x265.every_ms / 5.0;
+        let runs = self.replacing(RUNS, &scaled(RUNS, longer * (1.0 - x265.waits) / 0.8));
         let waits = match x265.waits {
             0.0 => runs.replacing(WAIT, ""),
-            waits => runs.replacing(WAITS, &scaled(WAITS, waits / 0.2)),
+            waits => runs.replacing(WAITS, &scaled(WAITS, longer * waits / 0.2)),
         };
         let dense =
             format!("{CODE}\n[[code]]\nname = \"dense x265\"\nclass = \"{class}\"\n{DENSE}");
@@ -358,6 +364,8 @@ pub(crate) enum Way {
     As(Moving),
     /// The paper's loop with these constants.
     Paper(thresholds::Settings),
+    /// The paper's server with its policy that always moves (§6.2.1), to its one core (§4.3.3).
+    PaperAlways,
 }
 
 /// The results of a run.
@@ -366,6 +374,10 @@ pub(crate) struct Run {
     pub(crate) outcome: Outcome,
     pub(crate) course: Course,
     seconds: u64,
+    /// The time for which a call that is handed over occupies the dedicated core before it runs.
+    hand_over: Picos,
+    /// Number of hardware threads of a core.
+    threads_per_core: u32,
 }
 
 /// How a workload is run.
@@ -394,6 +406,7 @@ impl Plan {
         let mechanism = match self.way {
             Way::As(mechanism) => mechanism,
             Way::Paper(_) => Moving::Loop(&thresholds::DEFINITION),
+            Way::PaperAlways => Moving::Always,
         };
         let mut settings = scenario.settings(&model, Governor::Hardware, mechanism, seed)?;
         settings.scheduler = inputs.scheduler;
@@ -406,15 +419,23 @@ impl Plan {
                 (&self.way, &mut region_moves.decider)
             {
                 server.decides = Chosen::new(*thresholds);
-                server.cores.unused = inputs.keeps_core.unwrap_or(server.cores.unused);
+                server.cores.unused = inputs.keeps_core.or(server.cores.unused);
+            }
+            if let (Way::PaperAlways, Decider::Always(cores)) =
+                (&self.way, &mut region_moves.decider)
+            {
+                cores.most = 1;
             }
         }
         if has_extra_core {
             settings.cores += 1;
         }
+        let hand_over_ns = settings.region_moves.as_ref().map_or(0.0, |moves| moves.hand_over_ns);
+        let threads_per_core = settings.threads_per_core;
         let (outcome, course) =
             scenario.run_on(&model, settings, Course::default(), &|_| inputs.follower.stops())?;
-        Ok(Run { outcome, course, seconds: self.seconds })
+        let hand_over = Picos::from_ns(hand_over_ns);
+        Ok(Run { outcome, course, seconds: self.seconds, hand_over, threads_per_core })
     }
 }
 
@@ -449,6 +470,23 @@ impl Run {
         }
         let part = |(all, moved)| moved as f64 / u64::max(all, 1) as f64;
         calls.into_iter().map(|(program, calls)| (program, part(calls))).collect()
+    }
+
+    /// The utilisation of the dedicated core, on average over its hardware threads, in a run in
+    /// which all calls of the web server run there.
+    pub(crate) fn utilisation(&self) -> f64 {
+        let is_marked = |code: &str| matches!(code, "ChaCha20" | "Poly1305");
+        let busy: f64 = self
+            .outcome
+            .threads
+            .iter()
+            .map(|thread| {
+                let marked = thread.phases.iter().filter(|phase| is_marked(&phase.code));
+                let ran: f64 = marked.map(|phase| phase.time.as_f64()).sum();
+                ran + thread.moved as f64 * self.hand_over.as_f64()
+            })
+            .sum();
+        busy / ((self.seconds * SECOND).as_f64() * f64::from(self.threads_per_core))
     }
 
     /// How often a majority of `clients` started to be moved (`is_begin`), or ceased to be.

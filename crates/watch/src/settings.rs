@@ -89,7 +89,8 @@ struct Cores {
     period_ms: f64,
     saturated: f64,
     spare: f64,
-    unused_ms: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unused_ms: Option<f64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -172,7 +173,8 @@ impl Default for Cores {
             period_ms: ms(usual.period),
             saturated: usual.saturated,
             spare: usual.spare,
-            unused_ms: ms(usual.unused),
+            // As the loop that decides is meant to.
+            unused_ms: None,
         }
     }
 }
@@ -221,7 +223,7 @@ impl Settings {
             ("cores.period_ms", cores.period_ms, 1.0, loops::LONGEST_MS),
             ("cores.saturated", cores.saturated, 0.01, 1.0),
             ("cores.spare", cores.spare, 0.0, cores.saturated),
-            ("cores.unused_ms", cores.unused_ms, 0.0, loops::LONGEST_MS),
+            ("cores.unused_ms", cores.unused_ms.unwrap_or(0.0), 0.0, loops::LONGEST_MS),
             ("server.period_ms", server.period_ms, 1.0, 10_000.0),
         ];
         for (key, value, least, most) in ranges {
@@ -229,8 +231,10 @@ impl Settings {
                 return Err(format!("`{key}` is {value}, accepted are {least} to {most}"));
             }
         }
-        if self.policy.decides.name() == loops::auto::DEFINITION.name && cores.unused_ms > 0.0 {
-            let what = format!("`cores.unused_ms` is {}", cores.unused_ms);
+        if self.policy.decides.name() == loops::auto::DEFINITION.name
+            && let Some(unused_ms) = cores.unused_ms.filter(|unused_ms| *unused_ms > 0.0)
+        {
+            let what = format!("`cores.unused_ms` is {unused_ms}");
             return Err(format!("{what}, accepted with `policy.loop = \"auto\"` is 0"));
         }
         self.listed_cores()?;
@@ -415,6 +419,7 @@ impl Settings {
         clocks: &[f64],
         prices: Option<Prices>,
     ) -> settings::Settings {
+        let meant = (self.policy.decides.definition().settings)(cores, None).cores;
         settings::Settings {
             decides: self.loops.chosen(self.policy.decides),
             unit: match self.policy.unit {
@@ -435,7 +440,7 @@ impl Settings {
                 period: span(self.cores.period_ms),
                 saturated: self.cores.saturated,
                 spare: self.cores.spare,
-                unused: span(self.cores.unused_ms),
+                unused: self.cores.unused_ms.map_or(meant.unused, |ms| Some(span(ms))),
             },
             clocks: clocks.to_vec(),
             prices,
@@ -470,9 +475,14 @@ mod tests {
         assert_eq!((policy.decides, policy.unit), (usual.decides, usual.unit));
         assert_eq!(policy.cores, cores::Settings { most: 1, ..usual.cores });
         let paper = Settings::parse(
-            "[policy]\nloop = \"thresholds\"\nunit = \"client\"\nmixing = \"sum\"\n[cores]\nunused_ms = 10000\n",
+            "[policy]\nloop = \"thresholds\"\nunit = \"client\"\nmixing = \"sum\"\n",
         );
         assert_eq!(paper.unwrap().policy(8, 1, &[], None), settings::Settings::paper(8));
+        for name in ["thresholds", "trials"] {
+            let told = format!("[policy]\nloop = \"{name}\"\n[cores]\nunused_ms = 10000\n");
+            let unused = Settings::parse(&told).unwrap().policy(8, 1, &[], None).cores.unused;
+            assert_eq!(unused, Some(Nanos::from_ms(10_000)));
+        }
     }
 
     #[test]
@@ -482,6 +492,8 @@ mod tests {
         refused("[trials]\nwindow_ms = \"long\"\n", "line 2: `window_ms`: found string");
         refused("[trials]\nwindow_ms = 0\n", "`trials.window_ms` is 0, accepted are 1 to");
         refused("[trials]\ndiscount = nan\n", "`trials.discount` is NaN");
+        let never = "`trials.discount` is 1, accepted are 0.5 to 0.9999";
+        refused("[trials]\ndiscount = 1\n", never);
         refused("[cores]\nlist = \"many\"\n", "as in \"2-3,8\"");
         refused("[cores]\nspare = 0.95\n", "`cores.spare` is 0.95, accepted are 0 to 0.9");
         refused(
@@ -547,7 +559,7 @@ mod tests {
         assert!(!installed.acts_on("nginx") && Settings::default().acts_on("nginx"));
         // The file has all keys.
         let all = serde_json::to_value(Settings {
-            cores: Cores { list: Some(String::new()), ..Cores::default() },
+            cores: Cores { list: Some(String::new()), unused_ms: Some(0.0), ..Cores::default() },
             server: Server {
                 model: Some(PathBuf::new()),
                 socket_group: Some(String::new()),

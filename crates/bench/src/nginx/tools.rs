@@ -1,4 +1,4 @@
-//! The programs that the experiment needs, and how to install them with Debian's package manager.
+//! The programs that the experiment needs, and the command that installs them in Debian.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -25,14 +25,29 @@ pub struct Tools {
 }
 
 impl Tools {
-    /// Looks for the programs; `None` if one is missing, see [`missing`].
-    #[must_use]
-    pub fn find() -> Option<Self> {
-        Some(Self {
-            nginx: find("nginx")?,
-            wrk: find("wrk")?,
-            openssl: find("openssl")?,
-            setpriv: find("setpriv")?,
+    /// Looks for the programs.
+    ///
+    /// # Errors
+    /// [`BenchError::Missing`] names all that are missing. Nothing is installed.
+    pub fn find() -> Result<Self, BenchError> {
+        Self::by(find)
+    }
+
+    fn by(find: impl Fn(&str) -> Option<PathBuf>) -> Result<Self, BenchError> {
+        let found = PROGRAMS.map(|(program, _)| find(program));
+        if let [Some(nginx), Some(wrk), Some(openssl), Some(setpriv)] = found {
+            return Ok(Self { nginx, wrk, openssl, setpriv });
+        }
+        let absent = PROGRAMS.iter().zip(&found).filter(|(_, found)| found.is_none());
+        let names = |of: fn(&(&'static str, &'static str)) -> &'static str| {
+            absent.clone().map(|(program, _)| of(program)).collect::<Vec<_>>()
+        };
+        Err(BenchError::Missing {
+            programs: names(|(program, _)| program).join(", "),
+            install: format!(
+                "apt-get install -y --no-install-recommends {}",
+                names(|(_, package)| package).join(" ")
+            ),
         })
     }
 
@@ -61,40 +76,6 @@ fn find(name: &str) -> Option<PathBuf> {
     found.or_else(|_| program::find(OsStr::new(name), Some(OsStr::new(SERVERS)))).ok()
 }
 
-/// The packages of programs that are missing.
-#[must_use]
-pub fn missing() -> Vec<&'static str> {
-    let absent = PROGRAMS.iter().filter(|(program, _)| find(program).is_none());
-    absent.map(|(_, package)| *package).collect()
-}
-
-/// The one command that installs `packages`.
-#[must_use]
-pub fn install_command(packages: &[&str]) -> String {
-    format!("apt-get install -y --no-install-recommends {}", packages.join(" "))
-}
-
-/// Installs `packages`, with new package lists if the present ones do not suffice. apt's output
-/// goes to standard error.
-///
-/// # Errors
-/// [`BenchError::System`] without apt, [`BenchError::Failed`] if it fails.
-pub fn install(packages: &[&str]) -> Result<(), BenchError> {
-    let install = [&["install", "-y", "--no-install-recommends"], packages].concat();
-    apt(&install).or_else(|_| apt(&["update"]).and_then(|()| apt(&install)))
-}
-
-fn apt(arguments: &[&str]) -> Result<(), BenchError> {
-    let mut command = Command::new("apt-get");
-    command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
-    let status = command.stdin(Stdio::null()).stdout(std::io::stderr()).status();
-    let status = status.map_err(BenchError::system("run apt-get"))?;
-    if status.success() {
-        return Ok(());
-    }
-    Err(BenchError::Failed { program: "apt-get".to_owned(), said: status.to_string() })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,8 +90,14 @@ mod tests {
     }
 
     #[test]
-    fn command_names_all_packages() {
-        let command = install_command(&["nginx", "wrk"]);
-        assert_eq!(command, "apt-get install -y --no-install-recommends nginx wrk");
+    fn what_is_missing_is_named_with_the_command_that_installs_it() {
+        let there = |name: &str| Some(PathBuf::from(format!("/usr/bin/{name}")));
+        assert!(Tools::by(there).is_ok());
+        let missing = |name: &str| there(name).filter(|_| name == "openssl");
+        assert_eq!(
+            Tools::by(missing).unwrap_err().to_string(),
+            "missing: nginx, wrk, setpriv; in Debian or Ubuntu, as root: apt-get install -y \
+             --no-install-recommends nginx wrk util-linux"
+        );
     }
 }

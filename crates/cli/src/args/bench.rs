@@ -247,8 +247,8 @@ pub(crate) struct BenchProgram {
     .default_value("4s")
     .help("How long each way is loaded in a round")))]
 #[command(after_long_help = "\
-Needs nginx, wrk and openssl. Server and load generator talk only to each other, each on a CPU of its own, and leave nothing behind. The \
-exit status is 3 if a request failed.
+Needs nginx, wrk and openssl; without them it fails and names the command that installs them. Server and load generator talk only to \
+each other, each on a CPU of its own, and leave nothing behind. The exit status is 3 if a request failed.
 
 Examples:
   dimmer bench nginx

@@ -2,7 +2,7 @@
 //! `probe`, `scan`, `observe`.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::builder::PossibleValue;
@@ -133,7 +133,8 @@ pub(crate) struct Probe {
     pub(crate) emit_model: Option<PathBuf>,
 
     /// Measures nothing if a model of this kind of machine (processor, microcode, hypervisor) is
-    /// stored.
+    /// stored and all files that are to be written are there, JSON with a complete probe of this
+    /// kind of machine.
     #[arg(long, conflicts_with_all = ["mode", "kernel", "list", "baseline"])]
     pub(crate) once: bool,
 
@@ -161,6 +162,13 @@ impl Probe {
             ("--baseline", self.baseline.is_some()),
         ];
         given.into_iter().find_map(|(option, is_given)| is_given.then_some(option))
+    }
+
+    /// The files, and the directory, to be written.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
+        let Self { json, csv, page, textfile, emit_model, .. } = self;
+        let files = [&json.json, csv, &page.report, &textfile.textfile, emit_model];
+        files.into_iter().filter_map(Option::as_deref)
     }
 
     /// Whether the JSON is to go to a file and to standard output.

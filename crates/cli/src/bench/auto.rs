@@ -2,7 +2,6 @@
 
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use dimmer_bench::auto::{Comparison, words};
 use dimmer_host::interrupt::Interrupt;
 use dimmer_report::bench::AutoReport;
@@ -10,20 +9,15 @@ use dimmer_report::bench::AutoReport;
 use crate::args::BenchAuto;
 use crate::{output, progress};
 
-pub(super) fn run(arguments: &BenchAuto) -> anyhow::Result<ExitCode> {
+pub(super) fn run(arguments: &BenchAuto, interrupt: &Interrupt) -> anyhow::Result<ExitCode> {
     let BenchAuto { metric, function, rounds, model, json, command } = arguments;
     let json = json.open()?;
-    let interrupt = Interrupt::install().context("cannot prepare for interruption")?;
     let auto = &words(function, model.model.as_deref())?;
     let bar = progress::bar((*rounds).into());
     let compared = Comparison { command, auto, metric: *metric, rounds: usize::try_from(*rounds)? };
-    let measured = compared.measure(&interrupt, || bar.inc(1));
+    let measured = compared.measure(interrupt, || bar.inc(1));
     bar.finish_and_clear();
-    let rounds = match measured {
-        Err(error) => return super::end(error.into(), &interrupt, "the program has ended"),
-        Ok(rounds) => rounds,
-    };
-    let report = AutoReport::new(command, *metric, &rounds);
+    let report = AutoReport::new(command, *metric, &measured?);
     output::show(json, &report, &report.text(output::screen()))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -7,20 +7,18 @@ use anyhow::Context as _;
 use dimmer_bench::daemon::{self, Load};
 use dimmer_host::interrupt::Interrupt;
 use dimmer_host::root::Root;
+use dimmer_policy::server::loops::LOOPS;
 use dimmer_report::bench::DaemonReport;
 
 use crate::args::BenchDaemon;
 use crate::{output, progress};
 
-/// Each loop and its configuration.
-const LOOPS: [(&str, &str); 2] = [
-    ("trials", "[policy]\nloop = \"trials\""),
-    ("thresholds", "[policy]\nloop = \"thresholds\"\nunit = \"site\""),
-];
-
-pub(crate) fn run(root: &Root, arguments: &BenchDaemon) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(
+    root: &Root,
+    arguments: &BenchDaemon,
+    interrupt: &Interrupt,
+) -> anyhow::Result<ExitCode> {
     let json = arguments.json.open()?;
-    let interrupt = Interrupt::install().context("cannot take signals")?;
     let dimmerd = beside("dimmerd")?;
     let seconds = arguments.duration.whole_seconds(1)?;
     let bar = progress::bar(u64::from(seconds) * LOOPS.len() as u64);
@@ -32,19 +30,17 @@ pub(crate) fn run(root: &Root, arguments: &BenchDaemon) -> anyhow::Result<ExitCo
         newcomers: 0,
     };
     let mut loops = Vec::new();
-    for (name, policy) in LOOPS {
-        // The trials loop decides when it is a site's turn, the thresholds loop at once. So only
+    for name in LOOPS.map(|definition| definition.name) {
+        let policy = &format!("[policy]\nloop = \"{name}\"\nunit = \"site\"");
+        // Loops with trials decide when it is a site's turn, the thresholds loop at once. So only
         // with thresholds can be seen how soon a decision arrives.
         let newcomers = if name == "thresholds" { 100 } else { 0 };
         let load = Load { newcomers, ..load };
-        let taken = daemon::measure(root, &dimmerd, policy, &load, &interrupt, || bar.inc(1));
-        match taken {
-            Ok(taken) => loops.push((name, taken)),
-            Err(error) => {
-                bar.finish_and_clear();
-                return super::end(error.into(), &interrupt, "nothing was measured to its end");
-            }
+        let taken = daemon::measure(root, &dimmerd, policy, &load, interrupt, || bar.inc(1));
+        if taken.is_err() {
+            bar.finish_and_clear();
         }
+        loops.push((name, taken?));
     }
     bar.finish_and_clear();
     let report = DaemonReport::new(&load, loops);

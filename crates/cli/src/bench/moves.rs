@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use dimmer_bench::moves::{self, Way};
 use dimmer_bench::region;
+use dimmer_host::interrupt::Interrupt;
 use dimmer_host::root::Root;
 use dimmer_report::bench::{MovesReport, RegionReport};
 
@@ -12,24 +13,29 @@ use crate::args::BenchMoves;
 use crate::{output, progress};
 
 /// Measures the time to move work, and shows one of the ways beside the others.
-pub(crate) fn run(root: &Root, arguments: &BenchMoves, way: Way) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(
+    root: &Root,
+    arguments: &BenchMoves,
+    way: Way,
+    interrupt: &Interrupt,
+) -> anyhow::Result<ExitCode> {
     let json = arguments.json.open()?;
     let bar = progress::bar(arguments.rounds.into());
     let rounds = usize::try_from(arguments.rounds)?;
-    let moves = moves::measure(root, rounds, || bar.inc(1))?;
+    let moves = moves::measure(root, rounds, interrupt, || bar.inc(1));
     bar.finish_and_clear();
-    let report = MovesReport::new(&moves, way, arguments.rounds);
+    let report = MovesReport::new(&moves?, way, arguments.rounds);
     output::show(json, &report, &report.text(output::screen()))?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Measures the cost of a region that stays.
-pub(crate) fn region(arguments: &BenchMoves) -> anyhow::Result<ExitCode> {
+pub(crate) fn region(arguments: &BenchMoves, interrupt: &Interrupt) -> anyhow::Result<ExitCode> {
     let json = arguments.json.open()?;
     let bar = progress::bar(arguments.rounds.into());
-    let rounds = region::measure(usize::try_from(arguments.rounds)?, || bar.inc(1));
+    let rounds = region::measure(usize::try_from(arguments.rounds)?, interrupt, || bar.inc(1));
     bar.finish_and_clear();
-    let report = RegionReport::new(&rounds, arguments.rounds, region::asks_by());
+    let report = RegionReport::new(&rounds?, arguments.rounds, region::asks_by());
     output::show(json, &report, &report.text())?;
     Ok(ExitCode::SUCCESS)
 }

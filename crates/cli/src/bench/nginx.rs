@@ -13,49 +13,28 @@ use dimmer_host::root::Root;
 use dimmer_launch::{cache, preload};
 use dimmer_report::bench::{NginxMeasured, NginxReport, OBSERVE, lost};
 
-use super::end;
 use super::ways::{Way, Ways, observed};
 use crate::args::{self, BenchNginx};
 use crate::{exit, output, progress};
 
-pub(crate) fn run(root: &Root, arguments: &BenchNginx) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(
+    root: &Root,
+    arguments: &BenchNginx,
+    interrupt: &Interrupt,
+) -> anyhow::Result<ExitCode> {
     let json = arguments.json.open()?;
     let seconds = arguments.duration.whole_seconds(1)?;
     let cpus = Cpus::choose(root)?;
     // Both ways need the library, and would report its absence only after the first turns.
     preload::library()?;
-    let tools = tools()?;
+    let tools = Tools::find()?;
     let versions = tools.versions();
-    let interrupt = Interrupt::install().context("cannot prepare for interruption")?;
-    let measured = match measure(root, tools, cpus, (arguments, seconds), &interrupt) {
-        Err(error) => return end(error, &interrupt, "the server has ended"),
-        Ok(measured) => measured,
-    };
+    let measured = measure(root, tools, cpus, (arguments, seconds), interrupt)?;
     let machine = Machine::read(&Root::live(), &Cpuid::instruction());
     let report =
         NginxReport::new(&machine, &versions, (cpus, tls(arguments.tls)), seconds, &measured);
     output::show(json, &report, &report.text(output::screen()))?;
     Ok(if report.has_errors() { ExitCode::from(exit::NO) } else { ExitCode::SUCCESS })
-}
-
-/// The programs. If some are missing and this is root, installs them first.
-fn tools() -> anyhow::Result<Tools> {
-    let missing = dimmer_bench::nginx::missing();
-    if !missing.is_empty() {
-        let command = dimmer_bench::nginx::install_command(&missing);
-        if !rustix::process::geteuid().is_root() {
-            bail!("missing: {}; as root: {command}", missing.join(", "));
-        }
-        eprintln!("Installs what is missing: {command}");
-        dimmer_bench::nginx::install(&missing).with_context(|| format!("needed: {command}"))?;
-        if missing.contains(&"nginx") {
-            eprintln!(
-                "The package may have started a server of its own: systemctl disable --now nginx"
-            );
-        }
-    }
-    Tools::find()
-        .with_context(|| format!("still missing: {}", dimmer_bench::nginx::missing().join(", ")))
 }
 
 /// The cipher.
@@ -78,7 +57,7 @@ fn measure(
     // The server's CPU, and the CPU that its calls are moved to. The experiment restricts this
     // command to the CPU of the load. A policy server must see more CPUs, so it is started before.
     let from = ([cpus.server, cpus.away], cpus.away);
-    let ways = Ways::new(directory.path(), &arguments.moves, Some(from))?;
+    let mut ways = Ways::new(directory.path(), &arguments.moves, Some(from))?;
     let experiment = Experiment::prepare(root, tools, cpus, tls(arguments.tls))?;
     let turns = ways.all.iter().map(Way::turns).collect();
     let mut measured = NginxMeasured { ways: turns, forecasts: Vec::new() };
@@ -94,6 +73,7 @@ fn measure(
                 bail!("{what}: no request was answered");
             }
             way.add(run, &mut measured.ways[number]).context(what)?;
+            ways.check()?;
             if number == OBSERVE {
                 measured.forecasts.push(forecast(&observed(directory.path()))?);
             }

@@ -4,7 +4,6 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::Context;
 use dimmer_bench::primesieve::{Bench, Cell};
 use dimmer_host::cpuid::Cpuid;
 use dimmer_host::interrupt::Interrupt;
@@ -39,9 +38,12 @@ const GAPS_US: [f64; 8] = [5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0];
 /// iteration of 1.6 ms (1:100), and 64 times as many (50:50).
 const PAPER: [(u32, f64); 2] = [(1 << 16, 1600.0), (1 << 22, 1600.0)];
 
-pub(super) fn run(root: &Root, arguments: &BenchMoves) -> anyhow::Result<ExitCode> {
+pub(super) fn run(
+    root: &Root,
+    arguments: &BenchMoves,
+    interrupt: &Interrupt,
+) -> anyhow::Result<ExitCode> {
     let json = arguments.json.open()?;
-    let interrupt = Interrupt::install().context("cannot prepare for interruption")?;
     let machine = Machine::read(root, &Cpuid::of(root)?);
     let has = |name: &str| {
         machine.features.iter().any(|feature| feature.name() == name)

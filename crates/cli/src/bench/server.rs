@@ -23,13 +23,16 @@ use crate::{output, progress};
 /// Kernels of the bursts; the first one that the processor can run is taken, so the widest.
 const KERNELS: [&str; 2] = ["vfmadd231pd-512-unrolled", "vfmadd231pd-256-unrolled"];
 
-pub(crate) fn run(root: &Root, arguments: &BenchServer) -> anyhow::Result<ExitCode> {
-    let seconds = arguments.duration.whole_seconds(2)?;
-    if let Some(kind) = arguments.program {
-        return run_program(root, kind, seconds);
-    }
+/// The shortest run (s): its second half counts.
+const LEAST_S: u32 = 2;
+
+pub(crate) fn run(
+    root: &Root,
+    arguments: &BenchServer,
+    interrupt: &Interrupt,
+) -> anyhow::Result<ExitCode> {
+    let seconds = arguments.duration.whole_seconds(LEAST_S)?;
     let json = arguments.json.open()?;
-    let interrupt = Interrupt::install().context("cannot take signals")?;
     let dimmerd = beside("dimmerd")?;
     let machine = Machine::read(root, &Cpuid::instruction());
     let picked = dedicated::pick(&machine.topology, &machine.allowed, &[], 1);
@@ -42,23 +45,20 @@ pub(crate) fn run(root: &Root, arguments: &BenchServer) -> anyhow::Result<ExitCo
     let rounds = usize::try_from(arguments.rounds)?;
     let bar = progress::bar((rounds * Way::ALL.len()) as u64);
     let measured =
-        neighbours::measure((&program, &dimmerd), cpu, (rounds, seconds), &interrupt, || {
-            bar.inc(1)
-        });
+        neighbours::measure((&program, &dimmerd), cpu, (rounds, seconds), interrupt, || bar.inc(1));
     bar.finish_and_clear();
-    let rounds = match measured {
-        Ok(rounds) => rounds,
-        Err(error) => {
-            return super::end(error.into(), &interrupt, "nothing was measured to its end");
-        }
-    };
-    let report = ServerReport::new(&rounds, name, cpu, seconds);
+    let report = ServerReport::new(&measured?, name, cpu, seconds);
     output::show(json, &report, &report.text(output::screen()))?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Runs as one of the two programs.
-fn run_program(root: &Root, kind: Neighbour, seconds: u32) -> anyhow::Result<ExitCode> {
+pub(super) fn run_program(
+    root: &Root,
+    arguments: &BenchServer,
+    kind: Neighbour,
+) -> anyhow::Result<ExitCode> {
+    let seconds = arguments.duration.whole_seconds(LEAST_S)?;
     let machine = Machine::read(root, &Cpuid::instruction());
     let kernel = match kind {
         Neighbour::Wide => Some(Arc::new(burst(&machine)?.1)),

@@ -26,7 +26,7 @@ pub(super) struct Way {
 #[derive(Debug)]
 pub(super) struct Ways {
     pub(super) all: Vec<Way>,
-    _server: Option<Server>,
+    server: Option<Server>,
 }
 
 impl Ways {
@@ -84,7 +84,16 @@ impl Ways {
             prefix.push("--".into());
             all.push(Way { name, prefix, account });
         }
-        Ok(Self { all, _server: server })
+        Ok(Self { all, server })
+    }
+
+    /// Checks that the policy server is still there: without it, its way would be the plain one.
+    ///
+    /// # Errors
+    /// If it has ended.
+    pub(super) fn check(&mut self) -> anyhow::Result<()> {
+        self.server.as_mut().map_or(Ok(()), Server::check)?;
+        Ok(())
     }
 }
 

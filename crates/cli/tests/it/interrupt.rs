@@ -41,15 +41,8 @@ pub(crate) fn interrupted(
     let mut command = crate::heeding("--default-signal=HUP,INT,TERM", directory, arguments);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    // Before the command catches signals, one would end it in another way. SIGTERM (bit 14 of the
-    // mask) is the last of the signals that the command starts to catch.
-    let status = format!("/proc/{}/status", child.id());
-    let catches = || {
-        let text = std::fs::read_to_string(&status).unwrap();
-        let mask = text.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or("0");
-        u64::from_str_radix(mask.trim(), 16).unwrap() >> 14 & 1 > 0
-    };
-    while !catches() {
+    // Before the command catches signals, one would end it in another way.
+    while !catches_signals(child.id()) {
         if child.try_wait().unwrap().is_some() {
             return Err(child.wait_with_output().unwrap());
         }
@@ -58,6 +51,14 @@ pub(crate) fn interrupted(
     let pid = child.id().to_string();
     assert!(Command::new("kill").args([format!("-{signal}"), pid]).status().unwrap().success());
     Ok(child.wait_with_output().unwrap())
+}
+
+/// Whether the process catches SIGTERM (bit 14 of the mask), the last of the signals that the
+/// command starts to catch.
+pub(crate) fn catches_signals(process: u32) -> bool {
+    let text = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let mask = text.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or("0");
+    u64::from_str_radix(mask.trim(), 16).unwrap() >> 14 & 1 > 0
 }
 
 /// The JSON on standard output of a scenario's command that is interrupted.
@@ -117,6 +118,36 @@ fn a_comparison_has_only_runs_that_are_complete() {
     let text = stdout(&output);
     let line = text.lines().find(|line| line.starts_with("PARTIAL: interrupted when ")).unwrap();
     assert!(line.ends_with(" of 100000 runs of each governor were complete."), "{line}");
+}
+
+/// Benches of Dimmer's own parts, some of which change clocks: none ends but by the way that undoes
+/// that.
+#[test]
+fn a_bench_of_a_part_ends_in_order_without_a_result() {
+    let directory = tempfile::tempdir().unwrap();
+    let parts: [&[&str]; 6] = [
+        &["dev", "lock", "--threads", "1"],
+        &["dev", "region"],
+        &["dev", "migrate"],
+        &["dev", "delegate"],
+        &["dev", "migrate-call"],
+        &["phases"],
+    ];
+    for part in parts {
+        let arguments = [&["bench"], part, &["--rounds", "1000", "--json=found.json"]].concat();
+        let output = match interrupted(directory.path(), &arguments, 2) {
+            // One CPU, or a machine on which threads do not migrate.
+            Ok(output) | Err(output) if output.status.code() == Some(1) => {
+                println!("SKIPPED: {part:?}: {}", stderr(&output));
+                continue;
+            }
+            output => output.unwrap(),
+        };
+        assert_eq!(output.status.code(), Some(130), "{part:?}: {}", stderr(&output));
+        let said = "interrupted: nothing was measured to its end\n";
+        assert_eq!((stdout(&output).as_str(), stderr(&output).as_str()), ("", said), "{part:?}");
+        assert!(!directory.path().join("found.json").exists(), "{part:?}");
+    }
 }
 
 #[test]

@@ -13,6 +13,7 @@ use dimmer_host::cpuid::{Cpuid, Feature};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use crate::interrupt::catches_signals;
 use crate::{dimmer, heeding, stderr, stdout};
 
 const POLICY: &str = "sys/devices/system/cpu/cpufreq/policy0";
@@ -196,13 +197,7 @@ fn a_signal_during_the_set_up_keeps_the_program_from_running() {
     let arguments =
         ["--root", root.path().to_str().unwrap(), "pstate", "tune", "--", "touch", "ran"];
     let mut child = heeding("--default-signal=TERM", root.path(), &arguments).spawn().unwrap();
-    let status = format!("/proc/{}/status", child.id());
-    let catches = || {
-        let text = fs::read_to_string(&status).unwrap();
-        let mask = text.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or("0");
-        u64::from_str_radix(mask.trim(), 16).unwrap() >> 14 & 1 > 0
-    };
-    while !catches() {
+    while !catches_signals(child.id()) {
         assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
         thread::sleep(Duration::from_millis(1));
     }

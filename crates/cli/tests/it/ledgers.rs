@@ -207,6 +207,45 @@ fn a_program_that_restricts_its_system_calls_may_start_threads() {
 }
 
 #[test]
+fn a_program_that_only_asks_for_filters_or_fails_is_seen_as_before() {
+    let Some(victims) = Victims::compile(&["probes"]) else { return };
+    let program = victims.path("probes");
+    let plain = Command::new(&program).output().unwrap();
+    if stdout(&plain) != "worked\n" {
+        println!("SKIPPED: the kernel has other calls for filters: {:?}", plain.status);
+        return;
+    }
+    let home = victims.directory.path();
+    let json = home.join("observed.json");
+    let to = format!("--json={}", json.display());
+    let output = observe(home, &["--classes", "scalar", &to, "--", &program]).output().unwrap();
+    assert_eq!((output.status.code(), stdout(&output)), (Some(9), "worked\n".to_owned()));
+    let json: Value = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
+    assert_eq!(json["threads_left_out"], 0, "{}", stderr(&output));
+    let mut functions = json["functions"].as_array().unwrap().iter();
+    let work = functions.find(|function| function["name"] == "work").unwrap();
+    assert_eq!((&work["calls"], &work["threads"]), (&31.into(), &4.into()));
+}
+
+#[test]
+fn what_a_program_executes_under_its_own_filter_runs_without_the_library() {
+    let Some(victims) = Victims::compile(&["filtered"]) else { return };
+    let (program, home) = (victims.path("filtered"), victims.directory.path());
+    for how in ["exec", "spawn", "raw"] {
+        let plain = Command::new(&program).arg(how).output().unwrap();
+        if stdout(&plain) != "worked\n" {
+            println!("SKIPPED: {how}: no filter is taken, or the loader makes other calls");
+            continue;
+        }
+        let arguments = ["--classes", "scalar", "--", &program, how];
+        let output = observe(home, &arguments).output().unwrap();
+        let told = stderr(&output);
+        assert_eq!(output.status.code(), Some(7), "{how}: {told}");
+        assert_eq!(stdout(&output), "worked\n", "{how}: {told}");
+    }
+}
+
+#[test]
 fn ledgers_of_processes_that_ended_are_given_back() {
     let Some(victims) = Victims::compile(&["calls"]) else { return };
     let probe = tempfile::tempdir_in(SHARED_MEMORY).unwrap();

@@ -4,6 +4,7 @@
 
 mod auto;
 mod bad_input;
+mod bench;
 mod boost;
 mod counters;
 mod dedicate;
@@ -23,6 +24,7 @@ mod merge;
 mod migrate;
 mod model;
 mod observe;
+mod once;
 mod pages;
 mod phase_graph;
 mod predict;

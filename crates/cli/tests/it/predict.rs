@@ -158,7 +158,7 @@ fn mechanisms_have_a_page_and_one_seed_one_result() {
     let with_page = [&arguments[..], &["--report", file.to_str().unwrap()]].concat();
     let output = dimmer(&project, &with_page);
     assert!(output.status.success(), "{}", stderr(&output));
-    assert!(stdout(&output).contains("thresholds") && stdout(&output).contains("0.10 us"));
+    assert!(stdout(&output).contains("thresholds") && stdout(&output).contains("6.00 us"));
     let page = std::fs::read_to_string(&file).unwrap();
     // One program, and the time of a move.
     assert_eq!(page.matches("<svg").count(), 1);

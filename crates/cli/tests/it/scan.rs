@@ -277,3 +277,24 @@ fn a_limit_that_is_reached_ends_with_status_3() {
         "{said}"
     );
 }
+
+/// A made-up process that runs a file of this machine, and whose library an upgrade has deleted.
+#[test]
+fn a_library_that_was_deleted_since_keeps_the_limit_from_being_answered() {
+    let home = tempfile::tempdir().unwrap();
+    let Some(libc) = libc() else { return };
+    let process = home.path().join("proc/7");
+    std::fs::create_dir_all(&process).unwrap();
+    std::os::unix::fs::symlink(&libc, process.join("exe")).unwrap();
+    let maps = "888-999 r-xp 00000000 fe:00 3   /usr/lib/libgone.so.1 (deleted)\n";
+    std::fs::write(process.join("maps"), maps).unwrap();
+    let root = ["--root", home.path().to_str().unwrap(), "-p", "7", "--fail-on", "tile"];
+    assert_eq!(scan(home.path(), &root).status.code(), Some(0));
+    let output = scan(home.path(), &[&root[..], &["--libraries", "--json"]].concat());
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(stderr(&output).contains("not answered, as 1 file could not be scanned"));
+    let report: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(report["failed"][0]["path"], "/usr/lib/libgone.so.1");
+    let why = report["failed"][0]["error"].as_str().unwrap();
+    assert!(why.starts_with("deleted since the process loaded it"), "{why}");
+}

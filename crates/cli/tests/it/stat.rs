@@ -45,6 +45,32 @@ fn a_process_is_counted_for_a_time() {
     assert!(stdout(&output).starts_with(&format!("process {pid}, for ")), "{}", stdout(&output));
 }
 
+/// A process that has ended, but that its parent has not waited for.
+#[test]
+fn a_process_is_counted_until_it_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut sleeper = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+    sleeper.kill().unwrap();
+    let pid = sleeper.id().to_string();
+    let arguments = ["stat", "-p", &pid, "--duration", "600s", "--json"];
+    let output = dimmer(directory.path(), &arguments);
+    sleeper.wait().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let document: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert!(document["lasted_s"].as_f64() < Some(500.0), "{document}");
+}
+
+/// The command raises its own limit for counters, which are files.
+#[test]
+fn a_program_keeps_its_limit_of_open_files() {
+    let directory = tempfile::tempdir().unwrap();
+    let dimmer = env!("CARGO_BIN_EXE_dimmer");
+    let script = format!("ulimit -Sn 64; '{dimmer}' stat -- sh -c 'ulimit -Sn'");
+    let mut shell = std::process::Command::new("sh");
+    let output = shell.args(["-c", &script]).current_dir(directory.path()).output().unwrap();
+    assert_eq!(stdout(&output), "64\n", "{}", stderr(&output));
+}
+
 #[test]
 fn what_cannot_be_counted_is_refused_with_the_status_of_its_kind() {
     let directory = tempfile::tempdir().unwrap();

@@ -79,7 +79,7 @@ fn events_that_there_are_not_have_their_reasons() {
 fn page_faults_of_a_thread_are_counted_exactly() {
     const PAGES: usize = 64;
     let access = ProtFlags::READ | ProtFlags::WRITE;
-    let (null, bytes) = (std::ptr::null_mut(), PAGES * page::BYTES);
+    let (null, bytes) = (std::ptr::null_mut(), PAGES * own_event::BYTES);
     // SAFETY: a new mapping.
     let fresh = unsafe { mmap_anonymous(null, bytes, access, MapFlags::PRIVATE) }.unwrap();
     // SAFETY: it is as long.
@@ -89,7 +89,7 @@ fn page_faults_of_a_thread_are_counted_exactly() {
     let before = usage();
     for at in 0..PAGES {
         // SAFETY: within the mapping.
-        let place = unsafe { fresh.cast::<u8>().add(at * page::BYTES) };
+        let place = unsafe { fresh.cast::<u8>().add(at * own_event::BYTES) };
         // SAFETY: likewise.
         unsafe { place.write_volatile(1) };
     }

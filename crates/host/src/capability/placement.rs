@@ -142,16 +142,11 @@ fn cpuset_v2(context: &Context) -> Capability {
     }
     let group = mount.directory(&own_group(root, "").unwrap_or_default());
     if !root.is_writable(&format!("{group}/cgroup.procs")) {
-        return CPUSET_V2.unavailable(
-            format!("no permission to write {group}/cgroup.procs"),
-            "run as root, or under systemd-run --user --scope -p Delegate=cpuset",
-        );
+        return CPUSET_V2
+            .unavailable(format!("no permission to write {group}/cgroup.procs"), "run as root");
     }
     if !listed(&format!("{group}/cgroup.controllers")) {
-        return CPUSET_V2.unavailable(
-            format!("cpuset is not delegated to {group}"),
-            "run as root, or under systemd-run --user --scope -p Delegate=cpuset",
-        );
+        return CPUSET_V2.unavailable(format!("cpuset is not delegated to {group}"), "run as root");
     }
     CPUSET_V2.available(format!("{group}, writable"))
 }

@@ -128,13 +128,11 @@ fn journal(context: &Context) -> Capability {
         let kept = kept.join(", ");
         return JOURNAL.available(format!("changed on request, until dimmer restore: {kept}"));
     }
-    let directory = if context.root.exists(DIRECTORY) { DIRECTORY } else { "/run" };
-    if context.root.is_directory_writable(directory) {
-        JOURNAL.available(format!("{DIRECTORY}, nothing to restore"))
-    } else {
-        JOURNAL.unavailable(
-            format!("no permission to write {directory}"),
+    match journal::unwritable(context.root) {
+        None => JOURNAL.available(format!("{DIRECTORY}, nothing to restore")),
+        Some(path) => JOURNAL.unavailable(
+            format!("no permission to write {path}"),
             "run as root, which changing the machine needs anyway",
-        )
+        ),
     }
 }

@@ -33,20 +33,17 @@ pub(super) const PARTITION: &str = "cpuset.cpus.partition";
 /// The file with the CPUs that a group may give to a partition below it.
 const EXCLUSIVE: &str = "cpuset.cpus.exclusive";
 
-const ROOT_OR_DELEGATED: &str =
-    "run as root, or under systemd-run --user --scope -p Delegate=cpuset";
-
 /// Whether partitions can be made below `base`, judged without trying.
 pub(super) fn check(root: &Root, base: &Base) -> Result<(), Unavailable> {
     let procs = base.file("cgroup.procs");
     if !root.is_writable(&procs) {
-        return Err(unavailable(format!("no permission to write {procs}"), ROOT_OR_DELEGATED));
+        return Err(unavailable(format!("no permission to write {procs}"), "run as root"));
     }
     for group in base.path() {
         let control = format!("{group}/{CONTROL}");
         if !lists(root, &control, "cpuset") && !root.is_writable(&control) {
             let why = format!("no permission to switch cpuset on in {control}");
-            return Err(unavailable(why, ROOT_OR_DELEGATED));
+            return Err(unavailable(why, "run as root"));
         }
     }
     keeps_all(root, base)?;

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use super::{FULL, check_governors};
 use crate::cpusets::{mounts, own_group};
+use crate::journal;
 use crate::process;
 use crate::root::Root;
 use crate::unavailable::Unavailable;
@@ -16,8 +17,8 @@ use crate::unavailable::Unavailable;
 const WHAT: &str = "clamps of the control group (cpu.uclamp)";
 
 /// What gives a program a control group that it may change.
-const SCOPE: &str = "as root, or after delegation: systemd-run --scope -p Delegate=yes PROGRAM, with Linux 5.4 or \
-     later that has CONFIG_UCLAMP_TASK_GROUP";
+const SCOPE: &str = "as root: systemd-run --scope -p Delegate=yes PROGRAM, with Linux 5.4 or later that has \
+     CONFIG_UCLAMP_TASK_GROUP";
 
 /// The files of a group's clamps.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +29,7 @@ pub struct GroupClamps {
 
 impl GroupClamps {
     /// Finds the group of this process, if the governors of all CPUs follow clamps, and this
-    /// process may write the group's. Changes nothing.
+    /// process may write the group's and put that on record. Changes nothing.
     ///
     /// # Errors
     /// [`Unavailable`].
@@ -47,6 +48,9 @@ impl GroupClamps {
             if !root.is_writable(&path) {
                 return Err(missing(format!("no permission to write {path}")));
             }
+        }
+        if let Some(path) = journal::unwritable(root) {
+            return Err(missing(format!("no permission to write {path}")));
         }
         check_governors(root, WHAT)?;
         Ok(found)

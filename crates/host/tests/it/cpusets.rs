@@ -1,7 +1,10 @@
 //! Dedicated cores on made-up machines: what is written, what is undone, and the refusals.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use dimmer_host::capability::{State, Survey};
+use dimmer_host::cpuid::Cpuid;
 use dimmer_host::cpusets::{self, Balancing, CpusetError, Dedicated};
 use dimmer_host::journal::{Journal, OfLive, pending, restore};
 use dimmer_host::root::Root;
@@ -289,6 +292,23 @@ fn says_what_is_missing() {
     let present = "//- /sys/devices/system/cpu/present\n0-5\n";
     cannot(&format!("{old}{present}"), "keep everybody off cpu 4-5 even when it is online again");
     cannot(&ROOT_V1.replace("cpu_exclusive\n1", "cpu_exclusive\n0"), "not exclusively its own");
+    let locked = "//- /run/dimmer/lock mode=0400\n";
+    cannot(&format!("{ROOT_V2}{locked}"), "no permission to write /run/dimmer/lock");
+}
+
+/// As for a user to whom the control group was delegated: only root may write `/run`.
+#[test]
+fn a_change_that_cannot_be_put_on_record_is_not_promised() {
+    let machine = Machine::new(&format!("{ROOT_V2}//- /run/.keep\n"));
+    assert!(cpusets::check(&machine.root).is_ok());
+    let read_only = std::fs::Permissions::from_mode(0o555);
+    std::fs::set_permissions(machine.root.path("/run"), read_only).expect("a mode");
+    let missing = cpusets::check(&machine.root).expect_err("a reason");
+    assert_eq!(missing.why, "no permission to write /run, where changes are put on record");
+    let survey = Survey::take(&machine.root, &Cpuid::instruction());
+    let found = survey.capabilities.iter().find(|one| one.id == "dedicated-cores");
+    let state = &found.expect("a capability").state;
+    assert!(matches!(state, State::Unavailable(found) if found.why == missing.why), "{state:?}");
 }
 
 #[test]

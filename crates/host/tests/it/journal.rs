@@ -27,9 +27,10 @@ const CHILD_ROOT: &str = "DIMMER_TEST_CHILD_ROOT";
 /// changed [`SWITCH`].
 #[track_caller]
 fn start_child(test: &str, root: &Root) -> Child {
-    // Under `nohup`, this program ignores SIGHUP, and what it starts would, too.
+    // Under `nohup`, this program ignores SIGHUP, in the background of a shell also SIGINT and
+    // SIGQUIT; what it starts would, too.
     let mut child = Command::new("env")
-        .arg("--default-signal=HUP,INT,TERM")
+        .arg("--default-signal=HUP,INT,QUIT,TERM")
         .arg(std::env::current_exe().expect("this program"))
         .args(["--exact", test, "--nocapture", "--test-threads=1"])
         .env(CHILD_ROOT, root.path("/"))
@@ -134,7 +135,9 @@ fn undoes_on_an_interrupt_and_says_so_in_the_exit_status() {
             thread::sleep(Duration::from_millis(1));
         }
     }
-    for (number, status) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
+    for (number, status) in
+        [(Signal::INT, 130), (Signal::QUIT, 131), (Signal::TERM, 143), (Signal::HUP, 129)]
+    {
         let machine = machine();
         let test = "journal::undoes_on_an_interrupt_and_says_so_in_the_exit_status";
         let mut child = start_child(test, &machine.root);

@@ -75,7 +75,7 @@ fn finds_everything_on_a_skylake_server_as_root() {
                 -> use a kernel from 5.3 on that was built with CONFIG_UCLAMP_TASK
             + clock-requests: every policy is writable, without a base clock
             - group-clamps: no /sys/fs/cgroup/cpu.uclamp.min
-                -> as root, or after delegation: systemd-run --scope -p Delegate=yes PROGRAM, with Linux 5.4 or later that has CONFIG_UCLAMP_TASK_GROUP
+                -> as root: systemd-run --scope -p Delegate=yes PROGRAM, with Linux 5.4 or later that has CONFIG_UCLAMP_TASK_GROUP
             + intel-pstate: mode active
             . amd-pstate: no AMD processor
             + hwp: HWP, preference of policy0: balance_performance
@@ -152,7 +152,7 @@ fn says_why_a_cloud_machine_has_nothing() {
             - clock-requests: no policy under /sys/devices/system/cpu/cpufreq
                 -> use bare metal, with a driver for cpufreq
             - group-clamps: no /sys/fs/cgroup/user.slice/cpu.uclamp.min
-                -> as root, or after delegation: systemd-run --scope -p Delegate=yes PROGRAM, with Linux 5.4 or later that has CONFIG_UCLAMP_TASK_GROUP
+                -> as root: systemd-run --scope -p Delegate=yes PROGRAM, with Linux 5.4 or later that has CONFIG_UCLAMP_TASK_GROUP
             - intel-pstate: no /sys/devices/system/cpu/intel_pstate/status
                 -> only the host can: use bare metal where it matters; measuring by timing works here
             . amd-pstate: no AMD processor
@@ -183,10 +183,10 @@ fn says_why_a_cloud_machine_has_nothing() {
             - smt: the hypervisor shows one thread per core; whether another guest runs on the sibling cannot be seen
                 -> use bare metal or a dedicated host where the sibling matters
             - cpuset-v2: no permission to write /sys/fs/cgroup/user.slice/cgroup.procs
-                -> run as root, or under systemd-run --user --scope -p Delegate=cpuset
+                -> run as root
             . cpuset-v1: no cgroup v1 hierarchy with cpuset is mounted
             - dedicated-cores: no permission to write /sys/fs/cgroup/user.slice/cgroup.procs
-                -> run as root, or under systemd-run --user --scope -p Delegate=cpuset; until then, workers are pinned and the program's own threads keep off by affinity
+                -> run as root; until then, workers are pinned and the program's own threads keep off by affinity
             - sched-ext: no /sys/kernel/sched_ext: the kernel is built without it
                 -> use Linux 6.12 or later with CONFIG_SCHED_CLASS_EXT
             - specialise-module: no /sys/kernel/dimmer_xcr0: it is not loaded, so no wide code faults on narrow CPUs
@@ -205,8 +205,7 @@ fn says_why_a_cloud_machine_has_nothing() {
                 -> as root: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled
             - locked-memory: the limit is 64 KiB (ulimit -l)
                 -> run as root, or raise memlock in /etc/security/limits.conf
-            - journal: no permission to write /run
-                -> run as root, which changing the machine needs anyway
+            + journal: /run/dimmer, nothing to restore
         "#]],
     );
 }
@@ -244,7 +243,7 @@ fn finds_the_old_cpusets_on_a_zen_5_guest() {
             - clock-requests: no policy under /sys/devices/system/cpu/cpufreq
                 -> use bare metal, with a driver for cpufreq
             - group-clamps: no /sys/fs/cgroup/unified/cpu.uclamp.min
-                -> as root, or after delegation: systemd-run --scope -p Delegate=yes PROGRAM, with Linux 5.4 or later that has CONFIG_UCLAMP_TASK_GROUP
+                -> as root: systemd-run --scope -p Delegate=yes PROGRAM, with Linux 5.4 or later that has CONFIG_UCLAMP_TASK_GROUP
             . intel-pstate: no Intel processor
             - amd-pstate: no /sys/devices/system/cpu/amd_pstate/status
                 -> only the host can: use bare metal where it matters; measuring by timing works here
@@ -326,7 +325,7 @@ fn names_the_missing_permissions_on_a_desktop() {
             - clock-requests: no permission to write scaling_max_freq of policy0
                 -> run as root
             - group-clamps: no /sys/fs/cgroup/user.slice/user-1000.slice/session-2.scope/cpu.uclamp.min
-                -> as root, or after delegation: systemd-run --scope -p Delegate=yes PROGRAM, with Linux 5.4 or later that has CONFIG_UCLAMP_TASK_GROUP
+                -> as root: systemd-run --scope -p Delegate=yes PROGRAM, with Linux 5.4 or later that has CONFIG_UCLAMP_TASK_GROUP
             + intel-pstate: mode active
             . amd-pstate: no AMD processor
             + hwp: HWP, preference of policy0: balance_performance
@@ -356,10 +355,10 @@ fn names_the_missing_permissions_on_a_desktop() {
             + allowed-cpus: 3 of 4 present: 0-2; offline: 3
             + smt: 3 hardware threads on 2 cores
             - cpuset-v2: cpuset is not delegated to /sys/fs/cgroup/user.slice/user-1000.slice/session-2.scope
-                -> run as root, or under systemd-run --user --scope -p Delegate=cpuset
+                -> run as root
             . cpuset-v1: no cgroup v1 hierarchy with cpuset is mounted
             - dedicated-cores: no permission to switch cpuset on in /sys/fs/cgroup/cgroup.subtree_control
-                -> run as root, or under systemd-run --user --scope -p Delegate=cpuset; until then, workers are pinned and the program's own threads keep off by affinity
+                -> run as root; until then, workers are pinned and the program's own threads keep off by affinity
             - sched-ext: no /sys/kernel/sched_ext: the kernel is built without it
                 -> use Linux 6.12 or later with CONFIG_SCHED_CLASS_EXT
             - specialise-module: no /sys/kernel/dimmer_xcr0: it is not loaded, so no wide code faults on narrow CPUs

@@ -1,5 +1,7 @@
 //! Topology of made-up machines: which CPUs share cores and caches.
 
+use dimmer_host::privilege::allowed_cpus;
+use dimmer_host::root::format_cpu_list;
 use dimmer_host::topology;
 use dimmer_processor::units::CpuId;
 use expect_test::{Expect, expect};
@@ -80,6 +82,19 @@ fn takes_what_the_process_may_run_on_where_sys_is_hidden() {
         cpu 2 core 1 package 0 node - Uniform siblings []
     "#]],
     );
+}
+
+/// The kernel's list of allowed CPUs also has offline ones and slots for hot-plugging.
+#[test]
+fn a_process_may_run_on_online_cpus_alone() {
+    let status = "//- /proc/self/status\nCpus_allowed_list:\t2-127\n";
+    let online = "//- /sys/devices/system/cpu/online\n0-3\n";
+    let allowed = |machine: &str| {
+        let cpus = allowed_cpus(&Machine::new(machine).root).expect("a list");
+        format_cpu_list(&cpus)
+    };
+    assert_eq!(allowed(&format!("{status}{online}")), "2-3");
+    assert_eq!(allowed(status), "2-127");
 }
 
 #[test]

@@ -101,3 +101,18 @@ fn limits_that_the_switch_of_a_driver_writes_come_back() {
         assert_eq!(found, if is_given_back { "2400000" } else { "3000000" }, "{switch}");
     }
 }
+
+/// As the kernel does with `no_turbo`, which it does not undo when turbo is switched on again.
+#[test]
+fn a_lower_limit_that_intel_pstate_lowers_with_the_switch_comes_back() {
+    let least = "/sys/devices/system/cpu/intel_pstate/min_perf_pct";
+    let switch = "/sys/devices/system/cpu/intel_pstate/no_turbo";
+    let machine = Machine::new(&format!("//- {switch}\n0\n//- {least}\n100\n"));
+    let root = &machine.root;
+    let (mut journal, _) = Journal::open(root).expect("a journal");
+    Turbo::off(&mut journal).expect("off");
+    root.write(least, "81").expect("written");
+    assert!(journal.undo().expect("undone").is_complete());
+    let found = [least, switch].map(|file| root.text(file).expect("a file"));
+    assert_eq!(found, ["100", "0"]);
+}

@@ -2,7 +2,7 @@
 //! counts them.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use dimmer_host::held::Held;
@@ -15,10 +15,11 @@ use dimmer_host::{libraries, program as files};
 use dimmer_observe::{Attached, FunctionPlace, INTERVAL, MOST_COUNTERS, ProbePoint};
 use dimmer_policy::phases::Graph;
 use dimmer_processor::class::InstructionClass;
-use dimmer_scan::Code;
+use dimmer_scan::{Code, ScanError};
 
 use super::{Options, Seen};
 use crate::LaunchError;
+use crate::error::chain;
 use crate::follow::{end_of, follow, wait};
 use crate::program::{self, Program};
 
@@ -33,12 +34,12 @@ pub fn attach(
     classes: &[InstructionClass],
     after: Option<Duration>,
 ) -> Result<Seen, LaunchError> {
-    let files =
-        libraries::mapped(root, process).map_err(|why| LaunchError::NoProcess { process, why })?;
-    let points: Vec<ProbePoint> = files
-        .iter()
-        .flat_map(|one| points(Path::new(&one.path), &one.file, classes).unwrap_or_default())
-        .collect();
+    let (files, deleted) = libraries::mapped_and_deleted(root, process)
+        .map_err(|why| LaunchError::NoProcess { process, why })?;
+    let files = files.iter().map(|one| (Path::new(&one.path), &*one.file));
+    let (points, mut unseen) = all_points(files, classes);
+    let is_gone = |path| format!("{path}: deleted since the process loaded it: {UNCOUNTED}");
+    unseen.extend(deleted.into_iter().map(is_gone));
     check(&points, process::family(root, process).len())?;
     let mut attached = Attached::new(root, process, points)?;
     let before = process::on_cpu(root, process);
@@ -60,7 +61,8 @@ pub fn attach(
     };
     let usage = Usage { on_cpu: on_cpu.iter().map(since).sum(), ..Usage::default() };
     let command = vec![format!("process {process}")];
-    let observed = attached.finish();
+    let mut observed = attached.finish();
+    observed.unreadable.extend(unseen);
     Ok(Seen {
         command,
         status: None,
@@ -80,9 +82,10 @@ pub fn start(root: &Root, options: &Options<'_>) -> Result<Seen, LaunchError> {
     let words = options.command;
     let program = Program::find(words)?;
     let loaded = program.loaded();
-    let files = loaded.iter().filter_map(|loaded| loaded.file.canonicalize().ok());
-    let points: Vec<ProbePoint> =
-        files.flat_map(|file| points(&file, &file, options.classes).unwrap_or_default()).collect();
+    let files: Vec<PathBuf> =
+        loaded.iter().filter_map(|loaded| loaded.file.canonicalize().ok()).collect();
+    let files = files.iter().map(|file| (&**file, &**file));
+    let (points, unseen) = all_points(files, options.classes);
     check(&points, 1)?;
     let refused = |why| LaunchError::CannotRun { file: program.file.clone(), why };
     let before = Usage::of_ended_children();
@@ -99,7 +102,8 @@ pub fn start(root: &Root, options: &Options<'_>) -> Result<Seen, LaunchError> {
     let status = follow(&mut child, options.deadline(), &relay, look)?;
     drop(relay);
     let usage = Usage::of_ended_children().since(before);
-    let observed = attached.finish();
+    let mut observed = attached.finish();
+    observed.unreadable.extend(unseen);
     let command = program::shown(words);
     let (status, graph) = (Some(status), Ok(Graph::default()));
     Ok(Seen { command, status, usage, observed, graph, choice: None, plans: None })
@@ -114,16 +118,42 @@ fn check(points: &[ProbePoint], threads: usize) -> Result<(), LaunchError> {
     Ok(())
 }
 
-/// The places where calls of a file's functions of these classes can be counted; `None` if the file
-/// cannot be scanned. The file is named `path`, and can be read at `file`.
-fn points(path: &Path, file: &Path, classes: &[InstructionClass]) -> Option<Vec<ProbePoint>> {
-    let bytes = files::read(file).ok()?;
-    let scan = dimmer_scan::scan(&bytes).ok()?;
+/// The end of a message about a file that was left out.
+const UNCOUNTED: &str = "its calls were not counted";
+
+/// The places where calls of the functions of these classes can be counted, in files that are each
+/// named by the first path, and can be read at the second; and which files cannot be scanned.
+fn all_points<'a>(
+    files: impl Iterator<Item = (&'a Path, &'a Path)>,
+    classes: &[InstructionClass],
+) -> (Vec<ProbePoint>, Vec<String>) {
+    let (mut all, mut unseen) = (Vec::new(), Vec::new());
+    for (path, file) in files {
+        match points(path, file, classes) {
+            Ok(points) => all.extend(points),
+            Err(why) => unseen.push(format!("{}: {why}: {UNCOUNTED}", path.display())),
+        }
+    }
+    (all, unseen)
+}
+
+/// As [`all_points`], in one file; or why it cannot be scanned.
+fn points(
+    path: &Path,
+    file: &Path,
+    classes: &[InstructionClass],
+) -> Result<Vec<ProbePoint>, String> {
+    let bytes = files::read(file).map_err(|error| chain(&error))?;
+    let scan = match dimmer_scan::scan(&bytes) {
+        // Some programs generate code into files, which have no functions to count.
+        Err(ScanError::NotElf { .. }) => return Ok(Vec::new()),
+        scan => scan.map_err(|error| chain(&error))?,
+    };
     // The C library's memory and string functions are called everywhere.
     if scan.soname.as_deref().is_some_and(|soname| soname.starts_with("libc.")) {
-        return None;
+        return Ok(Vec::new());
     }
-    let code = Code::read(&bytes).ok()?;
+    let code = Code::read(&bytes).map_err(|error| chain(&error))?;
     let wanted: BTreeSet<InstructionClass> = classes.iter().copied().collect();
     let wide = scan
         .functions
@@ -154,5 +184,25 @@ fn points(path: &Path, file: &Path, classes: &[InstructionClass]) -> Option<Vec<
     let leaders: BTreeSet<u64> =
         leaders.map(|(start, _)| start).filter(|start| !asked.contains(start)).collect();
     let leaders = leaders.into_iter().filter_map(|start| scan.at(start)).flat_map(of_start);
-    Some(wide.flat_map(of_function).chain(leaders).collect())
+    Ok(wide.flat_map(of_function).chain(leaders).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_cannot_be_scanned_are_told_unless_they_hold_no_code_of_a_linker() {
+        let directory = tempfile::tempdir().unwrap();
+        let paths = ["generated", "truncated", "missing"].map(|name| directory.path().join(name));
+        std::fs::write(&paths[0], [0x90; 100]).unwrap();
+        std::fs::write(&paths[1], b"\x7fELF").unwrap();
+        let files = paths.iter().map(|path| (&**path, &**path));
+        let (points, unseen) = all_points(files, &InstructionClass::ALL);
+        assert_eq!(points, []);
+        assert_eq!(unseen.len(), 2, "{unseen:?}");
+        for (why, path) in unseen.iter().zip(&paths[1..]) {
+            assert!(why.starts_with(path.to_str().unwrap()) && why.ends_with(UNCOUNTED), "{why}");
+        }
+    }
 }

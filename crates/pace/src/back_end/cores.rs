@@ -17,7 +17,7 @@ use dimmer_host::unavailable::Unavailable;
 use dimmer_processor::units::{CpuId, KiloHertz};
 
 use super::{BackEnd, Refused, Thread};
-use crate::Request;
+use crate::{Request, machine};
 
 /// What is done about a domain that something else has changed.
 pub(crate) const LEFT_ALONE: &str = "Dimmer leaves these CPUs alone until the program starts again";
@@ -166,7 +166,8 @@ impl<S: Setting> Cores<S> {
 }
 
 impl<S: Setting> State<S> {
-    /// Makes this the request of the thread with this number.
+    /// Makes this the request of the thread with this number. What is wrong with the domain that
+    /// the thread leaves is reported: the request itself is not concerned.
     fn put(&mut self, thread: u32, asked: Option<Asked>) -> Result<(), Refused> {
         let before = match asked {
             Some(asked) => self.threads.insert(thread, asked),
@@ -176,11 +177,12 @@ impl<S: Setting> State<S> {
         let left = before.map(|before| before.domain).filter(|left| Some(*left) != domain);
         let of_left = left.map_or(Ok(()), |left| self.update(left));
         let Some(domain) = domain else { return of_left };
-        let result = self.update(domain).and(of_left);
+        if let Err(Refused::Lost(trouble)) = of_left {
+            machine::report(trouble);
+        }
+        let result = self.update(domain);
         if result.is_err() {
             self.threads.remove(&thread);
-            // What is wrong is in the result.
-            let _ = self.update(domain);
         }
         result
     }
@@ -239,9 +241,8 @@ impl<S: Setting> BackEnd for Cores<S> {
         let asked = self.asked(thread.cpu, before.request, before.wanted.is_least);
         let result = state.put(thread.id, asked);
         if let (Err(_), Some(asked)) = (&result, asked) {
-            // One of both cores is left alone. The request stays, and counts where it can.
+            // The core is left alone. The request stays for the next one that the thread moves to.
             state.threads.insert(thread.id, asked);
-            let _ = state.update(asked.domain);
         }
         result
     }
@@ -300,20 +301,29 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_is_refused_is_not_in_force() {
+    fn a_request_leaves_a_lost_core_and_is_refused_there() {
         let [slowest, base, fastest] = [1000, 2000, 3000].map(KiloHertz::from_mhz);
         let clocks = Clocks { slowest, base: Some(base), fastest };
         let domains = [0, 1].map(|cpu| Domain { cpus: vec![CpuId::new(cpu)], clocks });
-        let machine = tempfile::tempdir().expect("a directory");
-        let root = Root::new(machine.path());
+        let directory = tempfile::tempdir().expect("a directory");
+        let root = Root::new(directory.path());
         let cores = Cores::new(&root, domains.to_vec(), Noted(vec![None; 2]));
         let on = |cpu| Thread { id: 7, cpu: CpuId::new(cpu) };
-        assert_eq!(cores.request(on(0), Some(Request::TURBO)), Ok(()));
-        // The core that it leaves is lost.
-        assert!(matches!(cores.request(on(1), Some(Request::TURBO)), Err(Refused::Lost(_))));
-        let state = cores.lock().expect("the same process");
-        let state = state.as_ref().expect("not ended");
-        assert_eq!(state.setting.0, [Some(fastest), None]);
-        assert!(state.threads.is_empty());
+        let asked = |cpu| cores.request(on(cpu), Some(Request::TURBO));
+        let clocks = || {
+            let state = cores.lock().expect("the same process");
+            state.as_ref().expect("not ended").setting.0.clone()
+        };
+        assert_eq!(asked(0), Ok(()));
+        // The core that it leaves is lost, the one that it comes to is not.
+        assert_eq!((asked(1), clocks()), (Ok(()), vec![Some(fastest); 2]));
+        assert!(machine::trouble().is_some());
+        // It cannot come back.
+        assert!(matches!(asked(0), Err(Refused::Lost(_))));
+        assert_eq!((clocks(), cores.is_for(on(0))), (vec![Some(fastest), None], None));
+        // Nor follow the thread there, but the request stays for the next core.
+        assert_eq!(asked(1), Ok(()));
+        assert!(matches!(cores.follow(on(0)), Err(Refused::Lost(_))));
+        assert_eq!((cores.follow(on(1)), clocks()), (Ok(()), vec![Some(fastest); 2]));
     }
 }

@@ -10,7 +10,7 @@ use dimmer_processor::units::{Nanos, Time};
 
 /// A client has its cores for this long after it was last seen to use or to need them. A guess: as
 /// long as programs without a server keep theirs.
-const KEPT: Nanos = super::cores::Settings::of(0).unused;
+const KEPT: Nanos = Nanos::from_ms(10_000);
 
 /// What is known of such a client.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -1,11 +1,15 @@
 //! How many cores to dedicate (paper 001 §4.2.1, §4.3.3): one core is saturated before the next is
 //! added.
 //!
-//! A core is added if the dedicated ones work nearly all the time. A core is removed if the rest
-//! would still be clearly below that limit. The gap between the two limits keeps the number still.
-//! The last core goes back when nothing has been moved for a while. At least one core stays
-//! normal. The paper's prototype stops at one and leaves its thresholds open, so all numbers here
-//! are guesses. [`crate::dedicated`] chooses *which* cores.
+//! A core is added if the dedicated ones work nearly all the time. A core is removed if they work
+//! little on average: if the rest would still be clearly below that limit. The gap between the two
+//! limits keeps the number still. The last core has no rest: it goes at the average at which one of
+//! two would go. As the first core comes as soon as something is to be moved, the last one stays as
+//! long as something is. Dimmer's own loops, whose trials need the core back, give it back by time
+//! instead ([`Settings::unused`]).
+//!
+//! At least one core stays normal. The paper's prototype stops at one and leaves its thresholds
+//! open, so all numbers here are guesses. [`crate::dedicated`] chooses *which* cores.
 
 use std::collections::BTreeMap;
 
@@ -27,8 +31,9 @@ pub struct Settings {
     /// A core is removed if the rest would still have less than this utilisation. Below
     /// `saturated`.
     pub spare: f64,
-    /// The last core goes back when nothing has been moved for this long.
-    pub unused: Nanos,
+    /// How long the last core stays after something was last to be moved. `None`: as the paper has
+    /// it, until nothing is to be moved and the core has worked little for a period.
+    pub unused: Option<Nanos>,
 }
 
 impl Settings {
@@ -41,7 +46,7 @@ impl Settings {
             period: Nanos::from_ms(1000),
             saturated: 0.9,
             spare: 0.7,
-            unused: Nanos::from_ms(10_000),
+            unused: None,
         }
     }
 
@@ -61,7 +66,7 @@ pub struct Cores {
     begun: Time,
     /// How long dedicated cores have worked since then for each user, as its programs report (ns).
     busy_ns: BTreeMap<UserId, f64>,
-    /// When something was last moved.
+    /// When something was last to be moved.
     used: Time,
 }
 
@@ -92,6 +97,17 @@ impl Cores {
         self.busy_ns.values().map(|ns| (ns / elapsed.as_f64()).min(most)).sum()
     }
 
+    /// Whether a core goes back after a period in which this many cores have worked.
+    fn is_one_too_many(&self, working: f64, is_wanted: bool) -> bool {
+        let Settings { spare, unused, .. } = self.settings;
+        match self.now {
+            0 => false,
+            // Two cores become one below an average of `spare / 2`.
+            1 => unused.is_none() && !is_wanted && working < spare / 2.0,
+            cores => working < spare * (cores - 1) as f64,
+        }
+    }
+
     /// When the next step is due, if cores are dedicated.
     #[must_use]
     pub fn next_wakeup(&self) -> Option<Time> {
@@ -108,7 +124,7 @@ impl Cores {
         }
         if is_wanted {
             self.used = now;
-        } else if now - self.used >= self.settings.unused {
+        } else if self.settings.unused.is_some_and(|unused| now - self.used >= unused) {
             self.now = 0;
         }
         if self.now == 0 {
@@ -121,10 +137,9 @@ impl Cores {
         let elapsed = now - self.begun;
         if elapsed > Nanos::ZERO && elapsed >= self.settings.period {
             let working = self.working(elapsed);
-            let cores = self.now as f64;
-            if working >= self.settings.saturated * cores {
+            if working >= self.settings.saturated * self.now as f64 {
                 self.now = (self.now + 1).min(self.settings.may());
-            } else if self.now > 1 && working < self.settings.spare * (cores - 1.0) {
+            } else if self.is_one_too_many(working, is_wanted) {
                 self.now -= 1;
             }
             self.begun = now;
@@ -176,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn cores_go_back_one_by_one_and_the_last_after_a_while() {
+    fn cores_go_back_one_by_one_and_the_last_when_nothing_is_to_be_moved() {
         let numbers = numbers(8, |second| {
             if second < 10 {
                 3.5
@@ -186,7 +201,27 @@ mod tests {
                 0.0
             }
         });
-        assert_eq!((numbers[8], numbers[20], numbers[35], numbers[45]), (4, 1, 1, 0));
+        // The last one stays while something is moved, however little that is.
+        assert_eq!((numbers[8], numbers[20], numbers[28], numbers[29]), (4, 1, 1, 0));
+    }
+
+    /// A core that is dedicated at the start, and has worked for this part of the first second, at
+    /// whose end nothing is to be moved: the number of cores each half second from then on.
+    fn last(unused: Option<Nanos>, worked: f64) -> [usize; 4] {
+        let mut state = Cores::new(Settings { unused, ..Settings::of(8) }, at(0));
+        state.step(at(0), true);
+        state.worked(UserId(0), nearest(worked * SECOND.as_f64()));
+        [2, 3, 4, 5].map(|half: u64| state.step(Time::START + half * (SECOND / 2), false))
+    }
+
+    #[test]
+    fn the_last_core_goes_back_after_a_period_of_little_work_or_after_a_time() {
+        assert_eq!(last(None, 0.36), [1, 1, 0, 0]);
+        assert_eq!(last(None, 0.34), [0; 4]);
+        for worked in [0.0, 0.34, 0.36] {
+            assert_eq!(last(Some(2 * SECOND), worked), [1, 1, 0, 0]);
+            assert_eq!(last(Some(Nanos::ZERO), worked), [0; 4]);
+        }
     }
 
     #[test]

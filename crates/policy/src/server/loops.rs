@@ -221,7 +221,8 @@ impl Clone for Box<dyn Loop> {
 ///
 /// # Contract
 /// [`Self::list`] names each constant once, always in the same order, and its usual value lies in
-/// its range. Any constants in their ranges start a loop.
+/// its range. Any constants in their ranges start a loop. At each end of each range, with the usual
+/// values of all other constants, it moves what gains much and leaves what loses much.
 pub trait Constants: fmt::Debug + Send + Sync {
     /// The loop whose constants they are.
     fn definition(&self) -> &'static Definition;
@@ -264,9 +265,9 @@ impl<'a> Constant<'a> {
         Self { name, least, most, place: Place::Number(of) }
     }
 
-    /// A time of at least `least` milliseconds.
-    pub const fn time(name: &'static str, of: &'a mut Nanos, least: f64) -> Self {
-        Self { name, least, most: LONGEST_MS, place: Place::Time(of) }
+    /// A time of this range in milliseconds.
+    pub const fn time(name: &'static str, of: &'a mut Nanos, (least, most): (f64, f64)) -> Self {
+        Self { name, least, most, place: Place::Time(of) }
     }
 
     /// The value.

@@ -73,7 +73,7 @@ impl Settings {
             mixing: Mixing::Fair,
             // A trial that leaves all calls where they are needs the core back. Otherwise it would
             // find that moving costs no core.
-            cores: cores::Settings { unused: Nanos::ZERO, ..cores::Settings::of(cores) },
+            cores: cores::Settings { unused: Some(Nanos::ZERO), ..cores::Settings::of(cores) },
             ..Self::paper(cores)
         }
     }

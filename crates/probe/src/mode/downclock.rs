@@ -12,15 +12,14 @@ use std::sync::Arc;
 
 use super::Mode;
 use super::ramp::{
-    COARSE_NS, Coarse, FINE_NS, FINE_WINDOWS, Facts, STANDS_OUT, Stretch, nothing_undisturbed,
-    settled_per_cycle, stretches, throttled_level, throttling_at,
+    COARSE_NS, Coarse, FINE_NS, FINE_WINDOWS, Facts, STANDS_OUT, STRETCH, Stretch,
+    settled_per_cycle, some_stretches, stretches, throttled_level, throttling_at,
 };
 use crate::kernel;
-use crate::lab::{Lab, ModeError};
+use crate::lab::{Lab, ModeError, disturbed};
 use crate::outcome::{CurvePoint, Detail, Downclock, Lowest, Outcome, Quantity, Step};
 use crate::response::edges;
 use crate::stats::{Estimate, Samples, share95};
-use crate::target::TargetError;
 
 /// Time for which the kernel runs to reach the settled clock (ns): twice the 500 us that Intel
 /// documents (paper 000 §3), and short against the times in which the clock of a shared machine
@@ -84,7 +83,7 @@ pub(crate) fn measure(lab: &mut Lab<'_>) -> Result<Outcome, ModeError> {
     let (Some(clock_ratio), Some(instructions_per_cycle)) =
         (Quantity::new(ratios), Quantity::new(per_cycle))
     else {
-        return Err(nothing_undisturbed());
+        return Err(disturbed(STRETCH));
     };
     let (low, high) = clock_ratio.estimate.ci95;
     let (settle_ns, lowest) = course.map(Course::told).unwrap_or_default();
@@ -144,18 +143,12 @@ fn is_by_itself(
             // What counters count is the kernel's alone.
             let counts = lab.counts.clone();
             lab.kernel = Arc::clone(code);
-            let turn = stretches(lab, (FINE_NS, FINE_WINDOWS), observed_ns, TURN);
+            let turn = some_stretches(lab, (FINE_NS, FINE_WINDOWS), observed_ns, TURN);
             lab.kernel = Arc::clone(&own);
             lab.counts = counts;
-            match turn {
-                Ok((turn, more)) => {
-                    facts.add(more);
-                    clocks.extend(turn.iter().map(|stretch| low.clock(stretch)));
-                }
-                // All stretches of the turn were interrupted.
-                Err(ModeError::Target(TargetError::NoClock { .. })) => {}
-                Err(error) => return Err(error),
-            }
+            let (turn, more) = turn?;
+            facts.add(more);
+            clocks.extend(turn.iter().map(|stretch| low.clock(stretch)));
         }
     }
     let [kernel, scalar] = clocks.map(|clocks| clocks.into_iter().collect::<Samples>().centre());

@@ -17,7 +17,7 @@ use dimmer_processor::units::CpuId;
 use super::Mode;
 use super::ramp;
 use crate::epoch::{self, Epochs, Pair, Plan, Seen};
-use crate::lab::{Lab, ModeError};
+use crate::lab::{LEAST_USABLE, Lab, ModeError, check_usable};
 use crate::outcome::{Detail, Episode, Neighbour, Outcome, Quantity, Relation};
 use crate::program::Operands;
 use crate::response::{self, Response, ratio_after};
@@ -45,6 +45,9 @@ const PRECISION: (f64, f64) = (0.05, 15.0);
 
 /// Minimum number of repetitions of a measurement.
 const LEAST_REPETITIONS: usize = 40;
+
+/// Maximum number of tries, undisturbed or not, of a measurement that is late.
+const MOST_WHEN_LATE: usize = 4 * LEAST_USABLE;
 
 /// Minimum number of repetitions, full and quick, unless every burst has the effect: on a shared
 /// machine few bursts may have it, or for hundreds of milliseconds none. The thesis always took
@@ -146,6 +149,7 @@ fn outcome(
     (plan, look): (&Plan, &Look),
     (epochs, response): (&Epochs, &Response),
 ) -> Result<Outcome, ModeError> {
+    check_usable(epochs.len(), &format!("burst of {instructions} instructions"))?;
     let throttling = if response.effect || mode == Mode::Episode {
         ramp::throttling(lab, instructions)?
     } else {
@@ -275,14 +279,15 @@ impl Repeating {
     }
 
     /// Runs one more program. Returns whether the cost is precise then, all repetitions are done,
-    /// or it is late and there are enough repetitions for a result.
+    /// or it is late and there are enough repetitions for a result, or no hope for them.
     fn go_on(&mut self, lab: &mut Lab<'_>, plan: &Plan, is_late: bool) -> Result<bool, ModeError> {
         let most_of_all = self.most * self.patience.in_doubt;
         let left = most_of_all.saturating_sub(self.epochs.len()).max(1);
         epoch::run(lab, &Plan { batch: plan.batch.min(left), ..plan.clone() }, &mut self.epochs)?;
         let done = self.epochs.len();
         let tried = done + self.epochs.discarded;
-        let is_over = tried >= most_of_all || is_late && done >= 4;
+        let is_done_when_late = done >= LEAST_USABLE || tried >= MOST_WHEN_LATE;
+        let is_over = tried >= most_of_all || is_late && is_done_when_late;
         let looks_for_few = tried >= self.next_look;
         let looks = done >= LEAST_REPETITIONS.min(self.most) && done % 60 < plan.batch;
         if !(is_over || looks_for_few || looks && tried < self.most) {
@@ -349,7 +354,7 @@ fn neighbours(lab: &mut Lab<'_>, plan: &Plan) -> Result<Vec<Neighbour>, ModeErro
         let plan = Plan { neighbour: Some(cpu), ..plan.clone() };
         let (epochs, _) = repeat(lab, &plan, 0.2, (most, NO_PATIENCE))?;
         let response = response::analyse(lab.calibration, &epochs.neighbour);
-        if !response.extra_ns.is_empty() {
+        if response.extra_ns.len() >= LEAST_USABLE {
             let extra_ns = extra(&response);
             found.push(Neighbour { cpu, relation, extra_ns, effect: response.effect });
         }

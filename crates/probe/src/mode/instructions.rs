@@ -10,7 +10,7 @@
 use super::Mode;
 use super::episode;
 use crate::epoch::{self, Epochs, Plan};
-use crate::lab::{Lab, ModeError};
+use crate::lab::{LEAST_USABLE, Lab, ModeError, check_usable};
 use crate::outcome::{Detail, Instructions, Outcome};
 use crate::program::Operands;
 use crate::response::{self, Response};
@@ -35,6 +35,7 @@ pub(crate) fn measure(lab: &mut Lab<'_>) -> Result<Outcome, ModeError> {
     let repetitions = repetitions.min(lab.settings.repetitions);
     plan.batch = plan.batch.min(repetitions);
     let saturated = repeat(lab, &plan, repetitions)?;
+    check_usable(saturated.len(), &format!("burst of {LONGEST} instructions"))?;
     let full = response::analyse(lab.calibration, &saturated.own);
     let mut detail = Instructions { response: Vec::new(), quantiles: Vec::new(), median: None };
     let mut totals = Totals::default();
@@ -46,7 +47,7 @@ pub(crate) fn measure(lab: &mut Lab<'_>) -> Result<Outcome, ModeError> {
         while count <= LONGEST {
             let point = sweep.share_at(lab, count, &mut totals)?;
             response.extend(point);
-            if point.is_some_and(suffices_always) && (response.len() > 1 || count == 1) {
+            if point.is_some_and(Point::suffices_always) && (response.len() > 1 || count == 1) {
                 break;
             }
             count = count.saturating_mul(2);
@@ -55,12 +56,12 @@ pub(crate) fn measure(lab: &mut Lab<'_>) -> Result<Outcome, ModeError> {
             let Some(between) = widest_step(&response) else { break };
             let Some(point) = sweep.share_at(lab, between, &mut totals)? else { break };
             response.push(point);
-            response.sort_unstable_by_key(|point| point.0);
+            response.sort_unstable_by_key(|point| point.instructions);
         }
-        detail = distribution(response);
+        detail = distribution(&response);
     }
     Ok(Outcome {
-        repetitions,
+        repetitions: totals.repetitions,
         disturbed_windows: totals.disturbed,
         stolen_windows: totals.stolen,
         preemptions: totals.preemptions,
@@ -69,6 +70,27 @@ pub(crate) fn measure(lab: &mut Lab<'_>) -> Result<Outcome, ModeError> {
         horizon_ns: full.horizon_ns,
         ..lab.outcome(Mode::Instructions, Detail::Instructions(detail))
     })
+}
+
+/// The bursts of one length.
+#[derive(Clone, Copy, Debug)]
+struct Point {
+    instructions: u32,
+    /// Share with an effect, over that of the longest bursts; at most 1.
+    share: f64,
+    /// Number of bursts.
+    tried: usize,
+    /// Number of the longest bursts, tried in turn with these, that had the effect: so many of
+    /// these could have had it.
+    could: usize,
+}
+
+impl Point {
+    /// Whether the share may well be 1: two standard errors reach it.
+    fn suffices_always(self) -> bool {
+        let Self { share, could, .. } = self;
+        share + 2.0 * (share * (1.0 - share) / could.max(1) as f64).sqrt() >= 1.0
+    }
 }
 
 /// The measurement of the counts.
@@ -81,16 +103,15 @@ struct Sweep {
 }
 
 impl Sweep {
-    /// Measures bursts of `count` instructions, in turn with the longest ones. Returns the count,
-    /// the share with an effect among those that could have had it, and the number of these. `None`
-    /// if even the longest bursts hardly had any effect in the meantime, as may happen on a shared
-    /// machine.
+    /// Measures bursts of `count` instructions, in turn with the longest ones. `None` if even the
+    /// longest bursts hardly had any effect in the meantime, as may happen on a shared machine, or
+    /// nearly all bursts were interrupted.
     fn share_at(
         &self,
         lab: &mut Lab<'_>,
         count: u32,
         totals: &mut Totals,
-    ) -> Result<Option<(u32, f64, usize)>, ModeError> {
+    ) -> Result<Option<Point>, ModeError> {
         let short = Plan { instructions: count, ..self.plan.clone() };
         let least = LEAST_REFERENCE.min(self.repetitions / 2);
         let most = MOST_ROUNDS * self.repetitions;
@@ -104,10 +125,15 @@ impl Sweep {
         }
         totals.add(&tried);
         totals.add(&reference);
-        let could = self.hits(&reference) as f64 / reference.len().max(1) as f64;
-        let did = self.hits(&tried) as f64 / tried.len().max(1) as f64;
-        let of = self.hits(&reference);
-        Ok((of >= least).then(|| (count, (did / could).min(1.0), of)))
+        let share = |epochs: &Epochs| self.hits(epochs) as f64 / epochs.len() as f64;
+        let could = self.hits(&reference);
+        let is_enough = could >= least.max(1) && tried.len() >= LEAST_USABLE;
+        Ok(is_enough.then(|| Point {
+            instructions: count,
+            share: (share(&tried) / share(&reference)).min(1.0),
+            tried: tried.len(),
+            could,
+        }))
     }
 
     /// Number of bursts that cost more than half of an effect's cost, less the number by chance.
@@ -115,11 +141,6 @@ impl Sweep {
         let half = self.full.extra_ns.quantile(0.5).unwrap_or(f64::INFINITY) / 2.0;
         self.full.costs(&epochs.own).more_above(half)
     }
-}
-
-/// Whether the share at a count may well be 1: two standard errors reach it.
-fn suffices_always((_, share, of): (u32, f64, usize)) -> bool {
-    share + 2.0 * (share * (1.0 - share) / of.max(1) as f64).sqrt() >= 1.0
 }
 
 fn repeat(lab: &mut Lab<'_>, plan: &Plan, repetitions: usize) -> Result<Epochs, ModeError> {
@@ -133,6 +154,7 @@ fn repeat(lab: &mut Lab<'_>, plan: &Plan, repetitions: usize) -> Result<Epochs, 
 /// Sums over all counts.
 #[derive(Debug, Default)]
 struct Totals {
+    repetitions: usize,
     disturbed: usize,
     stolen: usize,
     preemptions: u64,
@@ -140,6 +162,7 @@ struct Totals {
 
 impl Totals {
     fn add(&mut self, epochs: &Epochs) {
+        self.repetitions += epochs.len();
         self.disturbed += epochs.disturbed();
         self.stolen += epochs.stolen();
         self.preemptions += epochs.preemptions;
@@ -148,8 +171,10 @@ impl Totals {
 
 /// The most informative next count: in the middle of the largest step of the share, if that is more
 /// than a quarter and there is a number in between.
-fn widest_step(response: &[(u32, f64, usize)]) -> Option<u32> {
-    let steps = response.windows(2).map(|pair| (pair[1].1 - pair[0].1, pair[0].0, pair[1].0));
+fn widest_step(response: &[Point]) -> Option<u32> {
+    let steps = response
+        .windows(2)
+        .map(|pair| (pair[1].share - pair[0].share, pair[0].instructions, pair[1].instructions));
     let open = steps.filter(|(step, low, high)| *step > 0.25 && high - low > 1);
     let widest = open.max_by(|a, b| a.0.total_cmp(&b.0))?;
     let middle = (f64::from(widest.1) * f64::from(widest.2)).sqrt();
@@ -159,8 +184,8 @@ fn widest_step(response: &[(u32, f64, usize)]) -> Option<u32> {
 
 /// Quantiles of the required number, from the share at each count. The shares are first made
 /// monotone (by pooling adjacent violators).
-fn distribution(response: Vec<(u32, f64, usize)>) -> Instructions {
-    let monotone = monotone(&response);
+fn distribution(response: &[Point]) -> Instructions {
+    let monotone = monotone(response);
     let at = |share: f64| -> Option<f64> {
         let index = monotone.iter().position(|point| point.1 >= share)?;
         let (count, reached) = monotone[index];
@@ -174,19 +199,20 @@ fn distribution(response: Vec<(u32, f64, usize)>) -> Instructions {
     let median = at(0.5).map(|median| {
         // The share at the median is binomial: its error is half a standard deviation of the
         // sample, carried back through the curve.
-        let n = response.iter().map(|point| point.2).min().unwrap_or(1).max(1) as f64;
+        let n = response.iter().map(|point| point.could).min().unwrap_or(1).max(1) as f64;
         let error = 1.96 * 0.5 / n.sqrt();
         let ends = (at((0.5 - error).max(0.0)), at((0.5 + error).min(1.0)));
         Estimate { median, ci95: (ends.0.unwrap_or(median), ends.1.unwrap_or(median)) }
     });
-    Instructions { response, quantiles, median }
+    let response = response.iter().map(|point| (point.instructions, point.share, point.tried));
+    Instructions { response: response.collect(), quantiles, median }
 }
 
-fn monotone(response: &[(u32, f64, usize)]) -> Vec<(f64, f64)> {
+fn monotone(response: &[Point]) -> Vec<(f64, f64)> {
     // Each block: the counts that it spans, mean share, weight.
     let mut blocks: Vec<(Vec<u32>, f64, f64)> = Vec::new();
-    for (count, share, repetitions) in response {
-        blocks.push((vec![*count], *share, *repetitions as f64));
+    for Point { instructions, share, could, .. } in response {
+        blocks.push((vec![*instructions], *share, *could as f64));
         while let [.., before, last] = blocks.as_slice()
             && before.1 > last.1
         {
@@ -207,9 +233,22 @@ fn monotone(response: &[(u32, f64, usize)]) -> Vec<(f64, f64)> {
 mod tests {
     use super::*;
 
+    /// Bursts of these lengths, with their shares and the number that could have had the effect.
+    fn points(points: &[(u32, f64, usize)]) -> Vec<Point> {
+        let point = |&(instructions, share, could): &(u32, f64, usize)| Point {
+            instructions,
+            share,
+            tried: 2 * could,
+            could,
+        };
+        points.iter().map(point).collect()
+    }
+
     #[test]
     fn distribution_of_a_sharp_threshold() {
-        let found = distribution(vec![(1, 0.0, 50), (9, 0.0, 50), (10, 1.0, 50), (16, 1.0, 50)]);
+        let found =
+            distribution(&points(&[(1, 0.0, 50), (9, 0.0, 50), (10, 1.0, 50), (16, 1.0, 50)]));
+        assert_eq!(found.response[1], (9, 0.0, 100));
         let median = found.median.unwrap();
         assert!((9.0..=10.0).contains(&median.median), "{median:?}");
         assert!((9.0..=10.0).contains(&median.ci95.0) && median.ci95.1 <= 10.0);
@@ -217,19 +256,20 @@ mod tests {
 
     #[test]
     fn one_instruction_is_found_as_one() {
-        let found = distribution(vec![(1, 1.0, 50)]);
+        let found = distribution(&points(&[(1, 1.0, 50)]));
         assert_eq!(found.median.unwrap().median, 1.0);
     }
 
     #[test]
     fn violators_are_pooled() {
-        let points = monotone(&[(1, 0.0, 10), (2, 0.6, 10), (4, 0.4, 10), (8, 1.0, 10)]);
+        let given = points(&[(1, 0.0, 10), (2, 0.6, 10), (4, 0.4, 10), (8, 1.0, 10)]);
+        let points = monotone(&given);
         assert_eq!(points, [(1.0, 0.0), (2.0, 0.5), (4.0, 0.5), (8.0, 1.0)]);
     }
 
     #[test]
     fn no_response_has_no_quantiles() {
-        let found = distribution(vec![(1, 0.0, 50), (2, 0.02, 50)]);
+        let found = distribution(&points(&[(1, 0.0, 50), (2, 0.02, 50)]));
         assert!(found.median.is_none() && found.quantiles.is_empty());
     }
 }

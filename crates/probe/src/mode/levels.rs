@@ -2,7 +2,7 @@
 
 use super::Mode;
 use super::{downclock, ramp};
-use crate::lab::{Lab, ModeError, floor_u32};
+use crate::lab::{Lab, ModeError, check_usable, floor_u32};
 use crate::outcome::{Detail, Levels, Outcome};
 use crate::program::{Program, Trace, Work};
 use crate::stats::{Estimate, Samples, floor_index};
@@ -66,6 +66,7 @@ fn on(lab: &mut Lab<'_>, active: usize) -> Result<Outcome, ModeError> {
     let nothing = Estimate { median: f64::NAN, ci95: (f64::NAN, f64::NAN) };
     let estimate = |values: Vec<f64>| Samples::new(values).estimate().unwrap_or(nothing);
     let ratios: Samples = ratios.into_iter().collect();
+    check_usable(ratios.len(), "run of the kernel")?;
     let lowered = ratios
         .centre()
         .is_some_and(|(mean, error)| 1.0 - mean > downclock::SMALLEST_STEP.max(4.5 * error));

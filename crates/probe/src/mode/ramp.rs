@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use super::Mode;
-use crate::lab::{Lab, ModeError, floor_u32};
+use crate::lab::{LEAST_USABLE, Lab, ModeError, check_usable, floor_u32};
 use crate::outcome::{Detail, Outcome, Quantity, Throttle, Throttling};
 use crate::program::{Program, Trace, Work};
 use crate::stats::{Samples, floor_index};
@@ -41,6 +41,9 @@ const COLD_NS: f64 = 250.0;
 
 /// Time limit for the stretches of one mode.
 const LONGEST: Duration = Duration::from_secs(20);
+
+/// What is repeated here, as a noun.
+pub(super) const STRETCH: &str = "stretch of the kernel";
 
 /// Number of standard errors by which a step of the clock or of throughput must stand out.
 pub(super) const STANDS_OUT: f64 = 4.5;
@@ -180,7 +183,23 @@ impl Facts {
     }
 }
 
+/// Runs stretches of the kernel, of which enough are undisturbed.
+///
+/// # Errors
+/// [`ModeError::Disturbed`] if they are not.
 pub(super) fn stretches(
+    lab: &mut Lab<'_>,
+    fine: (f64, usize),
+    observed_ns: f64,
+    repetitions: usize,
+) -> Result<(Vec<Stretch>, Facts), ModeError> {
+    let (found, facts) = some_stretches(lab, fine, observed_ns, repetitions)?;
+    check_usable(found.len(), STRETCH)?;
+    Ok((found, facts))
+}
+
+/// As [`stretches`], but any number of them may be undisturbed.
+pub(super) fn some_stretches(
     lab: &mut Lab<'_>,
     (fine_ns, fine_windows): (f64, usize),
     observed_ns: f64,
@@ -205,17 +224,17 @@ pub(super) fn stretches(
     let end = program.push(&[Work::burst(&lab.kernel, shape.fine)], shape.fine_windows);
     let mut found = Vec::new();
     let mut facts = Facts::default();
-    for _ in 0..repetitions.max(4) {
+    for _ in 0..repetitions.max(LEAST_USABLE) {
         let (trace, _) = lab.run(&program, None, QUIET_NS + 1.3 * observed_ns)?;
         facts.preemptions += trace.preemptions;
         facts.disturbed +=
             (begin..program.windows()).filter(|&window| trace.interrupted(window)).count();
         found.extend(reduce(lab, &shape, &trace, [quiet, begin, middle, end]));
-        if found.len() >= 4 && deadline.is_over(lab) {
+        if found.len() >= LEAST_USABLE && deadline.is_over(lab) {
             break;
         }
     }
-    if found.is_empty() { Err(nothing_undisturbed()) } else { Ok((found, facts)) }
+    Ok((found, facts))
 }
 
 /// Reduces one trace. The settled values come from the trace's own end; `None` if that is
@@ -354,12 +373,6 @@ pub(super) fn throttling_at(level: f64, stretches: &[Stretch]) -> Option<Throttl
 pub(super) fn settled_per_cycle(stretches: &[Stretch]) -> f64 {
     let samples: Samples = stretches.iter().map(|s| s.instructions_per_cycle).collect();
     samples.quantile(0.5).unwrap_or(f64::NAN)
-}
-
-pub(super) fn nothing_undisturbed() -> ModeError {
-    ModeError::Target(crate::target::TargetError::NoClock {
-        why: "every stretch of the kernel was disturbed by interrupts".to_owned(),
-    })
 }
 
 /// Number of instructions of a stretch that is long enough to reach the settled clock.

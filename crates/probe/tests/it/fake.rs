@@ -55,6 +55,9 @@ pub(crate) struct Fake {
     pub(crate) step: f64,
     /// Mean time between interrupts, and between stolen stretches [ns]; infinite means none.
     pub(crate) disturbances: f64,
+    /// The class of code with an interrupt in each of its bursts, as if they took longer than a
+    /// tick.
+    pub(crate) interrupted: Option<InstructionClass>,
     /// Core cycles of a multiplication; 3.5 makes the instrument refuse.
     pub(crate) multiplication: f64,
     /// Share of the time in which a license lowers the clock and stalls the core. In the rest it
@@ -91,6 +94,7 @@ impl Fake {
             governor,
             step: 0.4,
             disturbances: 2e6,
+            interrupted: None,
             multiplication: 3.0,
             present: 1.0,
             wanders: false,
@@ -276,7 +280,9 @@ impl Target for Fake {
                     self.scalar(overhead);
                     self.execute(work);
                     let share = (self.now - begin) / self.disturbances;
-                    if self.uniform() < share {
+                    let is_hit = matches!(work, Work::Burst { kernel, .. }
+                        if self.interrupted == Some(kernel.class));
+                    if self.uniform() < share || is_hit {
                         self.now += 2000.0 + 3000.0 * self.uniform();
                         interrupted = true;
                     }

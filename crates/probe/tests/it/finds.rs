@@ -8,7 +8,7 @@ use dimmer_probe::mode::Mode;
 use dimmer_probe::model;
 use dimmer_probe::outcome::{Detail, Findings, Outcome};
 use dimmer_probe::session::{self, Plan};
-use dimmer_probe::target::TargetError;
+use dimmer_probe::target::{Target, TargetError};
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::{Identity, Model, Shape, Sourced, Upper};
 use dimmer_processor::units::CpuId;
@@ -282,6 +282,8 @@ fn instructions_finds_the_number_required() {
         let outcome = one(Some(governor), Mode::Instructions, HEAVY);
         let Detail::Instructions(found) = &outcome.detail else { panic!("{outcome:?}") };
         close("instructions", found.median.unwrap().median, f64::from(required), 0.2);
+        let bursts: usize = found.response.iter().map(|point| point.2).sum();
+        assert!(bursts >= 20 * found.response.len() && outcome.repetitions > bursts, "{found:?}");
     }
 }
 
@@ -342,6 +344,13 @@ fn recurrence_finds_nothing_where_nothing_is() {
     let Detail::Recurrence(recurrence) = &outcome.detail else { panic!("{outcome:?}") };
     assert!(!outcome.effect, "{:?}", recurrence.gaps);
     assert!(recurrence.regime_change_us.is_none());
+    // Less than 0.4 % of the longest of these gaps would not count as an effect.
+    close("horizon", outcome.horizon_ns, 1e6, 0.05);
+    assert!(outcome.bound_ns >= 0.004 * outcome.horizon_ns, "{}", outcome.bound_ns);
+    for gap in recurrence.gaps.iter().filter(|gap| gap.gap_us <= 1100.0) {
+        let cost_ns = gap.slowdown_pct.bound() / 100.0 * gap.gap_us * 1000.0;
+        assert!(outcome.bound_ns >= cost_ns, "{gap:?}");
+    }
 }
 
 #[test]
@@ -392,6 +401,36 @@ fn a_clock_that_falls_in_some_stretches_of_the_kernel_is_an_effect() {
     assert!(findings.outcomes[0].effect && found.throttling.is_none(), "{found:?}");
     let share = found.effect_share.expect("a part").median;
     assert!((0.3..0.7).contains(&share), "{share}");
+}
+
+#[test]
+fn what_is_interrupted_every_time_is_skipped_and_ends_in_time() {
+    let modes = [Mode::Episode, Mode::Upclock, Mode::Downclock, Mode::Throttle, Mode::Instructions];
+    for mode in modes {
+        let mut fake = Fake::new(Some(XEON_6));
+        fake.interrupted = Some(InstructionClass::Heavy512);
+        let mut plan = plan(&[mode], &[HEAVY]);
+        plan.budget = Duration::from_secs(1);
+        plan.settings.repetitions = 100_000;
+        let mut observer = Silent { stop_after: usize::MAX, begun: 0 };
+        let findings = session::run(&mut fake, &plan, &mut observer).unwrap();
+        assert!(findings.outcomes.is_empty() && !findings.interrupted, "{findings:?}");
+        let [skipped] = findings.skipped.as_slice() else { panic!("{mode}: {findings:?}") };
+        assert_eq!((skipped.mode, skipped.is_disturbed), (Some(mode), true));
+        assert!(skipped.reason.starts_with("nearly every "), "{}", skipped.reason);
+        assert!(fake.now() < Duration::from_secs(5), "{mode} took {:?}", fake.now());
+    }
+}
+
+#[test]
+fn a_kernel_that_is_interrupted_every_time_keeps_no_other_from_being_measured() {
+    let mut fake = Fake::new(Some(XEON_6));
+    fake.interrupted = Some(InstructionClass::Heavy512);
+    let findings = probe(&mut fake, &[Mode::Episode, Mode::Throttle], &[HEAVY, NARROW]);
+    let skipped: Vec<&str> = findings.skipped.iter().map(|one| one.kernel.as_str()).collect();
+    assert_eq!(skipped, [HEAVY, HEAVY]);
+    let measured: Vec<&str> = findings.outcomes.iter().map(|one| one.kernel.as_str()).collect();
+    assert_eq!(measured, [NARROW, NARROW]);
 }
 
 #[test]

@@ -11,6 +11,7 @@ use super::{ratio_of_rounds, signed};
 use crate::estimate::entry;
 use crate::number::{SPACE, interval};
 use crate::screen::Screen;
+use crate::shell;
 
 /// The document `dimmer/bench-auto/1`.
 #[derive(Debug, Serialize)]
@@ -49,7 +50,7 @@ impl Report {
 
     /// The results as text.
     pub fn text(&self, screen: Screen) -> String {
-        let mut text = format!("{}, {} rounds\n\n", self.command.join(" "), self.rounds);
+        let mut text = format!("{}, {} rounds\n\n", shell::line(&self.command), self.rounds);
         for (name, did) in [("none", self.none), ("auto", self.auto)] {
             let did = did.map_or_else(String::new, |did| {
                 let (low, high) = did.ci95;

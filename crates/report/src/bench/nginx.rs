@@ -10,7 +10,7 @@ use dimmer_policy::ways;
 use dimmer_probe::stats::{Estimate, Samples};
 use serde::Serialize;
 
-use super::ways::{AUTO, MovedEntry, NARROW, OBSERVE, PLAIN, Regret, Turns};
+use super::ways::{MovedEntry, NARROW, OBSERVE, PLAIN, Regret, Turns, moves};
 use crate::estimate::entry;
 use crate::number::{SPACE, grouped, interval, percent};
 use crate::screen::Screen;
@@ -58,7 +58,7 @@ pub(super) struct CpusEntry {
     pub(super) server: u32,
     pub(super) load: u32,
     pub(super) same_core: bool,
-    /// The CPU that calls were moved to, if any were.
+    /// The CPU that calls or threads were moved to, if any were.
     #[serde(skip_serializing_if = "Option::is_none")]
     away: Option<u32>,
 }
@@ -136,7 +136,7 @@ impl Report {
         let differences: Vec<Difference> =
             (OBSERVE..measured.ways.len()).map(|to| Difference::new(to, measured)).collect();
         let forecast = Forecast::new(measured);
-        let regret = Regret::new(&measured.ways, Run::cpu_us_per_request);
+        let regret = Regret::new(&measured.ways, |_| true, Run::cpu_us_per_request);
         let mut conclusion = conclusion(&differences, &forecast, cpus);
         if let Some(regret) = &regret {
             conclusion = format!("{conclusion} {}", regret.text());
@@ -154,7 +154,9 @@ impl Report {
                 server: cpus.server.index(),
                 load: cpus.load.index(),
                 same_core: cpus.same_core,
-                away: (measured.ways.len() > NARROW + 1).then(|| cpus.away.index()),
+                away: (measured.ways.iter())
+                    .any(|turns| moves(turns.way).is_some())
+                    .then(|| cpus.away.index()),
             },
             cipher: tls.cipher(),
             is_kept: tls != Tls::Rsa,
@@ -286,26 +288,28 @@ fn conclusion(differences: &[Difference], forecast: &Forecast, cpus: Cpus) -> St
         (None, why) => format!("observe makes no forecast: {why}"),
     };
     let mut text = format!("{}; {foretold}.", came("Narrow", &narrow));
-    let moved: Vec<(&str, Estimate)> =
-        ["migrate", "delegate", AUTO].into_iter().filter_map(|way| Some((way, of(way)?))).collect();
-    let where_to = if cpus.away == cpus.load {
-        " (its calls moved to the load's own CPU, as there is no third)"
-    } else {
-        ""
-    };
-    for (way, change) in &moved {
+    // Observing is no way out.
+    let others = differences.iter().filter(|one| !["observe", "narrow"].contains(&one.to));
+    let others: Vec<(&str, Estimate)> =
+        others.filter_map(|one| Some((one.to, one.cpu_per_request_pct?))).collect();
+    for (way, change) in &others {
         let (first, rest) = way.split_at(1);
         let name = first.to_uppercase() + rest;
+        let moved = moves(way).filter(|_| cpus.away == cpus.load);
+        let where_to = moved.map_or_else(String::new, |how| {
+            let what = if how.moves_threads() { "threads" } else { "calls" };
+            format!(" (its {what} moved to the load's own CPU, as there is no third)")
+        });
         text.push_str(&format!(" {}{where_to}.", came(&name, change)));
     }
-    if !moved.is_empty() {
+    if !others.is_empty() {
         // A difference that exists may still be too small to be worth acting on.
         let less = |(_, change): &(&str, Estimate)| {
             matches!(pairs::verdict(change), Verdict::Less(_))
                 && change.median <= -100.0 * ways::WORTHWHILE
         };
-        let others = [("narrow", narrow)].into_iter().chain(moved);
-        let best = others.filter(less).min_by(|a, b| a.1.median.total_cmp(&b.1.median));
+        let all = [("narrow", narrow)].into_iter().chain(others);
+        let best = all.filter(less).min_by(|a, b| a.1.median.total_cmp(&b.1.median));
         text.push_str(&match best {
             Some((way, _)) => format!(" The best way out here is {way}."),
             None => format!(
@@ -359,6 +363,13 @@ mod tests {
         assert_eq!(found.replace(SPACE, " "), expected);
     }
 
+    const NO_FORECAST: Forecast = Forecast {
+        lost_pct: None,
+        given_back_pct: None,
+        lost_less_given_back_points: None,
+        lost_unknown: None,
+    };
+
     const CPUS: Cpus =
         Cpus { server: CpuId::new(1), load: CpuId::new(0), same_core: false, away: CpuId::new(0) };
 
@@ -369,15 +380,9 @@ mod tests {
 
     #[test]
     fn conclusion_names_the_best_way_out() {
-        let forecast = Forecast {
-            lost_pct: None,
-            given_back_pct: None,
-            lost_less_given_back_points: None,
-            lost_unknown: None,
-        };
         let found = |narrow, migrate| {
             let differences = [difference("narrow", narrow), difference("migrate", migrate)];
-            conclusion(&differences, &forecast, CPUS).replace(SPACE, " ")
+            conclusion(&differences, &NO_FORECAST, CPUS).replace(SPACE, " ")
         };
         let less = found(estimate(-3.0, -2.0, -1.0), estimate(-7.2, -6.1, -5.0));
         assert!(
@@ -394,6 +399,27 @@ mod tests {
         assert!(more.ends_with("is to leave it: no other takes 1.0 % less."), "{more}");
         let little = found(estimate(-2.1, -0.3, -0.2), estimate(5.0, 6.1, 7.2));
         assert!(little.ends_with("is to leave it: no other takes 1.0 % less."), "{little}");
+    }
+
+    #[test]
+    fn conclusion_names_every_way_that_was_measured_but_observing() {
+        let same = estimate(-0.5, 0.1, 0.5);
+        let less = estimate(-4.0, -3.0, -2.0);
+        for best in dimmer_launch::mechanism::ALL.map(|one| one.name) {
+            let ways = dimmer_launch::mechanism::ALL.map(|one| one.name);
+            let change = |way: &str| if way == best { less } else { same };
+            let mut all = vec![difference("observe", estimate(-9.0, -8.0, -7.0))];
+            all.extend(ways.map(|way| difference(way, change(way))));
+            let found = conclusion(&all, &NO_FORECAST, CPUS);
+            assert!(found.ends_with(&format!("The best way out here is {best}.")), "{found}");
+            for way in ways {
+                let name = way[..1].to_uppercase() + &way[1..];
+                assert!(found.contains(&format!("{name} ")), "{way}: {found}");
+            }
+            assert!(!found.contains("Observe "), "{found}");
+            assert_eq!(found.matches("its calls moved").count(), 3, "{found}");
+            assert_eq!(found.matches("its threads moved").count(), 2, "{found}");
+        }
     }
 
     #[test]

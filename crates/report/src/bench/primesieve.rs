@@ -40,11 +40,14 @@ struct Row {
     direct_ns: Measured,
     instead_ns: Measured,
     moved_ns: Measured,
+    /// `None` if the bursts do not certainly cost something.
     removed_pct: Option<f64>,
     moved_over_direct_pct: Measured,
 }
 
 fn rows(kernel: &'static str, cell: &bench::Cell, found: &Found) -> Vec<Row> {
+    // If no cost is visible, nothing of it can be removed.
+    let is_costly = found.direct_ns.ci95.0 > found.scalar_ns.ci95.1;
     let row = |(mechanism, moved, removed, over): &(Mechanism, _, f64, _)| Row {
         kernel,
         burst: cell.burst,
@@ -57,7 +60,7 @@ fn rows(kernel: &'static str, cell: &bench::Cell, found: &Found) -> Vec<Row> {
         direct_ns: Measured::new(found.direct_ns),
         instead_ns: Measured::new(found.instead_ns),
         moved_ns: Measured::new(*moved),
-        removed_pct: removed.is_finite().then_some(*removed),
+        removed_pct: is_costly.then_some(*removed),
         moved_over_direct_pct: Measured::new(*over),
     };
     found.moved.iter().map(row).collect()
@@ -66,11 +69,7 @@ fn rows(kernel: &'static str, cell: &bench::Cell, found: &Found) -> Vec<Row> {
 impl Row {
     /// Whether moving is certainly faster, and the bursts certainly cost something.
     fn pays(&self) -> bool {
-        self.moved_over_direct_pct.ci95.1 < 0.0 && self.costs()
-    }
-
-    fn costs(&self) -> bool {
-        self.direct_ns.ci95.0 > self.scalar_ns.ci95.1
+        self.moved_over_direct_pct.ci95.1 < 0.0 && self.removed_pct.is_some()
     }
 }
 
@@ -152,9 +151,7 @@ impl Row {
             grouped(over.ci95.0, 1),
             grouped(over.ci95.1, 1)
         );
-        // If no cost is visible, nothing of it can be removed.
-        let removed = self.removed_pct.filter(|_| self.costs());
-        let removed = removed.map(|removed| format!("{}{SPACE}%", grouped(removed, 0)));
+        let removed = self.removed_pct.map(|removed| format!("{}{SPACE}%", grouped(removed, 0)));
         [
             Cell::right(grouped(f64::from(self.burst), 0)),
             us(self.scalar_ns),

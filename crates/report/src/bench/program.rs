@@ -13,6 +13,7 @@ use super::{ratio_of_rounds, signed};
 use crate::estimate::entry;
 use crate::number::{SPACE, grouped, interval};
 use crate::screen::Screen;
+use crate::shell;
 use crate::table::Table;
 
 /// The document `dimmer/bench-program/1`.
@@ -69,13 +70,17 @@ impl Report {
             let moved = MovedEntry::new(&turns.accounts);
             Way { way: turns.way, lasted_s, cpu_s, lasted_pct, cpu_pct, is_same, moved }
         };
+        // What ends in another way, as by a signal, did not do the program's work.
+        let status = first.map(|outcome| outcome.status);
+        let has_done =
+            |turns: &Turns<Run>| turns.runs.iter().all(|run| Some(run.outcome.status) == status);
         Self {
             schema: "dimmer/bench-program/1",
             command,
             rounds: ways[PLAIN].runs.len(),
             ways: (0..ways.len()).map(way).collect(),
             is_repeatable: is_same(&ways[PLAIN].runs),
-            regret: Regret::new(ways, |run| run.on_cpu.as_secs_f64()),
+            regret: Regret::new(ways, has_done, |run| run.on_cpu.as_secs_f64()),
         }
     }
 
@@ -86,7 +91,7 @@ impl Report {
 
     /// The results as text.
     pub fn text(&self, screen: Screen) -> String {
-        let mut text = format!("{}, {} rounds\n\n", self.command.join(" "), self.rounds);
+        let mut text = format!("{}, {} rounds\n\n", shell::line(&self.command), self.rounds);
         let mut table = Table::new(["way", "took", "than plain", "CPU time", "than plain"]);
         let seconds = |estimate: &Option<Estimate>| {
             let shown = |found: &Estimate| {
@@ -176,6 +181,26 @@ mod tests {
         {
             assert!(text.contains(part), "no `{part}` in {text}");
         }
+    }
+
+    #[test]
+    fn a_way_in_which_the_program_ended_otherwise_is_never_the_best() {
+        let killed = |mut runs: Vec<Run>| {
+            runs[1].outcome.status = 139;
+            runs
+        };
+        let regret = |migrate: Vec<Run>, auto: Vec<Run>| {
+            let plain = || runs([7; 3], 1000);
+            let ways = ["plain", "observe", "narrow", "migrate", "auto"];
+            let named = ways.into_iter().zip([plain(), plain(), plain(), migrate, auto]);
+            let turns: Vec<Turns<Run>> =
+                named.map(|(way, runs)| Turns { way, runs, accounts: Vec::new() }).collect();
+            let report = Report::new(vec!["encode".to_owned()], &turns);
+            serde_json::to_value(&report).unwrap()["regret"]["best"].clone()
+        };
+        assert_eq!(regret(runs([7; 3], 10), runs([7; 3], 1000)), "migrate");
+        assert_eq!(regret(killed(runs([7; 3], 10)), runs([7; 3], 1000)), "plain");
+        assert!(regret(runs([7; 3], 10), killed(runs([7; 3], 10))).is_null());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! `docs/bench-json.md` describes the keys.
 
 use dimmer_bench::pairs::{self, Within};
+use dimmer_launch::mechanism::{self, How};
 use dimmer_policy::ways::WORTHWHILE;
 use dimmer_probe::stats::{Estimate, Samples};
 use serde::{Deserialize, Serialize};
@@ -10,8 +11,7 @@ use super::signed;
 use crate::estimate::entry;
 use crate::number::{SPACE, counted, grouped, interval, percent};
 
-// Indices in the results of the ways that are always measured. Ways that move calls follow if they
-// were requested.
+// Indices in the results of the ways that are always measured. Those that were asked for follow.
 
 /// The program as it is.
 pub const PLAIN: usize = 0;
@@ -22,6 +22,11 @@ pub const NARROW: usize = 2;
 
 /// The way in which a policy server decides.
 pub const AUTO: &str = "auto";
+
+/// How a way moves calls or threads; `None` if it moves nothing.
+pub(super) fn moves(way: &str) -> Option<How> {
+    mechanism::ALL.iter().find(|mechanism| mechanism.name == way)?.moves
+}
 
 /// The keys of `dimmer run --json`, as far as this command reads them.
 #[derive(Clone, Debug, Deserialize)]
@@ -138,9 +143,14 @@ pub(super) struct Regret {
 }
 
 impl Regret {
-    /// `None` without a server's way. `value` is the cost of a run; less is better.
-    pub(super) fn new<R>(turns: &[Turns<R>], value: fn(&R) -> f64) -> Option<Self> {
-        let auto = turns.iter().find(|turns| turns.way == AUTO)?;
+    /// `None` without a server's way that did its work. `value` is the cost of a run; less is
+    /// better. Ways that did not do their work, by `has_done`, are not compared.
+    pub(super) fn new<R>(
+        turns: &[Turns<R>],
+        has_done: impl Fn(&Turns<R>) -> bool,
+        value: fn(&R) -> f64,
+    ) -> Option<Self> {
+        let auto = turns.iter().find(|turns| turns.way == AUTO).filter(|turns| has_done(turns))?;
         let median = |turns: &Turns<R>| {
             turns.runs.iter().map(value).collect::<Samples>().estimate().map(|found| found.median)
         };
@@ -148,7 +158,7 @@ impl Regret {
         let others = turns
             .iter()
             .enumerate()
-            .filter(|(place, turns)| *place != OBSERVE && turns.way != AUTO);
+            .filter(|(place, turns)| *place != OBSERVE && turns.way != AUTO && has_done(turns));
         let (best, _) = others
             .filter_map(|(_, turns)| Some((turns, median(turns)?)))
             .min_by(|(_, one), (_, other)| one.total_cmp(other))?;
@@ -193,7 +203,7 @@ mod tests {
             turns("migrate", &migrate),
             turns(AUTO, auto),
         ];
-        let regret = Regret::new(&all, |run| *run).unwrap();
+        let regret = Regret::new(&all, |_| true, |run| *run).unwrap();
         assert_eq!(regret.text().replace(SPACE, " "), expected);
     }
 
@@ -214,7 +224,7 @@ mod tests {
             &apart,
             "Auto is not known to be within 1.0 % of the best single way (plain): +1.0 % [0.0, 2.0].",
         );
-        assert_eq!(Regret::new(&[turns("plain", &[1.0])], |run| *run), None);
+        assert_eq!(Regret::new(&[turns("plain", &[1.0])], |_| true, |run| *run), None);
     }
 
     #[test]

@@ -37,14 +37,25 @@ pub(super) fn of(
         model.levels.iter().map(|level| level.name.as_str()).zip(costs.iter().copied()).collect();
     let tallies = run.observed.functions();
     let mut sum = Lost::default();
+    let (mut are_asking, mut are_seen) = (false, false);
     for function in functions {
         let place =
             FunctionPlace { file: Path::new(&function.file).into(), address: function.address };
         let cost = function.level.as_deref().and_then(|level| by_name.get(level));
         let (Some(cost), Some(tally)) = (cost, tallies.get(&place)) else { continue };
+        if *cost != CallCost::FREE {
+            are_asking = true;
+            if tally.gap_after.measured() == 0 {
+                continue;
+            }
+            are_seen = true;
+        }
         let lost = cost.in_gaps(tally.gap_after.iter(), running);
         function.lost_share = Some(lost.total_ns() / on_cpu_ns);
         sum.add(lost);
+    }
+    if are_asking && !are_seen {
+        return Err("no gap between two calls was seen".to_owned());
     }
     let kept_below = costs.iter().map(|cost| cost.kept_below_ns);
     Ok(Losses {

@@ -9,6 +9,7 @@ use super::boost::Boost;
 use super::{Distribution, Function, Outlook, Report};
 use crate::number::{counted, grouped, length, percent, time};
 use crate::screen::Screen;
+use crate::shell;
 use crate::table::Table;
 
 /// Maximum number of functions shown.
@@ -170,8 +171,7 @@ fn costs(report: &Report) -> Vec<String> {
     };
     let source = report.model.as_ref().map(|model| model.source.as_str()).unwrap_or_default();
     if report.functions.iter().all(|function| function.lost_share.unwrap_or_default() <= 0.0) {
-        let known = report.without_effect.as_deref().unwrap_or(source);
-        return vec![format!("They ask for no level on this machine ({known}): nothing to gain.")];
+        return vec![without_loss(report, source)];
     }
     let mut sentences = vec![format!(
         "By the model, the code around these calls loses {} of its time on CPUs: {} at a lower clock after \
@@ -193,6 +193,18 @@ fn costs(report: &Report) -> Vec<String> {
         ));
     }
     sentences
+}
+
+/// Why nothing is lost, by the model from `source`.
+fn without_loss(report: &Report, source: &str) -> String {
+    let lowest = report.model.as_ref().and_then(|model| model.levels.first());
+    if report.functions.iter().any(|function| function.level.as_ref() != lowest) {
+        return format!(
+            "By the model ({source}), the code around these calls loses nothing measurable: nothing to gain."
+        );
+    }
+    let known = report.without_effect.as_deref().unwrap_or(source);
+    format!("They ask for no level on this machine ({known}): nothing to gain.")
 }
 
 /// A way to avoid the loss in words, and the command for it.
@@ -218,7 +230,7 @@ pub(crate) fn words(outlook: &Outlook, report: &Report) -> (String, Option<Strin
             // Code of at most 256 bits is not narrowed by hiding only wider features.
             let is_wider = widest.is_none_or(|class| class >= InstructionClass::Light512);
             let width = if is_wider { "" } else { "--width 128 " };
-            let command = report.command.join(" ");
+            let command = shell::line(&report.command);
             let command = format!("dimmer run --narrow {width}-- {command}");
             (format!("narrow it, {gain}"), Some(command))
         }
@@ -236,7 +248,7 @@ pub(crate) fn words(outlook: &Outlook, report: &Report) -> (String, Option<Strin
             };
             let may_gain = outlook.gain.is_some_and(|(_, most)| most > 0.0);
             let command = (may_gain && report.source != "uprobes")
-                .then(|| format!("dimmer run --migrate -- {}", report.command.join(" ")));
+                .then(|| format!("dimmer run --migrate -- {}", shell::line(&report.command)));
             (format!("move it to another core, {gain}"), command)
         }
         _ => {

@@ -5,6 +5,7 @@ use dimmer_policy::phases::{Choice, Measure};
 use super::words;
 use crate::number::{grouped, percent, time};
 use crate::screen::Screen;
+use crate::shell;
 use crate::table::{Cell, Table};
 
 /// The marks that were chosen, why, and the option that names them.
@@ -41,15 +42,9 @@ pub fn chosen(choice: &Choice, screen: Screen) -> String {
     text.push_str(&format!(
         "\n{}\nThese alone: --marks={}\n",
         table.render(screen),
-        quoted(&names.join(","))
+        shell::quoted(&names.join(","))
     ));
     text
-}
-
-/// A word of a command line for a shell.
-fn quoted(word: &str) -> String {
-    let is_plain = |char: char| char.is_ascii_alphanumeric() || "_.,:@%+-/".contains(char);
-    if word.chars().all(is_plain) { word.to_owned() } else { format!("'{word}'") }
 }
 
 #[cfg(test)]

@@ -3,8 +3,9 @@
 
 use std::collections::BTreeSet;
 
+use dimmer_probe::kernel;
 use dimmer_probe::mode::Mode;
-use dimmer_probe::outcome::{Detail, Downclock, Episode, Findings, Outcome};
+use dimmer_probe::outcome::{Detail, Downclock, Episode, Findings, Outcome, Skipped};
 use dimmer_probe::stats::Estimate;
 use dimmer_processor::class::InstructionClass;
 
@@ -18,7 +19,7 @@ pub(crate) enum Effect {
     Yes,
     /// It does not, as far as was measured.
     No,
-    /// Chance explains what was seen as well.
+    /// Chance explains what was seen as well, or interrupts left too little to see.
     Open,
     /// No wide SIMD code was measured.
     NotMeasured,
@@ -214,13 +215,14 @@ pub(crate) fn of(findings: &Findings) -> Verdict {
     let kernels = by_kernel(findings);
     let (with, without): (Vec<_>, Vec<_>) = kernels.iter().partition(|kernel| kernel.has_effect());
     let wide = |kernel: &&KernelFindings<'_>| kernel.class >= InstructionClass::Light256;
-    let is_open = findings.outcomes.iter().any(|outcome| some_cost(outcome).is_some());
-    let (effect, title) = if kernels.is_empty() {
-        (Effect::NotMeasured, "Nothing was measured.")
-    } else if with.iter().copied().any(|kernel| wide(&kernel)) {
+    let is_open = findings.outcomes.iter().any(|outcome| some_cost(outcome).is_some())
+        || findings.skipped.iter().any(|skipped| is_unanswered(findings, skipped));
+    let (effect, title) = if with.iter().copied().any(|kernel| wide(&kernel)) {
         (Effect::Yes, "Wide SIMD code slows this machine down.")
     } else if is_open {
         (Effect::Open, "Whether wide SIMD code slows this machine down remains open.")
+    } else if kernels.is_empty() {
+        (Effect::NotMeasured, "Nothing was measured.")
     } else if !with.is_empty() {
         (Effect::No, "Some code slows this machine down, but no wide SIMD code does.")
     } else if without.iter().copied().any(|kernel| wide(&kernel)) {
@@ -246,6 +248,15 @@ pub(crate) fn of(findings: &Findings) -> Verdict {
         break_even: break_even(findings),
         worst_pct: worst_pct(findings),
     }
+}
+
+/// Whether this is wide SIMD code whose every measurement in this mode was disturbed.
+fn is_unanswered(findings: &Findings, skipped: &Skipped) -> bool {
+    let is_measured =
+        |outcome: &Outcome| outcome.kernel == skipped.kernel && skipped.mode == Some(outcome.mode);
+    skipped.is_disturbed
+        && kernel::find(&skipped.kernel).is_ok_and(|kernel| kernel.is_wide())
+        && !findings.outcomes.iter().any(is_measured)
 }
 
 /// How many kernels were measured, and of which classes of wide SIMD code.

@@ -211,6 +211,51 @@ fn many_functions_with_one_long_name_are_refused() {
     assert!(matches!(error, ScanError::Damaged { .. }), "{error}");
 }
 
+/// The file's bytes, with the section of this size made one of packed relocations (RELR).
+fn with_packed_relocations(mut bytes: Vec<u8>, size: u64) -> Vec<u8> {
+    let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+    let headers = (usize::try_from(word(40)).expect("an offset")..bytes.len()).step_by(64);
+    let header = headers.into_iter().find(|at| word(at + 32) == size).expect("the section");
+    bytes[header + 4] = 19;
+    // Part of the process's memory.
+    bytes[header + 8] = 2;
+    bytes
+}
+
+#[test]
+fn more_packed_relocations_than_words_are_refused() {
+    let library = |words: Vec<u8>| {
+        let size = words.len() as u64;
+        let library = Library::whole(vec![0x90; 4096]).section("packed", words);
+        with_packed_relocations(library.bytes(), size)
+    };
+    // Each word stands for 63 relocations.
+    check_refusal(
+        &library(vec![0xff; 1 << 20]),
+        "damaged or truncated: relocations: more than the file has words",
+    );
+    let one_word_in_eight = [&[0xff; 8][..], &[0; 56]].concat();
+    assert!(scan(&library(one_word_in_eight)).is_ok());
+}
+
+#[test]
+fn a_path_of_more_directories_than_fit_into_memory_is_refused() {
+    let library = |path: &'static str| {
+        let mut bytes = Library::whole(vec![0x90; 4096]).soname(path).bytes();
+        // The dynamic section has one entry: from a name, it becomes a path.
+        let entry = [14_u64, 1].map(u64::to_le_bytes).concat();
+        let at = bytes.windows(16).position(|window| window == entry).expect("the entry");
+        bytes[at] = 29;
+        bytes
+    };
+    assert_eq!(scan(&library("/a:/b")).expect("a sound file").runpath, ["/a", "/b"]);
+    let separators: &'static str = Box::leak(":".repeat(1 << 20).into_boxed_str());
+    check_refusal(
+        &library(separators),
+        "damaged or truncated: dynamic section: names overlap too often, or have too many directories",
+    );
+}
+
 #[test]
 fn nested_loops_do_not_take_the_square_of_their_number() {
     // A wide instruction, then 200,000 jumps back to it.

@@ -92,8 +92,11 @@ impl<O: Observer> Machine<O> {
 
     /// A domain's clock takes a step.
     pub(super) fn steps(&mut self, domain: usize) {
-        if let Some(points) = &mut self.points {
-            points.step(domain);
+        let Some(points) = &mut self.points else { return };
+        points.step(domain);
+        if points.makes_room(domain) {
+            let core = points.cores(domain).start;
+            self.rule(core, None);
         }
         self.look_at(domain, None);
     }

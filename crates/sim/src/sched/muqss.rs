@@ -3,7 +3,8 @@
 //! MuQSS is "the multiple queue skiplist scheduler" of Linux's -ck patches. What is here follows
 //! its source, `linux/kernel/sched/MuQSS.c` of the versions 0.157 and 0.202, for threads of one
 //! priority, with a queue for each core (paper 003 §3.2) and `interactive` set to 0 (paper 001
-//! §6.1).
+//! §6.1). Paper 003 does not name that setting; MuQSS has it at 1 by default, where a thread that
+//! wakes up may end a turn on any CPU, and a CPU takes the earliest deadline of all cores.
 //!
 //! Each thread has a deadline. Of those that wait, the one with the earliest runs next. A thread
 //! runs for up to a slice, over as many turns as it takes; then it gets a new slice, and a deadline

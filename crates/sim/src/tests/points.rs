@@ -382,6 +382,36 @@ fn rated_power_limits_the_boost() {
     assert_eq!(clocks(&[(0, None), (2, None)]), [3.1, 3.1]);
 }
 
+/// Paper 002 §4.3: P0 is allowed only if three modules are at P6, so a module waits for that which
+/// leaves P0, for 5800 and 7445 ns (table 4). The clock of the base does not wait.
+#[test]
+fn a_boost_waits_until_the_module_before_has_slowed_down() {
+    let executed = |wish: usize| {
+        let pstate = |core: usize| if core < 2 { "P0" } else { "P6" }.to_owned();
+        let core_pstates = (0..8).map(pstate).collect();
+        let settings = Settings { cores: 8, core_pstates, ..Settings::default() };
+        let mut machine = Machine::new(&shipped("fx-8120"), settings, ()).unwrap();
+        let code = |us: u64| Step::Run(scalar(Extent::Time(us * US)));
+        let slows = [code(100), Step::Ask(2), Step::Ask(SLOW), code(200)];
+        machine.spawn("before", Box::new(Script::once(slows)), Some(0));
+        machine.spawn(
+            "next",
+            Box::new(Script::once([code(101), Step::Ask(wish), code(199)])),
+            Some(2),
+        );
+        machine.run(at(300 * US)).unwrap();
+        cycles(&machine, 1)
+    };
+    let (waits, ramp) = (5800.0 + 7445.0 - 1000.0, 56_747.0);
+    let slow = (101_000.0 - 471.0 + waits) * 1.4;
+    let near = |found: f64, expected: f64| {
+        assert!((found / expected - 1.0).abs() < 1e-3, "{found}, expected {expected}");
+    };
+    near(executed(0), slow + ramp * 2.7 + (199_000.0 - waits - ramp) * 4.0);
+    let ramp = 45_839.0 - 471.0;
+    near(executed(2), 101_000.0 * 1.4 + ramp * (1.4 + 3.1) / 2.0 + (199_000.0 - 45_839.0) * 3.1);
+}
+
 /// What a governor in software waits for: the model's times, or assumed ones if the model has none.
 #[test]
 fn governors_pay_what_the_model_says() {

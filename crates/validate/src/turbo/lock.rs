@@ -2,16 +2,18 @@
 //! §4.3).
 //!
 //! What is put in: the P-states with their power, and the times of requests, idle states and
-//! migrations, all by the model; and system calls. The lock itself costs nothing.
+//! migrations, all by the model; and system calls. The lock itself costs nothing. By rated power,
+//! the simulator allows P0 only once the last owner's module is at P6 (§4.3).
 
 use dimmer_policy::boost::{Act, Point, Speed, Strategy};
 use dimmer_policy::break_even::{Boosts, Lacks};
-use dimmer_processor::model::{Missing, Model, PState};
-use dimmer_processor::units::LicenseLevel;
+use dimmer_processor::model::{Missing, Model, PState, Sourced, Transition};
+use dimmer_processor::units::{LicenseLevel, whole};
 use dimmer_sim::{
     Extent, Machine, Moment, Observer, Picos, Script, Segment, Settings, SimError, Step,
 };
 
+use super::power::Modules;
 use crate::causes::set_price;
 
 /// Sections of each thread in a run, and those of the first thread from whose starts its speed is
@@ -32,7 +34,7 @@ pub(crate) struct Locks {
     /// Whether modules take turns: each takes the lock by one core, then each by the other one. By
     /// default, threads take it in the order of their cores.
     pub(crate) modules_take_turns: bool,
-    /// What a request takes beyond the model's time (ns at the base clock).
+    /// What a request takes beyond the model's time (ns at the base clock): see [`by_driver`].
     pub(crate) call_ns: f64,
     /// What the lock takes from its last owner to the next (ns).
     pub(crate) hand_over_ns: u64,
@@ -46,6 +48,25 @@ pub(crate) struct Locks {
     pub(crate) releases_at_home: bool,
     /// Whether the thread that had the lock before makes the owner's requests.
     pub(crate) asks_remotely: bool,
+    /// Whether a module with a core at work takes the least power that the model's loads leave.
+    pub(crate) is_least_power: bool,
+}
+
+impl Locks {
+    /// The benchmark of §4.3. With manual control of all P-states the time-stamp counter runs at
+    /// 4 GHz (§3.1, table 4), and an effective clock is base times the quotient of two of its
+    /// counts (§4.2). Requests are calls of a driver (§3.2; table 4, `ioctl(trb)`). A migration
+    /// that begins at a slow clock is executed slowly (§4.3).
+    pub(crate) const PAPER: Self = Self {
+        modules_take_turns: false,
+        call_ns: 230.0,
+        hand_over_ns: 0,
+        in_tsc_cycles: true,
+        migrates_in_code: true,
+        releases_at_home: false,
+        asks_remotely: false,
+        is_least_power: false,
+    };
 }
 
 /// The speed of a run: cycles of sections a nanosecond, which is the effective clock of the paper
@@ -78,10 +99,54 @@ pub(crate) fn boosts(model: &Model) -> Result<Boosts<'_>, SimError> {
     })
 }
 
-/// The steps of requests that bring a core to this speed. The change from P0 to P6 was not
-/// measured, so it is made in two steps, by the base.
+/// The model with requests by system calls: each takes `call_ns` at the base clock, and longer at a
+/// slower one from which it changes (§4.1: the time of a call "scales with the selected
+/// frequency"). The change from P0 to P6, which was not measured, is one request as well, and takes
+/// as long as by the base. A request for what is set is none: the library knows it (§3.2).
+pub(crate) fn by_driver(model: &Model, call_ns: f64) -> Model {
+    let mut model = model.clone();
+    let mhz = |name: &str| {
+        let state = model.pstates.iter().find(|state| state.name == name);
+        state.map_or(f64::NAN, |state| state.mhz.value as f64)
+    };
+    let base_mhz = model.clock.base_mhz.as_ref().map_or(f64::NAN, |mhz| mhz.value as f64);
+    let is_down = |one: &Transition| mhz(&one.to) == base_mhz && mhz(&one.from) > base_mhz;
+    let fastest = model.pstates.first().map_or("", |state| &state.name);
+    let slowest = model.pstates.last().map_or("", |state| &state.name);
+    let mut ways = model.transitions.iter();
+    let first = ways.clone().find(|one| one.from == fastest && is_down(one));
+    let second = ways.find(|one| one.to == slowest && mhz(&one.from) == base_mhz);
+    let sum = |one: &Option<Sourced<u64>>, other: &Option<Sourced<u64>>| {
+        let (one, other) = (one.as_ref()?, other.as_ref()?);
+        Some(Sourced { value: one.value + other.value, ..one.clone() })
+    };
+    let by_base = first.zip(second).map(|(first, second)| Transition {
+        from: first.from.clone(),
+        to: second.to.clone(),
+        request_ns: sum(&first.request_ns, &second.request_ns),
+        // The second request is made when the first is over.
+        total_ns: sum(&first.request_ns, &second.total_ns),
+    });
+    let call = |from: &str| whole(call_ns * base_mhz / mhz(from));
+    let calls: Vec<u64> =
+        model.transitions.iter().chain(&by_base).map(|one| call(&one.from)).collect();
+    model.transitions.extend(by_base);
+    for (one, call) in model.transitions.iter_mut().zip(calls) {
+        for ns in [&mut one.request_ns, &mut one.total_ns].into_iter().flatten() {
+            ns.value += call;
+        }
+    }
+    model
+}
+
+/// The steps of requests that bring a core to this speed. A model that lacks the change from P0 to
+/// P6 makes it in two steps, by the base.
 pub(crate) fn requests(speed: Speed, boosts: &Boosts<'_>, model: &Model) -> Vec<usize> {
-    let by_base = (speed == Speed::Slow).then_some(boosts.base);
+    let is_known = |from: &PState, to: &PState| {
+        model.transitions.iter().any(|one| one.from == from.name && one.to == to.name)
+    };
+    let by_base = speed == Speed::Slow && !is_known(boosts.turbo, boosts.slow);
+    let by_base = by_base.then_some(boosts.base);
     let states = by_base.into_iter().chain([state(speed, boosts)]);
     let place = |name: &str| model.pstates.iter().position(|state| state.name == name);
     states.filter_map(|state| place(&state.name)).collect()
@@ -106,15 +171,23 @@ fn other(extent: Extent) -> Step {
     Step::Run(Segment { extent, counter: 1, ..Segment::SCALAR })
 }
 
-/// When sections of the first thread start.
+/// When sections of the first thread start, and the clocks of cores (GHz), 0 for one that executes
+/// nothing.
 #[derive(Debug, Default)]
-struct Starts(Vec<Moment>);
+struct Seen {
+    starts: Vec<Moment>,
+    clocks: Vec<(Moment, usize, f64)>,
+}
 
-impl Observer for Starts {
+impl Observer for Seen {
     fn runs(&mut self, now: Moment, _core: usize, thread: usize, segment: &Segment) {
         if thread == 0 && segment.counter == 0 {
-            self.0.push(now);
+            self.starts.push(now);
         }
+    }
+
+    fn clock(&mut self, now: Moment, core: usize, ghz: f64) {
+        self.clocks.push((now, core, ghz));
     }
 }
 
@@ -135,7 +208,13 @@ impl Contended<'_> {
     /// # Errors
     /// If the model lacks what the strategy needs.
     pub(crate) fn run(&self, strategy: Strategy, section: f64) -> Result<Found, SimError> {
-        let (window, ghz) = self.window(strategy, section)?;
+        let (window, ghz, seen) = self.window(strategy, section)?;
+        let modules = (strategy == Strategy::Futex)
+            .then(|| Modules::new(self.model, self.locks.is_least_power))
+            .flatten();
+        if let Some(modules) = modules {
+            return Ok(Found { ghz, watts: modules.watts(&seen.clocks, window) });
+        }
         let [from, to] = window;
         let (mut machine, _) = self.machine(strategy, section, ())?;
         // Before that, clocks may be higher than power is known for.
@@ -157,16 +236,22 @@ impl Contended<'_> {
     }
 
     /// The time from one start of a section of the first thread to a later one, when the order of
-    /// threads has settled and none has finished; and the effective clock meanwhile (GHz).
-    fn window(&self, strategy: Strategy, section: f64) -> Result<([Moment; 2], f64), SimError> {
-        let (mut machine, workers) = self.machine(strategy, section, Starts::default())?;
+    /// threads has settled and none has finished; the effective clock meanwhile (GHz); and what was
+    /// seen in the whole run.
+    fn window(
+        &self,
+        strategy: Strategy,
+        section: f64,
+    ) -> Result<([Moment; 2], f64, Seen), SimError> {
+        let (mut machine, workers) = self.machine(strategy, section, Seen::default())?;
         // Those that only execute have no end, and no event.
         machine.run(Moment::MAX)?;
-        let starts = machine.into_observer().0;
-        let at = |round: usize| starts.get(round).copied().unwrap_or(Moment::START);
+        let seen = machine.into_observer();
+        let at = |round: usize| seen.starts.get(round).copied().unwrap_or(Moment::START);
         let window = [at(WINDOW[0]), at(WINDOW[1])];
         let done = section * ((WINDOW[1] - WINDOW[0]) * workers) as f64;
-        Ok((window, done / (window[1] - window[0]).ns()))
+        let ghz = done / (window[1] - window[0]).ns();
+        Ok((window, ghz, seen))
     }
 
     /// The benchmark, ready to run, and how many of its threads take the lock.
@@ -296,13 +381,8 @@ impl Contended<'_> {
 
     /// Core `by` brings a core to this speed.
     fn asks(&self, speed: Speed, core: usize, by: usize, boosts: Option<&Boosts<'_>>) -> Vec<Step> {
-        let call = self.base_cycles(self.locks.call_ns);
-        let each = |wish: usize| {
-            let call = (call > 0.0).then(|| other(Extent::Instructions(call)));
-            call.into_iter().chain([Step::AskBy { core, by, wish }])
-        };
         let wishes = boosts.map(|boosts| requests(speed, boosts, self.model)).unwrap_or_default();
-        wishes.into_iter().flat_map(each).collect()
+        wishes.into_iter().map(|wish| Step::AskBy { core, by, wish }).collect()
     }
 
     /// A migration to a core.
@@ -377,4 +457,25 @@ pub(crate) fn shortest(gain: impl Fn(f64) -> Result<f64, SimError>) -> Result<f6
         }
     }
     Ok(high)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Paper;
+
+    /// Table 4: 230 ns at P2 are 230 * 3.1 / 1.4 at P6 and 230 * 3.1 / 4 at P0.
+    #[test]
+    fn a_request_takes_a_system_call_at_the_clock_that_it_leaves() {
+        let times = |from: &str, to: &str| {
+            let model = by_driver(&Paper::Turbo.model().unwrap(), 230.0);
+            let mut ways = model.transitions.into_iter();
+            let way = ways.find(|one| one.from == from && one.to == to).unwrap();
+            [way.request_ns, way.total_ns].map(|ns| ns.unwrap().value)
+        };
+        assert_eq!(times("P2", "P1"), [234 + 230, 23_660 + 230]);
+        assert_eq!(times("P6", "P0"), [471 + 509, 56_747 + 509]);
+        // By P2, and by one call.
+        assert_eq!(times("P0", "P6"), [5800 + 7021 + 178, 5800 + 7445 + 178]);
+    }
 }

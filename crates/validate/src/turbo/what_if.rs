@@ -4,9 +4,9 @@
 use dimmer_policy::boost::{Speed, Strategy};
 use dimmer_processor::model::{Domain, Model};
 use dimmer_processor::units::whole;
-use dimmer_sim::{Costs, SimError};
+use dimmer_sim::SimError;
 
-use super::lock::{Contended, Locks, boosts};
+use super::lock::{Contended, Locks, boosts, by_driver};
 use super::{BASE, at_a_lock, crossing, first, second, studies};
 use crate::causes::set;
 use crate::{Follower, ValidateError, taken};
@@ -106,7 +106,7 @@ const CHANGES: [Change; 7] = [
     Change {
         what: "as it is, requests by a driver (an ioctl of 230 ns each)",
         observation: 0,
-        change: by_driver,
+        change: |_, locks| locks.call_ns = Locks::PAPER.call_ns,
     },
     Change { what: "requests without privilege", observation: 1, change: |_, _| {} },
     Change {
@@ -140,28 +140,9 @@ const CHANGES: [Change; 7] = [
     },
 ];
 
-/// Requests by a system call: paper 002, table 4, `ioctl(trb)`.
-fn by_driver(model: &mut Model, _: &mut Locks) {
-    const CALL_NS: u64 = 230;
-    for one in &mut model.transitions {
-        for ns in [&mut one.request_ns, &mut one.total_ns].into_iter().flatten() {
-            ns.value += CALL_NS;
-        }
-    }
-}
-
 fn without_blocking(model: &mut Model) {
     for one in &mut model.transitions {
         set(&mut one.request_ns, 0);
-    }
-}
-
-/// Gives requests of unknown length the time that is assumed for them.
-fn with_all_requests(model: &mut Model) {
-    let assumed_ns = whole(Costs::default().call_ns);
-    for one in model.transitions.iter_mut().filter(|one| one.request_ns.is_none()) {
-        one.request_ns.clone_from(&one.total_ns);
-        set(&mut one.request_ns, assumed_ns);
     }
 }
 
@@ -180,10 +161,11 @@ fn one_cycle(model: &mut Model) {
 /// If a model lacks what an experiment needs.
 pub fn figures(follower: &dyn Follower) -> Result<Figures, ValidateError> {
     let (amd, intel) = (first()?, second()?);
-    let lock = at_a_lock(&amd, whole(taken::value("R002-08")));
+    let rise_ns = whole(taken::value("R002-08"));
+    let lock = at_a_lock(&amd, rise_ns, Locks::PAPER.call_ns);
     let locks = Locks::default();
     let [amd_lock, intel_lock] = [&amd, &intel].map(|model| Contended { model, locks });
-    let manual = Contended { model: &lock, locks: Locks { in_tsc_cycles: true, ..locks } };
+    let manual = Contended { model: &lock, locks: Locks::PAPER };
     let mut figures = Figures::default();
     let (spin, mwait, futex) = (Strategy::Spin, Strategy::Mwait, Strategy::Futex);
     let one = [Speed::Slow, Speed::Base, Speed::Turbo].map(Strategy::One);
@@ -278,8 +260,8 @@ impl Change {
     fn what_if(&self, model: &Model) -> Result<WhatIf, SimError> {
         const SECTION: f64 = 1e5;
         let (mut model, mut locks) = (model.clone(), Locks::default());
-        with_all_requests(&mut model);
         (self.change)(&mut model, &mut locks);
+        let model = by_driver(&model, locks.call_ns);
         let on = Contended { model: &model, locks };
         let by_turns =
             Contended { model: &model, locks: Locks { modules_take_turns: true, ..locks } };
@@ -319,7 +301,6 @@ mod tests {
             let is_later = one.lock_kcycles > first.lock_kcycles;
             assert_eq!(is_later, one.what.ends_with("a clock for each core"), "{one:?}");
         }
-        // A driver's call adds to requests whose time the model lacks, too.
         assert!(found[1].resize_pct < first.resize_pct, "{first:?} {:?}", found[1]);
     }
 }

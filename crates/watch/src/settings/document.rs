@@ -40,6 +40,10 @@ impl LoopName {
     pub(super) const fn name(self) -> &'static str {
         self.0.name
     }
+
+    pub(super) const fn definition(self) -> &'static Definition {
+        self.0
+    }
 }
 
 impl Default for LoopName {

@@ -186,7 +186,7 @@ global_asm!(
     // What watches calls reads time stamps. Its call ends, in its view, with the thread.
     "mov rax, {signals_are_right}",
     "cmp dword ptr [rip + {only_counts}], {restricted}",
-    "je 13f",
+    "jae 13f",
     "mov rdi, [rdi + {stack}]",
     "call [rip + {watcher} + {returned}]",
     "mov rax, {signals_are_right}",

@@ -41,7 +41,7 @@ global_asm!(
     "jne 45f",
     // Stacks may be small there (Go).
     "cmp dword ptr [rip + {only_counts}], {restricted}",
-    "je 45f",
+    "jae 45f",
     // Tiles do not go along. Without XSAVEC there are none.
     "cmp dword ptr [rip + {features} + {has_xsavec}], 0",
     "je 46f",

@@ -35,6 +35,9 @@ pub(crate) struct ThreadBlock {
     /// The round in which the thread last stopped at a gate ([`crate::gate`]), if it may pass
     /// until the next one.
     passed: u32,
+    /// The place in the pool of slots that was filled for a child that the thread forks, plus one;
+    /// 0 if there is none.
+    child: u32,
     /// The row of a call that was left by an exception. The unwinder may still need it. Null if
     /// there is none.
     left: *const (),
@@ -59,6 +62,7 @@ pub(crate) const KEPT: usize = offset_of!(ThreadBlock, kept);
 pub(crate) const INHIBITED: usize = offset_of!(ThreadBlock, inhibited);
 pub(crate) const ROW: usize = offset_of!(ThreadBlock, row);
 pub(crate) const PASSED: usize = offset_of!(ThreadBlock, passed);
+pub(crate) const CHILD: usize = offset_of!(ThreadBlock, child);
 pub(crate) const LEFT: usize = offset_of!(ThreadBlock, left);
 
 /// Offset in the thread block (symbol `dimmer_hook_thread`, [`thread_offset`] from the FS base) of
@@ -239,6 +243,22 @@ pub(crate) fn set_passed(round: u32) {
     }
 }
 
+/// Replaces the place for a child that the thread forks, plus one, and returns the one before.
+pub(crate) fn exchange_child(child: u32) -> u32 {
+    let before: u32;
+    // SAFETY: the thread's own memory.
+    unsafe {
+        asm!(
+            "xchg fs:[{offset} + {place}], {child:e}",
+            offset = in(reg) thread_offset(),
+            place = const CHILD,
+            child = inout(reg) child => before,
+            options(nostack, preserves_flags)
+        );
+    }
+    before
+}
+
 /// Replaces the row of a call that was left by an exception, and returns the one before.
 pub(crate) fn exchange_left<T>(row: *const T) -> *const T {
     let before: *const T;
@@ -283,6 +303,14 @@ mod tests {
         allow_migration();
         allow_migration();
         assert_eq!(inhibited(), before);
+    }
+
+    #[test]
+    fn each_thread_keeps_the_place_for_its_own_child() {
+        assert_eq!(exchange_child(3), 0);
+        let other = || [exchange_child(4), exchange_child(0)];
+        assert_eq!(std::thread::spawn(other).join().unwrap(), [0, 4]);
+        assert_eq!([exchange_child(0), exchange_child(0)], [3, 0]);
     }
 
     #[test]

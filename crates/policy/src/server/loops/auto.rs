@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 
 use dimmer_processor::units::{Nanos, Time};
 
-use super::{Constant, Constants, Definition, Loop, Mechanism, WindowEnd};
+use super::{Constant, Constants, Definition, LONGEST_MS, Loop, Mechanism, WindowEnd};
 use crate::auto::{self, Auto};
 use crate::server::decision::{Action, Reason};
 use crate::server::evidence::Density;
@@ -71,16 +71,18 @@ impl Constants for Settings {
     }
 
     fn list(&mut self) -> Vec<Constant<'_>> {
-        const PART: (f64, f64) = (0.0, 1.0);
         let of = &mut self.0;
         vec![
-            Constant::time("window_ms", &mut of.window, 1.0),
-            Constant::time("settle_ms", &mut of.settle, 0.0),
-            Constant::time("period_ms", &mut of.period, 1.0),
-            Constant::time("recheck_ms", &mut of.recheck, 1.0),
-            Constant::number("most_loss", &mut of.most_loss, PART),
-            Constant::number("least_gain", &mut of.least_gain, PART),
-            Constant::number("discount", &mut of.discount, PART),
+            Constant::time("window_ms", &mut of.window, (1.0, LONGEST_MS)),
+            Constant::time("settle_ms", &mut of.settle, (0.0, LONGEST_MS)),
+            Constant::time("period_ms", &mut of.period, (1.0, LONGEST_MS)),
+            Constant::time("recheck_ms", &mut of.recheck, (1.0, LONGEST_MS)),
+            // At 0, no trial is ever paid for.
+            Constant::number("most_loss", &mut of.most_loss, (0.0001, 1.0)),
+            // Above, what a doubling leaves open is not worth a trial.
+            Constant::number("least_gain", &mut of.least_gain, (0.0, 0.25)),
+            // Below, noise and samples are forgotten before there are enough of them.
+            Constant::number("discount", &mut of.discount, (0.9, 0.9999)),
         ]
     }
 

@@ -2,9 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use dimmer_processor::units::nearest;
+
 use super::*;
+use crate::server::evidence::Evidence;
+use crate::server::settings::Settings;
 use crate::server::work::WorkUnit;
-use crate::server::{ClientId, ProgramId};
+use crate::server::{ClientId, ProgramId, Server, SiteId, Window};
 
 /// Pseudo-random numbers, by Knuth's linear congruential generator.
 fn draws(mut state: u64) -> impl FnMut(usize) -> usize {
@@ -114,6 +118,58 @@ fn every_loop_starts_with_any_constants_in_their_ranges() {
     }
 }
 
+/// Looks in a window, or in the time that a change takes to settle if that is longer.
+const LOOKS: u64 = 20;
+
+/// Runs a server with one program, whose performance changes by the part `gain` while its calls are
+/// moved. Returns the part of the second half of `windows` windows in which they were.
+fn moved(chosen: &Chosen, gain: f64, windows: u64) -> f64 {
+    let (program, site) = (ClientId(0), SiteId(7));
+    let usual = (chosen.definition().settings)(8, None);
+    let mut server = Server::new(Settings { decides: chosen.clone(), ..usual }, Time::START);
+    server.join(program, ProgramId(0));
+    let started = chosen.start(Time::START);
+    let look = started.window_length().max(started.settling().unwrap_or_default()) / LOOKS;
+    // Halfway between the bounds of thresholds, where there are any.
+    let values = chosen.values();
+    let bound = |name: &str| values.iter().find(|(of, _)| *of == name).map(|(_, value)| *value);
+    let density =
+        f64::midpoint(bound("lowest").unwrap_or(0.0), bound("highest").unwrap_or(1.0)) * 1e6;
+    let evidence = Evidence::LicenseCycles { all: 1_000_000, at: [0, nearest(density), 0, 0] };
+    let (mut now, mut looks) = (Time::START, Vec::new());
+    for _ in 0..windows * LOOKS {
+        now += look;
+        let decision = server.decision(program, site);
+        let is_moved = decision.is_some_and(|(action, _)| action == Action::Move);
+        let calls = nearest(10_000.0 * if is_moved { 1.0 + gain } else { 1.0 });
+        let in_region_ns = look.ns() / 100;
+        let (moved_calls, moved_ns) = if is_moved { (calls, in_region_ns) } else { (0, 0) };
+        let span_ns = look.ns();
+        let window = Window { span_ns, calls, in_region_ns, moved_calls, moved_ns, evidence };
+        server.observe(program, site, &window);
+        server.step(now);
+        looks.push(is_moved);
+    }
+    let late = &looks[looks.len() / 2..];
+    late.iter().filter(|is_moved| **is_moved).count() as f64 / late.len() as f64
+}
+
+#[test]
+fn at_the_ends_of_each_range_every_loop_finds_what_gains_and_what_loses() {
+    for definition in LOOPS {
+        let usual = Chosen::usual(definition);
+        for Constant { name, least, most, .. } in (definition.constants)().list() {
+            for value in [least, most] {
+                let mut chosen = usual.clone();
+                chosen.set(&[(name, value)]).unwrap();
+                let [gains, loses] = [1.0, -0.5].map(|gain| moved(&chosen, gain, 2000));
+                assert!(gains > 0.4, "{}.{name} = {value}: {gains}", definition.name);
+                assert!(loses < 0.1, "{}.{name} = {value}: {loses}", definition.name);
+            }
+        }
+    }
+}
+
 #[test]
 fn names_are_unique_and_usual_constants_are_in_their_ranges() {
     let names: BTreeSet<&str> = LOOPS.map(|definition| definition.name).into();
@@ -160,4 +216,10 @@ fn ranges_that_depend_on_other_constants_are_those_of_all_that_are_set() {
     let mut chosen = Chosen::usual(&thresholds::DEFINITION);
     assert!(chosen.set(&[("begin", 0.5), ("highest", 0.4)]).is_err());
     assert_eq!(chosen.set(&[("highest", 0.6), ("begin", 0.5)]), Ok(()));
+    // Each of two that depend on each other, if the other is as it was.
+    assert!(chosen.set(&[("lowest", 0.51)]).is_err() && chosen.set(&[("highest", 0.49)]).is_err());
+    assert!(chosen.set(&[("lowest", 0.55), ("begin", 0.55)]).is_err());
+    assert!(chosen.set(&[("window_ms", 60_000.0)]).is_err());
+    assert_eq!(chosen.set(&[("window_ms", 60_000.0), ("exciter_ms", 600_000.0)]), Ok(()));
+    assert!(chosen.set(&[("exciter_ms", 599_000.0)]).is_err());
 }

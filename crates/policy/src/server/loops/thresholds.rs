@@ -9,6 +9,9 @@
 //! | fell | turns | divided by the factor |
 //! | as before | stays | stays |
 //!
+//! The loop that §4.2.3 designs first has an interval [-ε, ε] without a trend; the one that it
+//! implements "instead" has none: any change counts.
+//!
 //! Then every threshold moves by the rate in the direction, within bounds. The direction changes
 //! only at the ends of windows, so no window spans two directions ("windows are cut as soon as the
 //! threshold growth direction changes"). If the number of moved clients has not changed for
@@ -19,7 +22,7 @@
 
 use dimmer_processor::units::{Nanos, Time};
 
-use super::{Constant, Constants, Definition, Loop, WindowEnd};
+use super::{Constant, Constants, Definition, LONGEST_MS, Loop, WindowEnd};
 use crate::server::decision::{Action, Reason};
 use crate::server::evidence::{Density, LEVELS, NEGLIGIBLE};
 use crate::server::settings;
@@ -38,7 +41,7 @@ pub struct Settings {
     /// The length of a window.
     pub window: Nanos,
     /// Performance counts as changed if it differs from the window before by more than this, in
-    /// parts of it.
+    /// parts of it. None in the paper; for performance that varies by itself.
     pub least_trend: f64,
     /// The rate is multiplied by this if performance grew, and divided by it if performance fell;
     /// above one.
@@ -64,10 +67,10 @@ impl Settings {
         // seconds, no window would end within the five minutes of an experiment, and a change takes
         // "a few seconds" to have its full effect (§6.2.1).
         window: Nanos::from_ms(100),
-        // §4.2.3 has an interval [-ε, ε] of no trend. ε is a guess, as are four of the next five
-        // values.
-        least_trend: 0.01,
-        // §4.2.3: "factor > 1".
+        // §4.2.3: "trend' < 0" and "trend' > 0" are the cases.
+        least_trend: 0.0,
+        // §4.2.3: "factor > 1". Its value is a guess, as are the least rate, the excitement and the
+        // threshold at the start.
         factor: 2.0,
         least_rate: 0.01,
         // §6.2.1: "After 100 seconds the exciter triggers".
@@ -84,6 +87,13 @@ impl Settings {
     };
 }
 
+/// The least distance of the bounds of thresholds.
+const ROOM: f64 = 0.1;
+
+/// The least number of windows between two firings of the exciter. With fewer, thresholds run from
+/// one bound to the other all the time.
+const CALM: f64 = 10.0;
+
 impl Constants for Settings {
     fn definition(&self) -> &'static Definition {
         &DEFINITION
@@ -94,17 +104,22 @@ impl Constants for Settings {
     }
 
     fn list(&mut self) -> Vec<Constant<'_>> {
-        let (lowest, highest) = (self.lowest, self.highest);
+        let Self { window, exciter, begin, lowest, highest, .. } = *self;
+        // Thresholds need room between their bounds.
+        let (most_lowest, least_highest) = (begin.min(highest - ROOM), begin.max(lowest + ROOM));
+        let ms = |span: Nanos| span.as_f64() / 1e6;
         vec![
-            Constant::time("window_ms", &mut self.window, 1.0),
-            Constant::number("least_trend", &mut self.least_trend, (0.0, 1.0)),
+            Constant::time("window_ms", &mut self.window, (1.0, ms(exciter) / CALM)),
+            // Above, a ruin of the performance is no trend.
+            Constant::number("least_trend", &mut self.least_trend, (0.0, 0.2)),
             Constant::number("factor", &mut self.factor, (1.0, 1000.0)),
-            Constant::number("least_rate", &mut self.least_rate, (0.0, 1.0)),
-            Constant::time("exciter_ms", &mut self.exciter, 1.0),
+            // At 0, thresholds never move but by the exciter.
+            Constant::number("least_rate", &mut self.least_rate, (0.001, 1.0)),
+            Constant::time("exciter_ms", &mut self.exciter, (CALM * ms(window), LONGEST_MS)),
             Constant::number("excitement", &mut self.excitement, (0.0, 1.0)),
             Constant::number("begin", &mut self.begin, (lowest, highest)),
-            Constant::number("lowest", &mut self.lowest, (0.0, 1.0)),
-            Constant::number("highest", &mut self.highest, (lowest, 1.0)),
+            Constant::number("lowest", &mut self.lowest, (0.0, most_lowest)),
+            Constant::number("highest", &mut self.highest, (least_highest, 1.0)),
         ]
     }
 

@@ -30,7 +30,7 @@ use std::collections::BTreeMap;
 
 use dimmer_processor::units::{Nanos, Time};
 
-use super::{Constant, Constants, Definition, Loop, WindowEnd};
+use super::{Constant, Constants, Definition, LONGEST_MS, Loop, WindowEnd};
 use crate::server::UserId;
 use crate::server::decision::{Action, Reason};
 use crate::server::evidence::Density;
@@ -109,19 +109,27 @@ impl Constants for Settings {
         Box::new(*self)
     }
 
+    /// With any of these together, two samples show that moving is worthwhile which doubles
+    /// performance.
     fn list(&mut self) -> Vec<Constant<'_>> {
-        const PART: (f64, f64) = (0.0, 1.0);
         vec![
-            Constant::time("window_ms", &mut self.window, 1.0),
-            Constant::time("settle_ms", &mut self.settle, 0.0),
-            Constant::number("discount", &mut self.discount, PART),
-            Constant::number("exploration", &mut self.exploration, (0.0, 100.0)),
-            Constant::number("enough", &mut self.enough, (0.0, 1000.0)),
-            Constant::number("least_noise", &mut self.least_noise, PART),
-            Constant::number("least_gain", &mut self.least_gain, PART),
-            Constant::number("jump", &mut self.jump, (0.0, 1000.0)),
-            Constant::number("least_jump", &mut self.least_jump, PART),
-            Constant::number("most_spent", &mut self.most_spent, PART),
+            Constant::time("window_ms", &mut self.window, (1.0, LONGEST_MS)),
+            Constant::time("settle_ms", &mut self.settle, (0.0, LONGEST_MS)),
+            // Below, nothing is left of the first sample of a trial when the second comes. At 1,
+            // UCB knows no number of samples: ln(1 / (1 - discount)) is infinite.
+            Constant::number("discount", &mut self.discount, (0.5, 0.9999)),
+            // At 0, what was never tried counts as known. Above, chance hides any gain.
+            Constant::number("exploration", &mut self.exploration, (0.01, 5.0)),
+            // Fewer than one sample are never enough to begin with.
+            Constant::number("enough", &mut self.enough, (1.0, 1000.0)),
+            // As `exploration`.
+            Constant::number("least_noise", &mut self.least_noise, (0.0001, 0.05)),
+            Constant::number("least_gain", &mut self.least_gain, (0.0, 0.5)),
+            // Below, noise counts as a change of the load, which makes all samples old.
+            Constant::number("jump", &mut self.jump, (1.0, 1000.0)),
+            Constant::number("least_jump", &mut self.least_jump, (0.0, 1.0)),
+            // At 0, no trial but the first is ever paid for.
+            Constant::number("most_spent", &mut self.most_spent, (0.0001, 1.0)),
         ]
     }
 

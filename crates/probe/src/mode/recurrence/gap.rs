@@ -23,7 +23,7 @@ const MEASURED_NS: f64 = 10e6;
 const QUICK_MEASURED_NS: f64 = 4e6;
 
 /// Gaps above this get few repetitions (us).
-const LONG_GAP_US: f64 = 1500.0;
+pub(super) const LONG_GAP_US: f64 = 1500.0;
 
 /// Gaps above this get the fewest repetitions (us).
 const VERY_LONG_GAP_US: f64 = 20_000.0;
@@ -248,10 +248,7 @@ impl Observed {
         let stands_out =
             is_above && slower.centre().is_some_and(|(mean, error)| mean > 4.5 * error);
         let is_slow = stands_out
-            && slower.quantile(0.5).is_some_and(|pct| {
-                pct > (1.0 / LOWERED - 1.0) * 100.0
-                    && pct / 100.0 * gap_us * 1000.0 > SMALLEST_COST_NS
-            });
+            && slower.quantile(0.5).is_some_and(|pct| cost_ns(gap_us, pct) > least_ns(gap_us));
         let learned = runs.iter().flat_map(|run| run.bursts.get(run.learn..).unwrap_or_default());
         let burst_ns: Samples = learned.map(|burst| burst.ns).collect();
         let ratios: Samples = runs.iter().map(|run| run.clock_ratio).collect();
@@ -272,6 +269,23 @@ impl Observed {
             repetitions: runs.len(),
         }
     }
+}
+
+/// What a slow-down costs in one gap (ns).
+fn cost_ns(gap_us: f64, slowdown_pct: f64) -> f64 {
+    slowdown_pct / 100.0 * gap_us * 1000.0
+}
+
+/// The smallest cost that counts as an effect in one gap (ns).
+fn least_ns(gap_us: f64) -> f64 {
+    SMALLEST_COST_NS.max(cost_ns(gap_us, (1.0 / LOWERED - 1.0) * 100.0))
+}
+
+/// The largest cost that bursts may have in one such gap, or have unseen, at 95 % (ns); `None` if
+/// the gap was not measured.
+pub(super) fn bound_ns(gap: &Gap) -> Option<f64> {
+    let bound = cost_ns(gap.gap_us, gap.slowdown_pct.bound());
+    bound.is_finite().then(|| bound.max(least_ns(gap.gap_us)))
 }
 
 /// Mean and its interval. Where the clock wanders, single slow-downs are of several kinds, and the
@@ -396,5 +410,32 @@ pub(super) fn run_of(bursts: Vec<Timed>, learn: usize) -> Run {
         issue: 1.0,
         disturbed: 0,
         preemptions: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gap(gap_us: f64, half_pct: f64) -> Gap {
+        let of = |median: f64, half: f64| Estimate { median, ci95: (median - half, median + half) };
+        Gap {
+            gap_us,
+            slowdown_pct: of(0.1, half_pct),
+            stall_share: 0.0,
+            burst_ns: of(100.0, 1.0),
+            kept_share: None,
+            kept_after_ms: None,
+            clock_ratio: 1.0,
+        }
+    }
+
+    #[test]
+    fn a_bound_is_never_below_what_counts_as_an_effect() {
+        assert_eq!(bound_ns(&gap(1.0, 0.2)), Some(20.0));
+        assert_eq!(bound_ns(&gap(1.0, 3.9)), Some(40.0));
+        let long = bound_ns(&gap(1000.0, 0.05)).unwrap();
+        assert!((long - 4016.0).abs() < 1.0, "{long}");
+        assert_eq!(bound_ns(&gap(1.0, f64::NAN)), None);
     }
 }

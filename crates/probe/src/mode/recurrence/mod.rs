@@ -22,7 +22,7 @@ use self::change::Signal;
 use self::gap::{Burst, Observed, Run};
 use self::keeping::{Alone, FullSpeed};
 use super::{Mode, episode, ramp};
-use crate::lab::{Lab, ModeError};
+use crate::lab::{Lab, ModeError, disturbed};
 use crate::outcome::{Detail, Gap, Outcome, Recurrence};
 use crate::program::Operands;
 use crate::stats::Estimate;
@@ -71,10 +71,12 @@ pub(crate) fn measure(lab: &mut Lab<'_>, instructions: u32) -> Result<Outcome, M
         one.gap.kept_after_ms = None;
     }
     let gaps: Vec<Gap> = all.iter().map(|one| one.gap).collect();
-    let cost_ns = |gap: &Gap, slowdown_pct: f64| slowdown_pct / 100.0 * gap.gap_us * 1000.0;
-    let near = gaps.iter().filter(|gap| gap.gap_us <= 1000.0);
-    let bound_ns =
-        near.map(|gap| cost_ns(gap, gap.slowdown_pct.bound())).fold(f64::INFINITY, f64::min);
+    // Longer gaps have too few repetitions to bound anything.
+    let near = || gaps.iter().filter(|gap| gap.gap_us <= gap::LONG_GAP_US);
+    let Some(bound_ns) = near().filter_map(gap::bound_ns).reduce(f64::max) else {
+        return Err(disturbed("series of bursts"));
+    };
+    let horizon_us = near().map(|gap| gap.gap_us).fold(0.0, f64::max);
     let detail = Recurrence {
         burst_instructions: instructions,
         regime: regime(signal.map(|(signal, _)| signal), change_us).to_owned(),
@@ -88,7 +90,7 @@ pub(crate) fn measure(lab: &mut Lab<'_>, instructions: u32) -> Result<Outcome, M
         preemptions: all.iter().map(|one| one.preemptions).sum(),
         effect,
         bound_ns,
-        horizon_ns: gaps_us.last().copied().unwrap_or(0.0) * 1000.0,
+        horizon_ns: horizon_us * 1000.0,
         ..lab.outcome(Mode::Recurrence, Detail::Recurrence(detail))
     })
 }

@@ -141,8 +141,8 @@ fn a_thread_with_two_functions_that_waits() {
         vec![trace("worker-1", events)],
         None,
         expect![[r##"
-            # Measured by `dimmer observe --scenario`: the calls of hooked functions of `/usr/bin/program a
-            # "file"`, the code between them, and waits.
+            # Measured by `dimmer observe --scenario`: the calls of hooked functions of `/usr/bin/program 'a
+            # "file"'`, the code between them, and waits.
             #
             # Measured, in this run:
             # * durations of calls, gaps between them, calls of a burst, shares: all calls of 1 thread in 1
@@ -243,8 +243,8 @@ fn threads_that_do_alike_are_one_and_calls_without_an_end_a_number() {
         vec![thread(1), thread(2), thread(3)],
         None,
         expect![[r##"
-            # Measured by `dimmer observe --scenario`: the calls of hooked functions of `/usr/bin/program a
-            # "file"`, the code between them, and waits.
+            # Measured by `dimmer observe --scenario`: the calls of hooked functions of `/usr/bin/program 'a
+            # "file"'`, the code between them, and waits.
             #
             # Measured, in this run:
             # * durations of calls, gaps between them, calls of a burst, shares: all calls of 3 threads in 1
@@ -320,8 +320,8 @@ fn requests_run_from_entry_to_entry() {
         vec![trace("server", events)],
         Some("handle"),
         expect![[r##"
-        # Measured by `dimmer observe --scenario`: the calls of hooked functions of `/usr/bin/program a
-        # "file"`, the code between them, and waits.
+        # Measured by `dimmer observe --scenario`: the calls of hooked functions of `/usr/bin/program 'a
+        # "file"'`, the code between them, and waits.
         #
         # Measured, in this run:
         # * durations of calls, gaps between them, calls of a burst, shares: all calls of 1 thread in 1

@@ -9,6 +9,7 @@ use dimmer_sim::scenario::Scenario;
 
 use super::{Check, Group, Written};
 use crate::number::{SPACE, counted, grouped, percent, time};
+use crate::shell;
 
 /// Columns of the file.
 const WIDTH: usize = 100;
@@ -81,7 +82,7 @@ fn head(written: &Written<'_>, check: Option<Check>, end_s: f64) -> String {
     let traced = &written.traced;
     let run = traced.run;
     let (clock, is_measured) = written.clock;
-    let command = run.command.join(" ");
+    let command = shell::line(run.command);
     let kernel = run.machine.kernel_release.as_deref().unwrap_or("unknown");
     let brand = run.machine.identity.brand.trim();
     let program = run.command.first().map_or("", |word| word.rsplit('/').next().unwrap_or(word));

@@ -56,6 +56,7 @@ pub(super) fn xeon_6() -> Fixture {
         mode: None,
         kernel: "tdpbssd-tile-unrolled".to_owned(),
         reason: "the kernel refuses tile data to this process".to_owned(),
+        is_disturbed: false,
     }];
     Fixture {
         machine: machine("GenuineIntel", "Intel(R) Xeon(R) 6985P-C", "Granite Rapids", Some("KVM")),
@@ -189,6 +190,7 @@ pub(super) fn zen_5() -> Fixture {
         mode: None,
         kernel: kernel.to_owned(),
         reason: "the processor lacks amx_tile".to_owned(),
+        is_disturbed: false,
     });
     Fixture {
         machine: machine("AuthenticAMD", "AMD EPYC 9755 128-Core Processor", "Zen 5", None),

@@ -73,7 +73,7 @@ fn machine_with_brief_effects() {
         &[
             "Wide SIMD code slows this machine down.",
             "The costliest isolated burst, 64 instructions of tdpbf16ps-tile-unrolled, costs the \
-             code after it 2 301 ns [2 251, 2 329].",
+             code after it 2 301 ns [2 251, 2 337].",
             "At gaps of 250 µs [242, 258] the behaviour changes: below,",
             "The license is not kept at once: at gaps of 158 µs bursts recur for 3.20 ms",
             "Bursts of fewer than 34 instructions are over before they are throttled.",
@@ -118,7 +118,7 @@ fn bursts_of_two_kinds() {
         &fixture,
         &[
             "The costliest isolated burst, 800 instructions of vfmadd231pd-512-unrolled, costs the \
-             code after it 1 631 ns [1 581, 1 659] in 68.3 % of the cases, and too little to \
+             code after it 1 631 ns [1 581, 1 667] in 68.3 % of the cases, and too little to \
              tell in the others.",
             "Only 68.3 % [55.7, 81.0] of the bursts cost anything that can be told, as it may \
              be on a shared machine.",

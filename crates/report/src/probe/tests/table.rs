@@ -30,9 +30,9 @@ fn machine_with_brief_effects() {
 
             Episode: what one isolated burst costs the code after it
             kernel                         cost after               burst   nominal in  clock after  stall     throttled
-            vfmadd231pd-512-unrolled       1 631 ns [1 581, 1 659]  800     2 612 ns    93.9 %       1 411 ns  1 484 ns
-            tdpbf16ps-tile-unrolled        2 301 ns [2 251, 2 329]  64      2 902 ns    83.9 %       1 411 ns  1 484 ns
-            vfmadd231pd-512-unrolled:1+    1 581 ns [1 531, 1 609]  12 800  2 582 ns    93.9 %       1 411 ns  1 484 ns
+            vfmadd231pd-512-unrolled       1 631 ns [1 581, 1 667]  800     2 612 ns    93.9 %       1 411 ns  1 484 ns
+            tdpbf16ps-tile-unrolled        2 301 ns [2 251, 2 337]  64      2 902 ns    83.9 %       1 411 ns  1 484 ns
+            vfmadd231pd-512-unrolled:1+    1 581 ns [1 531, 1 617]  12 800  2 582 ns    93.9 %       1 411 ns  1 484 ns
             add-scalar-unrolled:15
             vfmadd231pd-256-unrolled       absent, below 38 ns      800
             vpaddd-512-unrolled            absent, below 38 ns      800
@@ -95,7 +95,7 @@ fn names_are_broken_after_their_separators() {
             kernel              cost after      burst  nominal   clock   stall     throttled
                                                        in        after
             vfmadd231pd-512-    1 631 ns        800    2 612 ns  93.9 %  1 411 ns  1 484 ns
-            unrolled-load       [1 581, 1 659]
+            unrolled-load       [1 581, 1 667]
 
             400 repetitions in all; 7 windows left out after interrupts, 2 stolen; preempted
             0 times.
@@ -114,6 +114,7 @@ fn skipped_kernels_share_a_row_if_they_share_a_reason() {
         mode,
         kernel: kernel.to_owned(),
         reason: reason.to_owned(),
+        is_disturbed: false,
     };
     let unseen = "no effect of this kernel was seen by the other modes";
     let mut all: Vec<Skipped> = ["a", "b", "c", "d", "e"]
@@ -137,6 +138,31 @@ fn skipped_kernels_share_a_row_if_they_share_a_reason() {
             0 repetitions in all; 0 windows left out after interrupts, 0 stolen; preempted 0 times.
         "#]],
     );
+}
+
+/// What could not be measured has no effect only as far as others of its kernel show.
+#[test]
+fn wide_code_that_was_disturbed_is_not_found_to_cost_nothing() {
+    let disturbed = |kernel: &str| Skipped {
+        mode: Some(Mode::Episode),
+        kernel: kernel.to_owned(),
+        reason: "nearly every burst of 800 instructions was interrupted".to_owned(),
+        is_disturbed: true,
+    };
+    let title =
+        |fixture: &Fixture| text(fixture, 100).lines().next().unwrap_or_default().to_owned();
+    let mut fixture = zen_5();
+    let costs_nothing = title(&fixture);
+    let known = fixture.findings.outcomes[0].kernel.clone();
+    fixture.findings.skipped = vec![disturbed(&known), disturbed("mulsd-scalar-unrolled")];
+    assert_eq!(title(&fixture), costs_nothing);
+    fixture.findings.skipped.push(disturbed("vpaddd-256-unrolled"));
+    let remains_open = "Whether wide SIMD code slows this machine down remains open.";
+    assert_eq!(title(&fixture), remains_open);
+    fixture.findings.outcomes.clear();
+    assert_eq!(title(&fixture), remains_open);
+    let next = "Next: probe again when the machine is idle, or without --quick.";
+    assert!(text(&fixture, 100).contains(next));
 }
 
 #[test]

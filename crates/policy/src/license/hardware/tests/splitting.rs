@@ -2,8 +2,6 @@
 
 use super::*;
 
-const LIGHT_512: Demand = Demand { class: InstructionClass::Light512, ..DENSE_512 };
-
 /// The same code at a slightly lower rate: another demand, but the same rules.
 fn slower(demand: Demand) -> Demand {
     Demand { per_cycle: 1.9, ..demand }

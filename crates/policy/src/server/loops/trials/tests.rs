@@ -57,6 +57,23 @@ fn what_gains_is_moved_and_what_loses_is_not() {
 }
 
 #[test]
+fn at_all_ends_of_the_ranges_together_a_doubling_is_found() {
+    let mut settings = Settings::USUAL;
+    let all = settings.list().len();
+    for ends in 0..1_u32 << all {
+        for (number, mut constant) in settings.list().into_iter().enumerate() {
+            constant.set(if ends >> number & 1 == 0 { constant.least } else { constant.most });
+        }
+        let mut trials = Trials::new(settings);
+        (0..2).for_each(|group| trials.candidate(group, true));
+        let moved = run(&mut trials, &[1.0, -0.5], 400, || 0.0);
+        let share =
+            |group: usize| moved[200..].iter().filter(|moved| moved[group]).count() as f64 / 200.0;
+        assert!(share(0) > 0.5 && share(1) < 0.5, "{} {} {settings:?}", share(0), share(1));
+    }
+}
+
+#[test]
 fn nothing_changes_often_on_constant_input() {
     for thousandths in -100_i32..100 {
         let mut trials = of(1);

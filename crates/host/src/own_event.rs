@@ -1,29 +1,34 @@
 //! Events that the kernel counts for the thread that opened them, and the page by which that thread
 //! reads such a count itself (`rdpmc`). Source: perf_event_open(2), "MMAP layout".
 //!
-//! The page alone keeps the event: its file is closed as soon as the page is mapped.
+//! The page alone keeps the event: its file is closed as soon as the page is mapped, so that the
+//! program neither finds nor closes it. A child of fork has none of its parent's pages.
+//!
+//! Nothing here calls the C library, whose functions the program may have replaced.
 
+use std::arch::asm;
+use std::ffi::c_long;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
 use rustix::io::Errno;
+use rustix::ioctl::{Getter, Opcode, ioctl, opcode};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-
-use crate::arch;
-use crate::own::OwnFile;
 
 /// An event, by the numbers of perf_event_open(2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
     /// Its name, as perf has it.
     pub name: &'static str,
-    pub(super) kind: u32,
-    pub(super) config: u64,
+    /// Its type.
+    pub kind: u32,
+    /// Which of that type.
+    pub config: u64,
 }
 
 /// Size of the mapping (bytes).
-pub(super) const BYTES: usize = 4096;
+pub const BYTES: usize = 4096;
 
 /// The part of `perf_event_attr` that the first version of the interface has.
 #[repr(C)]
@@ -49,8 +54,9 @@ const EXCLUDE_HYPERVISOR: u64 = 1 << 6;
 const CLOSE_ON_EXEC: usize = 8;
 
 /// A page, as far as it is used here.
+#[derive(Debug)]
 #[repr(C)]
-pub(super) struct Page {
+pub struct Page {
     version: u32,
     compatible: u32,
     /// Changes with each change of what follows.
@@ -72,22 +78,24 @@ const MAY_READ: u64 = 1 << 2;
 
 /// What a page has at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Count {
-    pub(super) count: u64,
+pub struct Count {
+    /// The number of events so far.
+    pub count: u64,
     /// For how long the event was not counted so far, because others used the counters (ns).
-    pub(super) uncounted: u64,
+    pub uncounted: u64,
 }
 
 /// An event, until its file is closed: unless another thread has closed it, and opened another one
 /// of the same number.
-pub(super) struct Opened {
-    file: ManuallyDrop<OwnFile>,
+#[derive(Debug)]
+pub struct Opened {
+    file: ManuallyDrop<OwnedFd>,
     /// The kernel's number of the event.
     id: u64,
 }
 
 impl Opened {
-    fn new(file: OwnFile) -> Result<Self, Errno> {
+    fn new(file: OwnedFd) -> Result<Self, Errno> {
         let mut opened = Self { file: ManuallyDrop::new(file), id: 0 };
         opened.id = opened.id_now().ok_or(Errno::BADF)?;
         Ok(opened)
@@ -96,14 +104,11 @@ impl Opened {
     /// The number of the event that the file is now.
     fn id_now(&self) -> Option<u64> {
         /// `PERF_EVENT_IOC_ID`.
-        const ID: usize = 0x8008_2407;
-        let mut id = 0_u64;
-        let file = self.file.as_fd().as_raw_fd();
-        let file = usize::try_from(file).ok()?;
-        let arguments = [file, ID, (&raw mut id).addr(), 0, 0];
-        // SAFETY: the kernel writes to what lives until the call returns.
-        let result = unsafe { arch::system_call(libc::SYS_ioctl, arguments) };
-        (result == 0).then_some(id)
+        const ID: Opcode = opcode::read::<u64>(b'$', 7);
+        // SAFETY: the kernel writes a number of 64 bits.
+        let get = unsafe { Getter::<ID, u64>::new() };
+        // SAFETY: of an event, or of another file, which refuses it.
+        unsafe { ioctl(&*self.file, get) }.ok()
     }
 
     fn is_there(&self) -> bool {
@@ -114,19 +119,19 @@ impl Opened {
 impl Drop for Opened {
     fn drop(&mut self) {
         if self.is_there() {
-            // SAFETY: it is not used again.
-            unsafe { ManuallyDrop::drop(&mut self.file) };
+            // SAFETY: it is not used again. The system call alone closes it: in the C library's
+            // function, a thread may be cancelled.
+            unsafe { rustix::io::close(self.file.as_raw_fd()) };
         }
     }
 }
 
-/// Opens an event that counts from now on, as a member of the group of `leader`, in the kernel too
-/// or not.
-pub(super) fn open(
-    event: Event,
-    leader: Option<&Opened>,
-    with_kernel: bool,
-) -> Result<Opened, Errno> {
+/// Opens an event that counts the calling thread from now on, as a member of the group of `leader`,
+/// in the kernel too or not.
+///
+/// # Errors
+/// The kernel's; EBADF if another thread has closed the file meanwhile.
+pub fn open(event: Event, leader: Option<&Opened>, with_kernel: bool) -> Result<Opened, Errno> {
     let attributes = Attributes {
         kind: event.kind,
         size: 64,
@@ -134,22 +139,61 @@ pub(super) fn open(
         flags: EXCLUDE_HYPERVISOR | if with_kernel { 0 } else { EXCLUDE_KERNEL },
         ..Attributes::default()
     };
-    let address = (&raw const attributes).addr();
     let leader = leader.map_or(-1, |leader| leader.file.as_fd().as_raw_fd());
-    // This thread, on any CPU.
-    let arguments = [address, 0, usize::MAX, (leader as isize).cast_unsigned(), CLOSE_ON_EXEC];
-    // SAFETY: the attributes live until the call returns.
-    let result = unsafe { arch::system_call(libc::SYS_perf_event_open, arguments) };
-    match i32::try_from(result) {
+    match i32::try_from(perf_event_open(&attributes, leader)) {
         // SAFETY: a new file, which nothing else owns.
-        Ok(file @ 0..) => Opened::new(OwnFile::new(unsafe { OwnedFd::from_raw_fd(file) })),
+        Ok(file @ 0..) => Opened::new(unsafe { OwnedFd::from_raw_fd(file) }),
         Ok(error) => Err(Errno::from_raw_os_error(-error)),
         Err(_) => Err(Errno::IO),
     }
 }
 
-/// Maps the page of an event.
-pub(super) fn map(event: &Opened) -> Result<*const Page, Errno> {
+/// The system call, for the calling thread on any CPU. Leaves `errno` as it is.
+fn perf_event_open(attributes: &Attributes, leader: i32) -> c_long {
+    let result: c_long;
+    // SAFETY: the attributes live until the call returns; the kernel changes rcx, r11 and the
+    // result.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") libc::SYS_perf_event_open => result,
+            in("rdi") std::ptr::from_ref(attributes),
+            in("rsi") 0_usize,
+            in("rdx") -1_isize,
+            in("r10") leader as isize,
+            in("r8") CLOSE_ON_EXEC,
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack)
+        );
+    }
+    result
+}
+
+/// Reads a counter of this CPU.
+///
+/// # Safety
+/// The processor has this counter, and the kernel lets this process read it.
+unsafe fn rdpmc(counter: u32) -> u64 {
+    let (low, high): (u32, u32);
+    // SAFETY: by contract.
+    unsafe {
+        asm!(
+            "rdpmc",
+            in("ecx") counter,
+            out("eax") low,
+            out("edx") high,
+            options(nostack, nomem)
+        );
+    }
+    u64::from(high) << 32 | u64::from(low)
+}
+
+/// Maps the page of an event, which counts until [`unmap`].
+///
+/// # Errors
+/// The kernel's; EBADF if another thread has closed the file meanwhile.
+pub fn map(event: &Opened) -> Result<*const Page, Errno> {
     let (null, access) = (std::ptr::null_mut(), ProtFlags::READ);
     // SAFETY: a new mapping, wherever the kernel puts it.
     let mapped = unsafe { mmap(null, BYTES, access, MapFlags::SHARED, &*event.file, 0) };
@@ -165,21 +209,29 @@ pub(super) fn map(event: &Opened) -> Result<*const Page, Errno> {
 /// Ends a mapping, and with it the event.
 ///
 /// # Safety
-///
-/// It is [`map`]'s, and not used any more.
-pub(super) unsafe fn unmap(page: *const Page) {
+/// It is [`map`]'s, of this process, and not used any more.
+pub unsafe fn unmap(page: *const Page) {
     // SAFETY: by contract.
     let _ = unsafe { munmap(page.cast_mut().cast(), BYTES) };
 }
 
 impl Page {
     /// Whether the kernel lets the program read the counter.
-    pub(super) fn may_read(&self) -> bool {
+    #[must_use]
+    pub fn may_read(&self) -> bool {
         self.capabilities.load(Ordering::Relaxed) & MAY_READ != 0
     }
 
-    /// The count; `None` if there is none at this moment. `counter` reads a counter.
-    pub(super) fn read(&self, counter: impl Fn(u32) -> u64) -> Option<Count> {
+    /// The count of the calling thread, whose event it is; `None` if there is none at this moment.
+    #[must_use]
+    #[inline]
+    pub fn read(&self) -> Option<Count> {
+        // SAFETY: the page has this counter, and says that the kernel lets the process read it.
+        self.read_by(|counter| unsafe { rdpmc(counter) })
+    }
+
+    /// Likewise; `counter` reads a counter.
+    fn read_by(&self, counter: impl Fn(u32) -> u64) -> Option<Count> {
         // The kernel changes the page while the thread is not running: mostly once at a time.
         const ATTEMPTS: usize = 16;
         (0..ATTEMPTS).find_map(|_| self.attempt(&counter))?
@@ -227,35 +279,35 @@ mod tests {
     #[test]
     fn a_count_is_the_counter_with_its_sign_and_the_offset() {
         let count = |count| Some(Count { count, uncounted: 300 });
-        let positive = made(3, 1000, 48).read(|index| u64::from(index) * 10);
+        let positive = made(3, 1000, 48).read_by(|index| u64::from(index) * 10);
         assert_eq!(positive, count(1020));
         // A counter of 48 bits that the kernel has set to -5.
-        assert_eq!(made(1, 1000, 48).read(|_| (1 << 48) - 5), count(995));
+        assert_eq!(made(1, 1000, 48).read_by(|_| (1 << 48) - 5), count(995));
         // More bits than there are.
-        assert_eq!(made(1, 1, 200).read(|_| 6), count(7));
-        assert_eq!(made(1, 1, 0).read(|_| 6).map(|count| count.uncounted), Some(300));
+        assert_eq!(made(1, 1, 200).read_by(|_| 6), count(7));
+        assert_eq!(made(1, 1, 0).read_by(|_| 6).map(|count| count.uncounted), Some(300));
     }
 
     #[test]
     fn there_is_no_count_without_a_counter_or_the_right_to_read_it() {
         let unread = |_| unreachable!("it must not be read");
-        assert_eq!(made(0, 1000, 48).read(unread), None);
+        assert_eq!(made(0, 1000, 48).read_by(unread), None);
         let forbidden = made(1, 1000, 48);
         forbidden.capabilities.store(!MAY_READ, Ordering::Relaxed);
-        assert_eq!(forbidden.read(unread), None);
+        assert_eq!(forbidden.read_by(unread), None);
     }
 
     #[test]
     fn a_page_that_changes_meanwhile_is_read_again() {
         let page = made(1, 1000, 48);
-        let moved = page.read(|_| {
+        let moved = page.read_by(|_| {
             if page.offset.swap(2000, Ordering::Relaxed) == 1000 {
                 page.lock.fetch_add(2, Ordering::Relaxed);
             }
             7
         });
         assert_eq!(moved.map(|count| count.count), Some(2007));
-        let restless = page.read(|_| u64::from(page.lock.fetch_add(2, Ordering::Relaxed)));
+        let restless = page.read_by(|_| u64::from(page.lock.fetch_add(2, Ordering::Relaxed)));
         assert_eq!(restless, None);
     }
 
@@ -290,7 +342,7 @@ mod tests {
         drop(event);
         // SAFETY: mapped until the end of the test.
         let seen = unsafe { &*page };
-        assert_eq!(seen.read(|_| unreachable!("the processor does not count it")), None);
+        assert_eq!(seen.read_by(|_| unreachable!("the processor does not count it")), None);
         let rest = || std::thread::sleep(std::time::Duration::from_millis(1));
         rest();
         let before = seen.offset.load(Ordering::Relaxed);

@@ -1,0 +1,112 @@
+//! Tests of what the observations of made-up calls say about their cost.
+
+use dimmer_host::cpuid::Cpuid;
+use dimmer_host::root::Root;
+use dimmer_processor::model::{Identity, Level, Sourced};
+
+use super::*;
+
+const FILE: &str = "/lib/libwide.so.1";
+
+/// A model of two levels, the higher of which takes a tenth off the clock, but nothing off code in
+/// short gaps, and 200 ns in a longer one.
+fn model() -> Model {
+    let mut model = Model::new(Identity {
+        name: "made up".to_owned(),
+        vendor: String::new(),
+        microarchitecture: String::new(),
+        note: None,
+    });
+    let clock_ratio = Some(Sourced::new(0.9, "test"));
+    model.levels.push(Level { clock_ratio, ..Level::named("L1") });
+    model.release.hold_ns = Some(Sourced::new(1000, "test"));
+    model.release.recurrence_slowdown = Some(Sourced::new(0.0, "test"));
+    model.release.episode_ns = Some(Sourced::new(200, "test"));
+    model
+}
+
+/// What the report of `command` is, whose functions ask for these levels, and each have a gap of
+/// this length after a call (ns), if it is positive.
+fn report(command: &[&str], functions: &[(&str, f64)]) -> Report {
+    let (mut known, mut tallies) = (Vec::new(), BTreeMap::new());
+    for (address, (level, gap_ns)) in (0_u64..).step_by(0x100).zip(functions) {
+        let function = serde_json::json!({
+            "address": address, "size": 0x100, "name": "wide", "name_source": "symbol",
+            "origin": "symbol", "class": "heavy-512", "level": level,
+            "instructions": {"heavy-512": 7}, "wide_instructions": 7, "zmm_instructions": 7,
+            "evex_instructions": 7, "vzeroupper": false, "may_return_dirty": false, "loops": [],
+            "hook_bytes": 5, "unhookable": null, "unhookable_why": null, "entries": [],
+            "leaders": [],
+        });
+        known.push(serde_json::from_value(function).unwrap());
+        let mut tally = Tally { calls: 1, ..Tally::default() };
+        if *gap_ns > 0.0 {
+            tally.gap_after.add(*gap_ns, 1.0);
+        }
+        tallies.insert(FunctionPlace { file: Path::new(FILE).into(), address }, tally);
+    }
+    let known = KnownFile { functions: known, counts: None };
+    let known = Known::from([(PathBuf::from(FILE), known)]);
+    let mut observed = Observed::default();
+    observed.processes = 1;
+    observed.threads = vec![ThreadSeen { functions: tallies, ..ThreadSeen::default() }];
+    let table = "0x00000000 0x00: eax=0x00000001 ebx=0x0 ecx=0x0 edx=0x0\n";
+    let machine = Machine::read(&Root::new("/nowhere"), &Cpuid::parse(table).unwrap());
+    let command: Vec<String> = command.iter().map(|word| (*word).to_owned()).collect();
+    Report::new(&Run {
+        command: &command,
+        is_counted: false,
+        choice: None,
+        status: None,
+        hand_off: None,
+        is_governable: false,
+        on_cpu: Duration::from_millis(1),
+        switches: 0,
+        own_cpu: Duration::ZERO,
+        observed: &observed,
+        known: &known,
+        classes: &[],
+        machine: &machine,
+        functions: &[],
+        model: Some((&model(), "test.toml")),
+    })
+}
+
+/// The first sentence on what such functions cost.
+#[track_caller]
+fn check(functions: &[(&str, f64)], expected: &str) {
+    let report = report(&["program"], functions);
+    assert_eq!(text::sentences(&report)[0], expected);
+    assert!(report.text(Screen::file(200)).contains(expected));
+}
+
+#[test]
+fn that_no_level_is_asked_for_is_told_of_functions_of_the_first_level_only() {
+    let none = "They ask for no level on this machine (test.toml): nothing to gain.";
+    check(&[("L0", 0.0)], none);
+    check(&[("L0", 50.0), ("L0", 0.0)], none);
+    let nothing = "By the model (test.toml), the code around these calls loses nothing measurable: \
+                   nothing to gain.";
+    check(&[("L1", 50.0)], nothing);
+    check(&[("L0", 50.0), ("L1", 50.0)], nothing);
+}
+
+#[test]
+fn without_a_gap_after_calls_that_ask_for_a_level_their_cost_is_not_known() {
+    let unknown =
+        "What they cost the code around them is not told: no gap between two calls was seen.";
+    check(&[("L1", 0.0)], unknown);
+    check(&[("L0", 50.0), ("L1", 0.0)], unknown);
+    let report = report(&["program"], &[("L1", 5000.0), ("L1", 0.0)]);
+    let lost: Vec<Option<f64>> = report.functions.iter().map(|one| one.lost_share).collect();
+    assert_eq!(lost, [Some(200e-6), None]);
+    assert!((report.lost.unwrap().share - 200e-6).abs() < 1e-12);
+}
+
+#[test]
+fn recommended_commands_are_quoted_for_a_shell() {
+    let report = report(&["sh", "-c", "echo it's; exit 7", ""], &[("L1", 5000.0)]);
+    let text = report.text(Screen::file(200));
+    let expected = r#"dimmer run --narrow -- sh -c 'echo it'\''s; exit 7' ''"#;
+    assert!(text.contains(expected), "{text}");
+}
