@@ -100,10 +100,11 @@ pub fn is_narrow(rounds: &[Round]) -> bool {
 
 impl Comparison<'_> {
     /// Runs rounds until the interval of the gain is narrow, or there are as many as there may be.
-    /// `ran` is called after each round.
+    /// The user's interrupt ends them sooner, after at least one. `ran` is called after each round.
     ///
     /// # Errors
-    /// [`BenchError`]: a program that fails or does not print its result, or the user's interrupt.
+    /// [`BenchError`]: a program that fails or does not print its result, or the user's interrupt
+    /// in the first round.
     pub fn measure(
         &self,
         interrupt: &Interrupt,
@@ -111,14 +112,22 @@ impl Comparison<'_> {
     ) -> Result<Vec<Round>, BenchError> {
         let mut rounds = Vec::new();
         while rounds.len() < self.rounds && !is_narrow(&rounds) {
-            let mut did = [0.0; 2];
-            for way in pairs::order(rounds.len(), did.len()) {
-                did[way] = self.run(way == 1, interrupt)?;
+            match self.round(rounds.len(), interrupt) {
+                Ok(round) => rounds.push(round),
+                Err(BenchError::Interrupted) if !rounds.is_empty() => break,
+                Err(error) => return Err(error),
             }
-            rounds.push(Round { none: did[0], auto: did[1] });
             ran();
         }
         Ok(rounds)
+    }
+
+    fn round(&self, number: usize, interrupt: &Interrupt) -> Result<Round, BenchError> {
+        let mut did = [0.0; 2];
+        for way in pairs::order(number, did.len()) {
+            did[way] = self.run(way == 1, interrupt)?;
+        }
+        Ok(Round { none: did[0], auto: did[1] })
     }
 
     /// What the program does a second, in a run of its own.

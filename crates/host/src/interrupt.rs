@@ -1,5 +1,5 @@
-//! SIGINT, SIGQUIT, SIGTERM and SIGHUP as a flag that code polls, so that a process that changed the
-//! machine can change it back.
+//! SIGINT, SIGQUIT, SIGTERM and SIGHUP as a flag that code polls, so that a process that changed
+//! the machine can change it back.
 //!
 //! A signal that was ignored when this process was started (`nohup`, background commands) stays
 //! ignored.

@@ -191,8 +191,8 @@ pub struct CurvePoint {
     pub at_ns: f64,
     /// Clock over nominal: mean and its 95 % interval.
     pub clock_ratio: Estimate,
-    /// Share of repetitions with a stall in this bin; after a burst, beyond the baseline's (at least
-    /// 0).
+    /// Share of repetitions with a stall in this bin; after a burst, beyond the baseline's, and at
+    /// least 0.
     pub stall_share: f64,
 }
 

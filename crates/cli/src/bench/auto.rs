@@ -17,7 +17,8 @@ pub(super) fn run(arguments: &BenchAuto, interrupt: &Interrupt) -> anyhow::Resul
     let compared = Comparison { command, auto, metric: *metric, rounds: usize::try_from(*rounds)? };
     let measured = compared.measure(interrupt, || bar.inc(1));
     bar.finish_and_clear();
-    let report = AutoReport::new(command, *metric, &measured?);
+    let is_partial = interrupt.is_set();
+    let report = AutoReport::new(command, *metric, &measured?, is_partial);
     output::show(json, &report, &report.text(output::screen()))?;
-    Ok(ExitCode::SUCCESS)
+    Ok(interrupt.exit_status().map_or(ExitCode::SUCCESS, ExitCode::from))
 }

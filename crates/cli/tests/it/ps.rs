@@ -54,7 +54,7 @@ fn shows_who_uses_avx512_registers_by_process_and_by_unit() {
     );
     assert_eq!((&idle["avx512_threads"], &idle["avx512_ms_ago"]), (&0.into(), &Value::Null));
     assert_eq!((&wide["unit"], &wide["user"]), (&"wide.service".into(), &7.into()));
-    assert!(idle["code_unknown"].as_str().unwrap().contains("/proc/40/maps"), "{document}");
+    assert!(idle["code_unknown"].as_str().unwrap().contains("/proc/40/exe"), "{document}");
     let alone = shown(&["-p", "40"]);
     assert!(alone.contains("idle") && !alone.contains("wide.service"), "{alone}");
 }

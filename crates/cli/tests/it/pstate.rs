@@ -1,16 +1,14 @@
 //! `dimmer pstate` on a made-up machine: the processor of paper 004, whose registers are files.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::Write as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::interrupt::catches_signals;
 use crate::{dimmer, heeding, stderr, stdout};
 
 /// Family 17h, model 1, "AMD Ryzen".
@@ -201,36 +199,6 @@ fn kept_p_states_stay_until_restore() {
     let doctor = stdout(&run(root.path(), &["doctor"]));
     assert!(!doctor.contains("A run that was killed"), "{doctor}");
     assert!(run(root.path(), &["restore"]).status.success());
-    is_as_before(root.path());
-}
-
-/// The signal comes while the first change waits for the lock of the journals.
-#[test]
-fn a_signal_before_all_is_set_that_was_to_be_kept_sets_it_back() {
-    let root = made_up_machine();
-    fs::create_dir_all(root.path().join("run/dimmer")).unwrap();
-    let lock = File::create(root.path().join("run/dimmer/lock")).unwrap();
-    // The command has opened its journal, and set nothing, when it reads about the processor.
-    let cpuid = root.path().join("cpuid.txt");
-    fs::remove_file(&cpuid).unwrap();
-    assert!(Command::new("mkfifo").arg(&cpuid).status().unwrap().success());
-    let place = root.path().to_str().unwrap();
-    let arguments = ["--root", place, "pstate", "set", "--slow", "0-1", "--keep"];
-    let mut command = heeding("--default-signal=TERM", root.path(), &arguments);
-    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
-    let mut reader = OpenOptions::new().write(true).open(&cpuid).unwrap();
-    lock.lock().unwrap();
-    reader.write_all(CPUID.as_bytes()).unwrap();
-    drop(reader);
-    while !catches_signals(child.id()) {
-        assert_eq!(child.try_wait().unwrap(), None, "it ended by itself");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
-    lock.unlock().unwrap();
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(143), "{}", stderr(&output));
-    assert_eq!(stderr(&output), "P-states are set back.\n");
     is_as_before(root.path());
 }
 

@@ -301,14 +301,19 @@ fn says_what_is_missing() {
 fn a_change_that_cannot_be_put_on_record_is_not_promised() {
     let machine = Machine::new(&format!("{ROOT_V2}//- /run/.keep\n"));
     assert!(cpusets::check(&machine.root).is_ok());
-    let read_only = std::fs::Permissions::from_mode(0o555);
-    std::fs::set_permissions(machine.root.path("/run"), read_only).expect("a mode");
+    let set_mode = |mode| {
+        let mode = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(machine.root.path("/run"), mode).expect("a mode");
+    };
+    set_mode(0o555);
     let missing = cpusets::check(&machine.root).expect_err("a reason");
     assert_eq!(missing.why, "no permission to write /run, where changes are put on record");
     let survey = Survey::take(&machine.root, &Cpuid::instruction());
     let found = survey.capabilities.iter().find(|one| one.id == "dedicated-cores");
     let state = &found.expect("a capability").state;
     assert!(matches!(state, State::Unavailable(found) if found.why == missing.why), "{state:?}");
+    // So that the made-up machine can be removed.
+    set_mode(0o755);
 }
 
 #[test]

@@ -17,6 +17,7 @@ use crate::shell;
 #[derive(Debug, Serialize)]
 pub struct Report {
     schema: &'static str,
+    partial: bool,
     command: Vec<String>,
     metric: &'static str,
     rounds: usize,
@@ -33,11 +34,13 @@ pub struct Report {
 
 impl Report {
     /// * `rounds`: what `command` did in each round.
-    pub fn new(command: &[OsString], metric: Metric, rounds: &[Round]) -> Self {
+    /// * `partial`: whether the user has interrupted them.
+    pub fn new(command: &[OsString], metric: Metric, rounds: &[Round], partial: bool) -> Self {
         let estimate =
             |of: fn(&Round) -> f64| rounds.iter().map(of).collect::<Samples>().estimate();
         Self {
             schema: "dimmer/bench-auto/1",
+            partial,
             command: command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
             metric: metric.name(),
             rounds: rounds.len(),
@@ -62,6 +65,9 @@ impl Report {
             let by = format!("{}{SPACE}%{SPACE}{}", signed(gain.median), interval(gain, 1));
             text += &format!("\nUnder --auto the program does {by} more.\n");
         }
+        if self.partial {
+            text += "Interrupted: these are the rounds that were done.\n";
+        }
         if !self.is_narrow {
             text += &format!(
                 "The interval is not narrower than {NARROW}{SPACE}%: more rounds may help.\n"
@@ -80,7 +86,7 @@ mod tests {
     fn the_gain_is_shown_with_its_interval_and_whether_that_is_narrow() {
         let report = |auto: [f64; 6]| {
             let rounds = auto.map(|auto| Round { none: 100.0, auto });
-            Report::new(&["server".into()], Metric::Output, &rounds)
+            Report::new(&["server".into()], Metric::Output, &rounds, false)
         };
         let near = report([99.0, 99.5, 99.5, 99.5, 99.5, 100.0]);
         let text = near.text(Screen::file(100)).replace('\u{a0}', " ");
