@@ -107,7 +107,7 @@ fn code_is_that_of_mapped_files_and_unreadable_ones_say_why() {
     assert_eq!((of(10), of(30)), (None, None));
     // Neither the program nor the library is there.
     assert_eq!(found.processes.iter().map(|one| one.unknown_files).sum::<usize>(), 2);
-    assert!(of(20).unwrap().unwrap_err().contains("/proc/20/maps"));
+    assert!(of(20).unwrap().unwrap_err().contains("/proc/20/exe"));
 }
 
 #[test]
