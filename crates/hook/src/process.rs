@@ -11,7 +11,7 @@ pub(crate) static ONLY_COUNTS: AtomicU32 = AtomicU32::new(0);
 
 /// Stands for a process whose calls are never timed.
 pub(crate) const NEVER_TIMES: u32 = 1;
-/// Stands for each reason to read no time stamps ([`crate::giving_up`]).
+/// Stands for each reason to read no time stamps ([`mod@crate::giving_up`]).
 pub(crate) const RESTRICTED: u32 = 2;
 
 /// The kernel's id of this process.

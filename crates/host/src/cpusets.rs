@@ -2,7 +2,7 @@
 //!
 //! The process stays in its own control group, the *base*. A group below it gets the dedicated
 //! CPUs, and threads enter that group one by one ([`enter`]). Every change goes through the
-//! [journal](crate::journal). Which threads enter, and on which CPUs, is decided elsewhere. Without
+//! [journal]. Which threads enter, and on which CPUs, is decided elsewhere. Without
 //! cpusets, [affinity] keeps only the program's own threads off the dedicated cores, and no other
 //! threads.
 //!

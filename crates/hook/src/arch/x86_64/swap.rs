@@ -20,7 +20,7 @@
 //!
 //! *Only counted* are calls for which no row is free, or for which the ring has no room. All calls
 //! are only counted once the process may not read time stamps, or may not take return addresses off
-//! the stack ([`crate::giving_up`]).
+//! the stack ([`mod@crate::giving_up`]).
 //!
 //! *Signals* may come anywhere: between two instructions, a thread's memory never holds anything
 //! that a signal handler with hooked calls could overwrite. Data below the stack pointer lies
