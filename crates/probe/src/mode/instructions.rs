@@ -80,8 +80,8 @@ struct Point {
     share: f64,
     /// Number of bursts.
     tried: usize,
-    /// Number of the longest bursts, tried in turn with these, that had the effect: so many of
-    /// these could have had it.
+    /// Number of the longest bursts, tried in turn with these, that had the effect: as many of
+    /// these as could have had it.
     could: usize,
 }
 
