@@ -106,6 +106,11 @@ END
         has mariadbd mariadb-install-db mariadb-slap || return 3
         mariadb-install-db --no-defaults --user="$(id -un)" --datadir="$DIR/data" \
             --auth-root-authentication-method=normal >/dev/null || return 1
+        # As many queries as take some seconds here.
+        QUERIES=1000
+        QUERIES=$(DIMMER_AUTO='' load mariadb |
+            awk -v each="$SECONDS_EACH" '{ print int($1 * each) }')
+        test "${QUERIES:-0}" -gt 0 || return 1
         ;;
     *) echo "no program \`$1\`; expected some of: $ALL" >&2; exit 2 ;;
     esac
@@ -142,11 +147,9 @@ load() {
             --skip-log-bin 2>/dev/null &
         server=$!
         listens
-        # As many queries as take some seconds.
-        queries=$((SECONDS_EACH * 5000))
         mariadb-slap --no-defaults --user=root --socket="$DIR/socket" --concurrency=4 \
-            --auto-generate-sql --number-of-queries="$queries" |
-            awk -v queries="$queries" '/Average number of seconds/ { print queries / $(NF - 1) }'
+            --auto-generate-sql --number-of-queries="$QUERIES" |
+            awk -v queries="$QUERIES" '/Average number of seconds/ { print queries / $(NF - 1) }'
         ;;
     esac
 }
@@ -157,7 +160,8 @@ if [ "${1:-}" = load ]; then
 fi
 DIR=$(mktemp -d)
 trap 'rm -rf "$DIR"' EXIT
-export DIMMER ROUNDS SECONDS_EACH MODEL PORT DIR
+QUERIES=
+export DIMMER ROUNDS SECONDS_EACH MODEL PORT DIR QUERIES
 status=0
 for program in ${*:-$ALL}; do
     prepared=0

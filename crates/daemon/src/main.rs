@@ -12,7 +12,6 @@ use dimmer_daemon::metrics::http::Listener;
 use dimmer_daemon::server::{Connector, Options, Place, Server, ServerError, Signals};
 use dimmer_daemon::{log, machine, metrics};
 use dimmer_host::root::Root;
-use dimmer_policy::cost::CallCost;
 use dimmer_watch::address::Address;
 use dimmer_watch::settings::{Settings, SettingsError};
 use sd_notify::NotifyState;
@@ -201,7 +200,8 @@ fn tell(server: &Server, socket: &std::path::Path) {
     match (&found.no_prices, &found.prices) {
         (Some(why), _) => info!(why, "what calls cost is not known: the loop has to find out"),
         (None, Some(prices)) => {
-            let costs = prices.calls.iter().map(CallCost::most_ns).fold(0.0, f64::max);
+            let costs = prices.calls.iter().map(|cost| cost.most_ns(f64::INFINITY));
+            let costs = costs.fold(0.0, f64::max);
             info!(hand_over_ns = prices.hand_over_ns, call_ns_at_most = costs, "prices");
         }
         (None, None) => {}

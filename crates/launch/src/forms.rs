@@ -138,7 +138,7 @@ fn end(status: ExitStatus) -> End {
 /// functions' calls and the observed calls, as `dimmer observe` computes it. `None` if no cost is
 /// known, and if no called function has 512-bit registers (`has_zmm`).
 pub(crate) fn forecast<'a>(
-    functions: impl Iterator<Item = (CallCost, bool, &'a Tally)> + Clone,
+    functions: impl Iterator<Item = (&'a CallCost, bool, &'a Tally)> + Clone,
     usage: Usage,
 ) -> Option<(f64, f64)> {
     let on_cpu_ns = usage.on_cpu.as_secs_f64() * 1e9;
@@ -148,7 +148,7 @@ pub(crate) fn forecast<'a>(
     for (cost, has_zmm, tally) in functions {
         is_wide |= has_zmm && tally.calls > 0;
         within += running.of_all(tally.lasted.iter());
-        lost.add(cost.in_gaps(tally.gap_after.iter(), &running));
+        lost.add(cost.in_gaps(tally.lasted.iter(), tally.gap_after.iter(), &running));
     }
     let load =
         Load { on_cpu: on_cpu_ns, within: Some(within), lost: lost.total_ns(), ..Load::default() };

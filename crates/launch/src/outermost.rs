@@ -105,8 +105,7 @@ fn plan(file: &Path, function: &Function) -> Planned {
 /// A function around code that requests a license level, if that costs anything.
 fn around(planned: Planned, demand: Demand, model: &Model) -> Result<Option<Around>, LaunchError> {
     let cost = CallCost::new(model, demand.level)?;
-    let is_costly = cost.episode_ns > 0.0 || cost.slower > 0.0;
-    Ok(is_costly.then_some(Around { planned, demand }))
+    Ok((!cost.is_free()).then_some(Around { planned, demand }))
 }
 
 /// The functions of a file that request a license level.

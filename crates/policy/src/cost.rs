@@ -3,19 +3,20 @@
 //! After the call the core holds the level for a while, at the lower clock, and releases it with a
 //! stall. The next call asks for the level again and is throttled meanwhile. That is an *episode*.
 //! If calls recur at short gaps, the level is *kept*: there is no stall and no throttling, but all
-//! code in between runs at the lower clock. (Paper 000 §3.3.4 for the hold.
-//! `dimmer probe --mode recurrence` measures the second regime.)
+//! code in between runs at the lower clock. And between *long* calls that recur, code
+//! runs slower on some processors, at gaps of milliseconds. (Paper 000 §3.3.4 for the hold.
+//! `dimmer probe --mode recurrence` measures how recurring calls of a length slow code.)
 
 use std::cmp::Ordering;
 
-use dimmer_processor::model::{Missing, Model, Sourced};
+use dimmer_processor::model::{LongRecurrence, Missing, Model, Sourced};
 use dimmer_processor::units::LicenseLevel;
 
 /// What the model's values are needed for, in words for [`Missing`].
 const NEEDED_FOR: &str = "what a call costs the code after it";
 
 /// The cost of calls at one level on a processor.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct CallCost {
     /// The part of its time that code loses in a gap through which the level is kept.
     pub slower: f64,
@@ -23,6 +24,19 @@ pub struct CallCost {
     pub kept_below_ns: f64,
     /// The cost of an episode (ns).
     pub episode_ns: f64,
+    /// How code is slowed between long calls.
+    pub between_long: Vec<BetweenLong>,
+}
+
+/// A lower clock between long calls.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BetweenLong {
+    /// Calls that last at least this long slow the code between them (ns).
+    pub call_ns: f64,
+    /// In gaps that are shorter than this (ns).
+    pub gap_ns: f64,
+    /// The part of its time that code loses then.
+    pub slower: f64,
 }
 
 /// Time lost between the end of a call and the start of the next.
@@ -32,11 +46,21 @@ pub struct Lost {
     pub kept_ns: f64,
     /// In episodes (ns).
     pub episodes_ns: f64,
+    /// Between long calls, beyond both (ns).
+    pub between_long_ns: f64,
+}
+
+/// How long calls are, as far as it matters for what they cost.
+#[derive(Clone, Debug, PartialEq)]
+struct Lengths {
+    /// Lengths of calls (ns), each with the share of calls that are of about that length.
+    shares: Vec<(f64, f64)>,
 }
 
 impl CallCost {
     /// No cost.
-    pub const FREE: Self = Self { slower: 0.0, kept_below_ns: 0.0, episode_ns: 0.0 };
+    pub const FREE: Self =
+        Self { slower: 0.0, kept_below_ns: 0.0, episode_ns: 0.0, between_long: Vec::new() };
 
     /// The cost of calls that ask for `level`, with one core active; nothing at L0.
     ///
@@ -68,38 +92,111 @@ impl CallCost {
         let expected_ns = hold_ns * slower + time(&release.stall_ns) + throttled_ns;
         let measured = release.recurrence_slowdown.as_ref();
         let episode = release.episode_ns.as_ref();
+        let long = model.long_recurrences.iter().filter(|long| long.level.value <= level);
         Ok(Self {
             slower: measured.map_or(slower, |share| part * share.value),
             kept_below_ns: time(&release.recurrence_ns).max(hold_ns),
             episode_ns: episode.map_or(expected_ns, |ns| part * ns.value as f64),
+            between_long: long.map(BetweenLong::new).collect(),
         })
     }
 
-    /// The time lost in a gap of this length after a call (ns), in which its thread ran for
-    /// `ran_ns`: only running code loses time to a lower clock.
+    /// Whether calls cost nothing.
     #[must_use]
-    pub fn in_gap(&self, gap_ns: f64, ran_ns: f64) -> Lost {
-        if gap_ns < self.kept_below_ns {
-            return Lost { kept_ns: ran_ns * self.slower, episodes_ns: 0.0 };
-        }
-        Lost { kept_ns: 0.0, episodes_ns: self.episode_ns }
+    pub fn is_free(&self) -> bool {
+        self.most_ns(f64::INFINITY) <= 0.0
     }
 
-    /// The most that a call costs the code after it (ns), whatever the gap.
+    /// The time lost in a gap of this length after a call that lasted `call_ns` (ns), in which its
+    /// thread ran for `ran_ns`: only running code loses time to a lower clock.
     #[must_use]
-    pub fn most_ns(&self) -> f64 {
+    pub fn in_gap(&self, call_ns: f64, gap_ns: f64, ran_ns: f64) -> Lost {
+        let is_kept = gap_ns < self.kept_below_ns;
+        let kept = if is_kept { self.slower } else { 0.0 };
+        let recurring = self.between_long.iter();
+        let recurring = recurring.filter(|long| call_ns >= long.call_ns && gap_ns < long.gap_ns);
+        let between_long = recurring.map(|long| long.slower).fold(kept, f64::max);
+        Lost {
+            kept_ns: ran_ns * kept,
+            episodes_ns: if is_kept { 0.0 } else { self.episode_ns },
+            between_long_ns: ran_ns * (between_long - kept),
+        }
+    }
+
+    /// The most that a call which lasts at most `call_ns` costs the code after it (ns), whatever
+    /// the gap.
+    #[must_use]
+    pub fn most_ns(&self, call_ns: f64) -> f64 {
+        let long = self.between_long.iter().filter(|long| call_ns >= long.call_ns);
+        self.usual_most_ns() + long.map(|long| long.gap_ns * long.slower).fold(0.0, f64::max)
+    }
+
+    /// The most that a short call costs (ns).
+    fn usual_most_ns(&self) -> f64 {
         self.episode_ns.max(self.kept_below_ns * self.slower)
     }
 
-    /// The time lost over many gaps, given as pairs of length (ns) and number.
-    pub fn in_gaps(&self, gaps: impl IntoIterator<Item = (f64, f64)>, running: &Running) -> Lost {
+    /// The largest part of its time that the code between calls loses, whatever their gaps;
+    /// infinite if an episode costs something however short the gap is.
+    #[must_use]
+    pub fn most_part(&self) -> f64 {
+        let usual_ns = self.usual_most_ns();
+        let usual = if usual_ns > 0.0 { usual_ns / self.kept_below_ns } else { 0.0 };
+        usual + self.between_long.iter().map(|long| long.slower).fold(0.0, f64::max)
+    }
+
+    /// The time lost over many calls: `lasted` are their lengths, `gaps` those of the gaps after
+    /// them, as pairs of length (ns) and number. Long calls are taken to be followed by the same
+    /// gaps as short ones, and calls of which no length is known to be short.
+    pub fn in_gaps(
+        &self,
+        lasted: impl IntoIterator<Item = (f64, f64)>,
+        gaps: impl IntoIterator<Item = (f64, f64)>,
+        running: &Running,
+    ) -> Lost {
+        let lengths = Lengths::new(&self.between_long, lasted);
         let mut sum = Lost::default();
         for (gap_ns, number) in gaps {
-            let one = self.in_gap(gap_ns, running.of(gap_ns));
-            sum.kept_ns += number * one.kept_ns;
-            sum.episodes_ns += number * one.episodes_ns;
+            for (call_ns, share) in &lengths.shares {
+                let one = self.in_gap(*call_ns, gap_ns, running.of(gap_ns));
+                sum.add(one.times(number * share));
+            }
         }
         sum
+    }
+}
+
+impl BetweenLong {
+    fn new(of: &LongRecurrence) -> Self {
+        // Code that takes `slowdown` longer loses less than that part of its longer time.
+        let slowdown = of.slowdown.value;
+        Self {
+            call_ns: of.burst_ns.value as f64,
+            gap_ns: of.gap_ns.value as f64,
+            slower: slowdown / (1.0 + slowdown),
+        }
+    }
+}
+
+impl Lengths {
+    /// `lasted`: lengths of calls (ns) and their numbers.
+    fn new(between_long: &[BetweenLong], lasted: impl IntoIterator<Item = (f64, f64)>) -> Self {
+        let mut steps: Vec<f64> = between_long.iter().map(|long| long.call_ns).collect();
+        steps.push(0.0);
+        steps.sort_by(f64::total_cmp);
+        steps.dedup();
+        let mut shares: Vec<(f64, f64)> = steps.into_iter().map(|ns| (ns, 0.0)).collect();
+        for (call_ns, number) in lasted {
+            let of = shares.iter_mut().rev().find(|(ns, _)| *ns <= call_ns);
+            of.into_iter().for_each(|(_, sum)| *sum += number);
+        }
+        let all: f64 = shares.iter().map(|(_, number)| number).sum();
+        if all > 0.0 {
+            shares.iter_mut().for_each(|(_, number)| *number /= all);
+        } else {
+            shares = vec![(0.0, 1.0)];
+        }
+        Self { shares }
     }
 }
 
@@ -204,12 +301,22 @@ impl Lost {
     pub fn add(&mut self, other: Self) {
         self.kept_ns += other.kept_ns;
         self.episodes_ns += other.episodes_ns;
+        self.between_long_ns += other.between_long_ns;
     }
 
-    /// The sum of both (ns).
+    /// As often as this.
+    fn times(self, number: f64) -> Self {
+        Self {
+            kept_ns: number * self.kept_ns,
+            episodes_ns: number * self.episodes_ns,
+            between_long_ns: number * self.between_long_ns,
+        }
+    }
+
+    /// The sum of all (ns).
     #[must_use]
     pub fn total_ns(&self) -> f64 {
-        self.kept_ns + self.episodes_ns
+        self.kept_ns + self.episodes_ns + self.between_long_ns
     }
 }
 
@@ -246,7 +353,7 @@ mod tests {
     #[test]
     fn calls_that_recur_slow_all_code_in_between() {
         // One call every 200 us: 6 % of it all.
-        let lost = cost(&xeon_6()).in_gaps([(200_000.0, 5000.0)], &Running::ALWAYS);
+        let lost = cost(&xeon_6()).in_gaps([], [(200_000.0, 5000.0)], &Running::ALWAYS);
         assert!((lost.total_ns() / 1e9 - 0.06).abs() < 1e-12, "{lost:?}");
         assert_eq!(lost.episodes_ns, 0.0);
     }
@@ -255,15 +362,63 @@ mod tests {
     fn no_gap_costs_more_than_the_most() {
         let cost = cost(&xeon_6());
         let gaps = (0..1000).map(|step| 500.0 * f64::from(step));
-        let dearest = gaps.map(|gap| cost.in_gap(gap, gap).total_ns()).fold(0.0, f64::max);
-        assert!(dearest <= cost.most_ns() && dearest > 0.99 * cost.most_ns(), "{dearest}");
+        let dearest = gaps.map(|gap| cost.in_gap(0.0, gap, gap).total_ns()).fold(0.0, f64::max);
+        assert!(dearest <= cost.most_ns(0.0) && dearest > 0.99 * cost.most_ns(0.0), "{dearest}");
     }
 
     #[test]
     fn calls_apart_cost_an_episode_each() {
         // One every 400 us: 2750 ns each, 0.7 %.
-        let lost = cost(&xeon_6()).in_gaps([(400_000.0, 2500.0)], &Running::ALWAYS);
+        let lost = cost(&xeon_6()).in_gaps([], [(400_000.0, 2500.0)], &Running::ALWAYS);
         assert!((lost.total_ns() - 2500.0 * 2750.0).abs() < 1e-3, "{lost:?}");
+    }
+
+    /// As on the Emerald Rapids machine: 6.5 % longer at gaps below 80 us, 2.7 % below 1.4 ms.
+    fn emerald_rapids() -> Model {
+        let mut model = xeon_6();
+        model.release.recurrence_slowdown = Some(Sourced::new(0.0, "test"));
+        let long = |gap_ns, slowdown| LongRecurrence {
+            level: Sourced::new(LicenseLevel::new(1), "test"),
+            burst_ns: Sourced::new(3000, "test"),
+            gap_ns: Sourced::new(gap_ns, "test"),
+            slowdown: Sourced::new(slowdown, "test"),
+        };
+        model.long_recurrences = vec![long(1_400_000, 0.027), long(80_000, 0.065)];
+        model
+    }
+
+    #[test]
+    fn code_between_long_calls_is_slower_the_closer_they_are() {
+        let cost = cost(&emerald_rapids());
+        let [close, apart] = [0.065 / 1.065, 0.027 / 1.027];
+        let lost = |call: f64, gap: f64| cost.in_gap(call, gap, gap).between_long_ns;
+        let near = |found: f64, expected: f64| assert!((found - expected).abs() < 1e-6, "{found}");
+        near(lost(2999.0, 1e6), 0.0);
+        near(lost(3000.0, 50_000.0), 50_000.0 * close);
+        near(lost(3000.0, 1e6), 1e6 * apart);
+        near(lost(3000.0, 1.4e6), 0.0);
+        // Half of the gap the thread waited.
+        near(cost.in_gap(3000.0, 1e6, 5e5).between_long_ns, lost(3000.0, 1e6) / 2.0);
+        near(cost.most_ns(3000.0) - cost.most_ns(2999.0), 1.4e6 * apart);
+        // Nothing is counted twice where the level is kept, and slows code as well.
+        let kept = CallCost { slower: 0.05, kept_below_ns: 2e6, ..cost.clone() };
+        near(kept.in_gap(3000.0, 1e6, 1e6).total_ns(), 1e6 * 0.05);
+        near(kept.in_gap(3000.0, 50_000.0, 50_000.0).total_ns(), 50_000.0 * close);
+        assert!(cost.most_part() > close && !cost.is_free() && CallCost::FREE.is_free());
+    }
+
+    #[test]
+    fn of_calls_of_many_lengths_the_long_ones_count() {
+        let cost = cost(&emerald_rapids());
+        let lost = |lasted: &[(f64, f64)]| {
+            let lasted = lasted.iter().copied();
+            cost.in_gaps(lasted, [(1e6, 100.0)], &Running::ALWAYS).between_long_ns
+        };
+        let all = lost(&[(10_000.0, 5.0)]);
+        assert!((all - 100.0 * cost.in_gap(1e4, 1e6, 1e6).between_long_ns).abs() < 1e-6);
+        assert!((lost(&[(10_000.0, 5.0), (100.0, 15.0)]) - all / 4.0).abs() < 1e-6);
+        assert_eq!(lost(&[]), 0.0);
+        assert_eq!(lost(&[(100.0, 7.0)]), 0.0);
     }
 
     #[test]
@@ -311,8 +466,8 @@ mod tests {
         let mut skylake = xeon_6();
         skylake.release.recurrence_ns = None;
         skylake.release.hold_ns = Some(Sourced::new(670_000, "test"));
-        assert!(cost(&skylake).in_gap(600_000.0, 600_000.0).kept_ns > 0.0);
-        assert!(cost(&skylake).in_gap(700_000.0, 700_000.0).episodes_ns > 0.0);
+        assert!(cost(&skylake).in_gap(0.0, 600_000.0, 600_000.0).kept_ns > 0.0);
+        assert!(cost(&skylake).in_gap(0.0, 700_000.0, 700_000.0).episodes_ns > 0.0);
     }
 
     #[test]

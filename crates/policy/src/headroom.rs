@@ -97,10 +97,10 @@ pub fn most_work(busy: Busy, cpus: Cpus, faster: f64) -> f64 {
 /// same ones for all numbers of cores.
 #[must_use]
 pub fn most_faster(model: &Model, level: LicenseLevel, cost: &CallCost, cpus: Cpus) -> f64 {
-    if cost.kept_below_ns <= 0.0 {
-        return if cost.most_ns() > 0.0 { f64::INFINITY } else { 1.0 };
+    if cost.is_free() {
+        return 1.0;
     }
-    let kept = 1.0 - (cost.most_ns() / cost.kept_below_ns).clamp(0.0, 1.0);
+    let kept = 1.0 - cost.most_part().clamp(0.0, 1.0);
     by_active_cores(model, level, cpus).unwrap_or(1.0).max(1.0) / kept
 }
 
@@ -127,6 +127,7 @@ fn by_active_cores(model: &Model, level: LicenseLevel, cpus: Cpus) -> Option<f64
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cost::BetweenLong;
 
     use dimmer_processor::model::{Bin, Identity, Sourced};
     use dimmer_processor::topology::{CoreKind, Cpu};
@@ -212,12 +213,16 @@ mod tests {
     #[test]
     fn code_gets_no_faster_than_the_model_allows() {
         let level = LicenseLevel::new(1);
-        let cost = CallCost { slower: 0.2, kept_below_ns: 1000.0, episode_ns: 100.0 };
+        let cost =
+            CallCost { slower: 0.2, kept_below_ns: 1000.0, episode_ns: 100.0, ..CallCost::FREE };
         let most = |clocks, cost: &CallCost| most_faster(&model(clocks), level, cost, TWO);
         let even = [[4000, 4000], [3200, 3200]];
         assert!((most(even, &cost) - 1.25).abs() < 1e-12);
-        let stalls = CallCost { episode_ns: 500.0, ..cost };
+        let stalls = CallCost { episode_ns: 500.0, ..cost.clone() };
         assert!((most(even, &stalls) - 2.0).abs() < 1e-12);
+        let long = BetweenLong { call_ns: 5000.0, gap_ns: 1e6, slower: 0.3 };
+        let between_long = CallCost { between_long: vec![long], ..cost.clone() };
+        assert!((most(even, &between_long) - 2.0).abs() < 1e-12);
         // With two cores active, the level takes more off the clock, and fewer give some back.
         let by_bins = most([[4000, 3600], [3200, 2400]], &cost);
         assert!((by_bins - 4.0 / 2.4).abs() < 1e-12, "{by_bins}");

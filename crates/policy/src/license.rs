@@ -44,6 +44,9 @@ pub struct Order {
     /// Whether the level is kept for bursts that recur, and no code runs that asks for any. Only if
     /// the model has what that costs; the level's clock does not count then.
     pub is_between_bursts: bool,
+    /// The number, from 0, of the model's `[[long_recurrence]]` by which code runs slower now, if
+    /// any: between long bursts that recur.
+    pub between_long: Option<usize>,
 }
 
 /// A change of the code on a core, as a governor in software is notified of it.

@@ -4,12 +4,15 @@
 //! value that was not measured stays absent. A class without an effect keeps the first level; its
 //! source states the bound that the measurement allows.
 
+mod long_recurrence;
+
 use std::cmp::Reverse;
 
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::{Bin, Identity, Level, Model, Rule, Shape, Sourced, Upper};
 use dimmer_processor::units::{LicenseLevel, nearest};
 
+use self::long_recurrence::Usual;
 use crate::mode::Mode;
 use crate::outcome::{Detail, Findings, Gap, Outcome, Throttling};
 use crate::stats::Estimate;
@@ -41,6 +44,7 @@ pub fn of(findings: &Findings, identity: Identity, shape: Shape) -> Model {
     let outcomes = heaviest_first(findings, &classes);
     add_request(&mut model, &outcomes);
     add_release(&mut model, &outcomes);
+    add_long_recurrences(&mut model, &outcomes);
     model
 }
 
@@ -256,6 +260,24 @@ fn add_release(model: &mut Model, outcomes: &[&Outcome]) {
             });
         }
     }
+}
+
+/// Adds how bursts slow code that are longer than those of the other values.
+fn add_long_recurrences(model: &mut Model, outcomes: &[&Outcome]) {
+    let Some(class) = outcomes.first().map(|outcome| outcome.class) else { return };
+    let rules = model.rules.iter().filter(|rule| rule.class == class && rule.upper == Upper::Any);
+    let Some(level) = rules.map(|rule| rule.level.value).max() else { return };
+    let of = |value: &Option<Sourced<u64>>| value.as_ref().map_or(0.0, |ns| ns.value as f64);
+    let release = &model.release;
+    let kept_below_ns = of(&release.recurrence_ns).max(of(&release.hold_ns));
+    let lowered = model.levels.get(usize::try_from(level.index()).unwrap_or(usize::MAX));
+    let lowered = lowered.and_then(|level| Some(1.0 / level.clock_ratio.as_ref()?.value - 1.0));
+    let kept = release.recurrence_slowdown.as_ref().map(|share| share.value).or(lowered);
+    let usual =
+        Usual { kept_below_ns, kept: kept.unwrap_or(0.0), episode_ns: of(&release.episode_ns) };
+    let of_class: Vec<&Outcome> =
+        outcomes.iter().filter(|outcome| outcome.class == class).copied().collect();
+    model.long_recurrences = long_recurrence::recurrences(&of_class, level, &usual);
 }
 
 /// The shortest gap in which a slow-down can be measured (us).

@@ -27,7 +27,7 @@ const QUICK_MODES: [Mode; 3] = [Mode::Episode, Mode::Downclock, Mode::Recurrence
 const BURST: u32 = 800;
 
 /// Bursts from one instruction to about a millisecond, beside [`BURST`].
-const SWEEP: [u32; 5] = [1, 31, 10_000, 200_000, 4_000_000];
+const SWEEP: [u32; 5] = [1, 31, 10_000, 65_536, 4_000_000];
 
 /// Time for a quick probe; calibration and the minimum repetitions may need more.
 const QUICK_BUDGET: Duration = Duration::from_secs(16);

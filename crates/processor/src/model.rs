@@ -248,6 +248,19 @@ pub struct Release {
     pub episode_ns: Option<Sourced<u64>>,
 }
 
+/// A lower clock between long bursts that recur.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LongRecurrence {
+    /// The level that such a burst asks for at least.
+    pub level: Sourced<LicenseLevel>,
+    /// Shortest duration of such a burst (ns).
+    pub burst_ns: Sourced<u64>,
+    /// While such bursts recur at gaps below this, code runs slower between them (ns).
+    pub gap_ns: Sourced<u64>,
+    /// Relative increase of code's run time between them.
+    pub slowdown: Sourced<f64>,
+}
+
 /// An operating point.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PState {
@@ -344,6 +357,8 @@ pub struct Model {
     pub request: Request,
     /// How a level is released.
     pub release: Release,
+    /// The lower clocks between long bursts.
+    pub long_recurrences: Vec<LongRecurrence>,
     /// Operating points, fastest first; empty where unknown.
     pub pstates: Vec<PState>,
     /// Voltage and the power that depends on it.
@@ -408,6 +423,7 @@ impl Model {
             rules: Vec::new(),
             request: Request::default(),
             release: Release::default(),
+            long_recurrences: Vec::new(),
             pstates: Vec::new(),
             supply: Supply::default(),
             power: Vec::new(),

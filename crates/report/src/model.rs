@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use dimmer_processor::model::{Model, Sourced, Upper};
+use dimmer_processor::units::LicenseLevel;
 
 /// The model as text: levels, rules, constants, each with its source.
 pub fn summary(model: &Model) -> String {
@@ -51,14 +52,7 @@ pub fn summary(model: &Model) -> String {
     }
     for rule in &model.rules {
         let dirty = if rule.upper == Upper::Dirty { " with dirty upper halves" } else { "" };
-        let index = usize::try_from(rule.level.value.index()).unwrap_or(usize::MAX);
-        let name = model.levels.get(index).map_or("", |level| &level.name);
-        let level = Sourced {
-            value: name,
-            source: rule.level.source.clone(),
-            guess: rule.level.guess,
-            ci95: None,
-        };
+        let level = level_name(model, &rule.level);
         lines.value(&format!("{}{dirty} asks for", rule.class), Some(&level), "");
         lines.value("  after", rule.instructions.as_ref(), " instructions");
         lines.value("  at a density above", rule.density_per_cycle.as_ref(), " a cycle");
@@ -82,6 +76,12 @@ pub fn summary(model: &Model) -> String {
     lines.value("  after recurring for", release.recurrence_after_ns.as_ref(), " ns");
     lines.value("  slowing code by a share of", release.recurrence_slowdown.as_ref(), "");
     lines.value("an isolated burst costs", release.episode_ns.as_ref(), " ns on average");
+    for long in &model.long_recurrences {
+        lines.value("bursts are long from", Some(&long.burst_ns), " ns on");
+        lines.value("  at this level or above", Some(&level_name(model, &long.level)), "");
+        lines.value("  slow code while gaps are below", Some(&long.gap_ns), " ns");
+        lines.value("  by a share of", Some(&long.slowdown), "");
+    }
     lines.head("Operating points");
     for state in &model.pstates {
         lines.value(&state.name, Some(&state.mhz), " MHz");
@@ -105,6 +105,17 @@ pub fn summary(model: &Model) -> String {
         lines.value(&one.kind, Some(&one.ns), " ns");
     }
     lines.0
+}
+
+/// The name of a level, with the source of the value.
+fn level_name<'a>(model: &'a Model, level: &Sourced<LicenseLevel>) -> Sourced<&'a str> {
+    let index = usize::try_from(level.value.index()).unwrap_or(usize::MAX);
+    Sourced {
+        value: model.levels.get(index).map_or("", |level| &level.name),
+        source: level.source.clone(),
+        guess: level.guess,
+        ci95: None,
+    }
 }
 
 /// Lines of a summary: name, value with interval, source.

@@ -199,8 +199,12 @@ pub(crate) struct Losses {
     pub(crate) kept_share: f64,
     /// By holding, throttling and stalls around calls that are further apart.
     pub(crate) episodes_share: f64,
+    /// Between long calls that recur, beyond both.
+    pub(crate) between_long_share: f64,
     /// The longest gap during which the level is kept.
     pub(crate) kept_below_ns: f64,
+    /// The longest gap in which calls can cost more than an isolated one.
+    pub(crate) recovered_after_ns: f64,
 }
 
 /// The expected gain of a way to avoid the loss.
@@ -368,7 +372,7 @@ impl Report {
             functions,
             by_thread: observed.threads.iter().map(Thread::new).collect(),
             unreadable: observed.unreadable.clone(),
-            clock: lost.and_then(|lost| losses::clock(run, lost.kept_below_ns)),
+            clock: lost.and_then(|lost| losses::clock(run, lost.recovered_after_ns)),
             hand_off_ns: run.hand_off.map(EstimateEntry::from),
             is_governable: run.is_governable,
             without_effect,

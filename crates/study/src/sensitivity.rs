@@ -73,6 +73,9 @@ impl Parameter {
                 time(&mut release.hold_ns);
                 time(&mut release.extended_ns);
                 time(&mut release.recurrence_ns);
+                for long in &mut model.long_recurrences {
+                    long.gap_ns.value = nearest(long.gap_ns.value as f64 * factor);
+                }
             }
             Self::Switch => {
                 time(&mut model.request.throttled_ns);

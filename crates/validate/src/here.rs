@@ -178,6 +178,7 @@ pub fn lacks(model: &Model, classes: &[InstructionClass]) -> Vec<Lack> {
     if release.recurrence_ns.is_some() {
         look("release.recurrence_after_ns", guess(&release.recurrence_after_ns));
     }
+    look("long_recurrence", model.long_recurrences.first().map(|long| long.slowdown.guess));
     lacks
 }
 

@@ -218,7 +218,7 @@ pub(crate) fn nginx(inputs: &Inputs<'_>) -> Result<Vec<Row>, SimError> {
             .value("calls", 0.0, each(&runs, |[sse, ..]| moved_in_all(&sse.with) as f64))
             .row("no time at a level, so nothing moves; the cost of reports to the server is not simulated"),
         words(
-            "R001-14", Class::Predicted,
+            "R001-14", Class::Mixed,
             "Fig. 6.2b",
             "throughput varies less between SSE, AVX2 and AVX-512 with the server than without",
             "yes",

@@ -9,7 +9,7 @@ mod check;
 
 use std::io::{self, BufRead};
 
-use dimmer_policy::cost::CallCost;
+use dimmer_policy::cost::{BetweenLong, CallCost};
 use dimmer_policy::server::decision::Action;
 use dimmer_policy::server::evidence::{Evidence, LEVELS};
 use dimmer_policy::server::{ClientId, ProgramId, Server, SiteId, UserId, Window, settings};
@@ -106,19 +106,39 @@ pub struct Prices {
 }
 
 /// A [`CallCost`].
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Price {
     slower_ratio: f64,
     kept_below_ns: f64,
     episode_ns: f64,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    between_long: Vec<PriceBetweenLong>,
+}
+
+/// A [`BetweenLong`].
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PriceBetweenLong {
+    call_ns: f64,
+    gap_ns: f64,
+    slower_ratio: f64,
 }
 
 impl From<&settings::Prices> for Prices {
     fn from(prices: &settings::Prices) -> Self {
         let price = |cost: &CallCost| {
-            let CallCost { slower, kept_below_ns, episode_ns } = *cost;
-            Price { slower_ratio: slower, kept_below_ns, episode_ns }
+            let CallCost { slower, kept_below_ns, episode_ns, between_long } = cost;
+            let between_long = between_long.iter().map(|long| {
+                let BetweenLong { call_ns, gap_ns, slower } = *long;
+                PriceBetweenLong { call_ns, gap_ns, slower_ratio: slower }
+            });
+            Price {
+                slower_ratio: *slower,
+                kept_below_ns: *kept_below_ns,
+                episode_ns: *episode_ns,
+                between_long: between_long.collect(),
+            }
         };
         Self { hand_over_ns: prices.hand_over_ns, calls: prices.calls.iter().map(price).collect() }
     }
@@ -127,8 +147,17 @@ impl From<&settings::Prices> for Prices {
 impl From<&Prices> for settings::Prices {
     fn from(prices: &Prices) -> Self {
         let cost = |price: &Price| {
-            let Price { slower_ratio, kept_below_ns, episode_ns } = *price;
-            CallCost { slower: slower_ratio, kept_below_ns, episode_ns }
+            let Price { slower_ratio, kept_below_ns, episode_ns, between_long } = price;
+            let between_long = between_long.iter().map(|long| {
+                let PriceBetweenLong { call_ns, gap_ns, slower_ratio } = *long;
+                BetweenLong { call_ns, gap_ns, slower: slower_ratio }
+            });
+            CallCost {
+                slower: *slower_ratio,
+                kept_below_ns: *kept_below_ns,
+                episode_ns: *episode_ns,
+                between_long: between_long.collect(),
+            }
         };
         Self { hand_over_ns: prices.hand_over_ns, calls: prices.calls.iter().map(cost).collect() }
     }

@@ -19,14 +19,15 @@ use crate::output;
 use crate::progress::Progress;
 use crate::{args, bad_input, measured, probe};
 
-/// Instructions in a burst.
-const BURSTS: [u32; 3] = [10, 100, 1000];
+/// Instructions in a burst. The longest slow the code between them on Emerald Rapids, where those of
+/// the probe's usual length do not (docs/RESULTS.md).
+const BURSTS: [u32; 4] = [10, 100, 1000, 65_536];
 
 /// Scalar code between two bursts (ns): on Emerald Rapids, bursts 182 to 191 us apart or more are
 /// isolated ones (docs/RESULTS.md), so the longest shows whether that is predicted.
 const SCALAR_NS: [f64; 7] = [300.0, 1e3, 3e3, 10e3, 30e3, 100e3, 300e3];
 
-/// Default number of measurements of each point: some 30 s in all.
+/// Default number of measurements of each point: some 45 s in all.
 const ROUNDS: usize = 12;
 
 pub(super) fn run(arguments: &args::Validate) -> anyhow::Result<ExitCode> {

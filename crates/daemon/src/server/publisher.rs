@@ -4,7 +4,6 @@
 
 use std::time::{Duration, Instant};
 
-use dimmer_policy::cost::CallCost;
 use tracing::warn;
 
 use super::teller::{Hearer, Job};
@@ -179,11 +178,9 @@ impl Server {
                 model: self.found.model.as_ref().map(|path| path.display().to_string()),
                 no_prices: self.found.no_prices.clone(),
                 hand_over_ns: self.found.prices.as_ref().map(|prices| prices.hand_over_ns),
-                call_ns: self
-                    .found
-                    .prices
-                    .as_ref()
-                    .map(|prices| prices.calls.iter().map(CallCost::most_ns).collect()),
+                call_ns: self.found.prices.as_ref().map(|prices| {
+                    prices.calls.iter().map(|cost| cost.most_ns(f64::INFINITY)).collect()
+                }),
                 thresholds: self.policy.thresholds().map(|thresholds| thresholds.to_vec()),
                 mechanisms: self.policy.mechanisms().into_iter().map(Into::into).collect(),
             },

@@ -289,8 +289,10 @@ impl Moving {
             let new = |of: fn(&Tally) -> &Times| of(all).since(of(&moved.told));
             let (lasted, gaps) = (new(|tally| &tally.lasted), new(|tally| &tally.gap_after));
             let lasted_ns = lasted.quantile(0.5);
-            let lost =
-                moved.cost.map(|cost| cost.in_gaps(gaps.iter(), &Running::ALWAYS).total_ns());
+            let lost = moved
+                .cost
+                .as_ref()
+                .map(|cost| cost.in_gaps(lasted.iter(), gaps.iter(), &Running::ALWAYS).total_ns());
             let calls = Calls {
                 timed: lasted.measured(),
                 lasted_ns,
@@ -464,7 +466,8 @@ impl Mechanism for Moving {
         let completed = unhooking.map(|unhooking| unhooking.completed(&self.functions, &tallies));
         let completed = completed.as_ref().unwrap_or(&tallies);
         let costs = self.functions.iter().zip(completed).filter(|_| !is_narrow);
-        let costs = costs.filter_map(|(moved, seen)| Some((moved.cost?, moved.has_zmm, seen)));
+        let costs =
+            costs.filter_map(|(moved, seen)| Some((moved.cost.as_ref()?, moved.has_zmm, seen)));
         let forecast = forms::forecast(costs, spent.usage);
         let name = |planned: &Planned| format!("{} in {}", planned.title, planned.file.display());
         let shown = || Shown {

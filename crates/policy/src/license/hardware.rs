@@ -4,8 +4,8 @@
 //! until the level is granted. The core stands still during the change. Levels in between are
 //! visited or not. The package's [`PowerControl`] serves such requests in slots. When no code asks
 //! for the level any more, it is held for a while and released in another standstill. (Paper 000
-//! §3.3.) If bursts recur at short gaps for long enough, newer processors do not release it at all.
-//! Both kinds are one state machine; only their models differ. `docs/model.md` specifies it ("What
+//! §3.3.) If bursts recur at short gaps for long enough, newer processors do not release it at all;
+//! between long bursts that recur they run slower, whatever becomes of the level. Both kinds are one state machine; only their models differ. `docs/model.md` specifies it ("What
 //! a processor does by its model").
 //!
 //! Unknown, and choices here: instructions that were not enough to ask for a level are forgotten
@@ -42,8 +42,38 @@ pub struct Hardware {
     /// Since when bursts recur at short gaps: the start of the first of them; `None` before the
     /// second.
     recurs_since: Option<Time>,
+    /// The burst that runs, if the model has recurrences of long ones.
+    burst: Option<Burst>,
+    /// The long bursts of each of those recurrences, in the order of the model.
+    long: Vec<Option<Long>>,
+    /// The recurrence that counts now.
+    between_long: Option<BetweenLong>,
     /// The number of counts started.
     counts: u64,
+}
+
+/// Code that asks for levels, without other code in between.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Burst {
+    began: Time,
+    /// The highest level that it has asked for.
+    asked: LicenseLevel,
+}
+
+/// The last of the long bursts of a recurrence.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Long {
+    ended: Time,
+    /// Until when it slows code; its end if it came too late after the one before.
+    until: Time,
+}
+
+/// The recurrence of long bursts that slows code most.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct BetweenLong {
+    /// Its number in the model, from 0.
+    number: usize,
+    until: Time,
 }
 
 /// The end of code that asked for a level.
@@ -103,6 +133,9 @@ impl Default for Hardware {
             ended: None,
             first: None,
             recurs_since: None,
+            burst: None,
+            long: Vec::new(),
+            between_long: None,
             counts: 0,
         }
     }
@@ -126,6 +159,7 @@ impl Hardware {
             },
             is_between_bursts: matches!(self.doing, Doing::Holding { is_kept: true, .. })
                 && self.ended.is_some(),
+            between_long: self.between_long.map(|long| long.number),
         }
     }
 
@@ -133,11 +167,15 @@ impl Hardware {
     #[must_use]
     #[inline]
     pub fn next_wakeup(&self) -> Option<Time> {
-        match self.doing {
+        let changes = match self.doing {
             Doing::Nothing | Doing::Counting { .. } => None,
             Doing::Holding { until, .. } | Doing::Standing { until, .. } => Some(until),
             Doing::Asked { begins, .. } => Some(begins + Nanos::from_ns(1)),
             Doing::Waiting { still, .. } => Some(still),
+        };
+        match self.between_long {
+            None => changes,
+            Some(BetweenLong { until, .. }) => Some(changes.map_or(until, |at| at.min(until))),
         }
     }
 
@@ -171,9 +209,9 @@ impl Hardware {
         }
         self.ends(now, &before, had, asks);
         match (had > L0, asks > L0) {
-            (false, true) => self.begins(now, rules),
-            (true, false) => self.ended = Some(now),
-            _ => {}
+            (false, true) => self.begins(now, asks, rules),
+            (true, false) => self.burst_ends(now, rules),
+            _ => self.burst.iter_mut().for_each(|burst| burst.asked = burst.asked.max(asks)),
         }
         match self.doing {
             Doing::Standing { .. } => {}
@@ -201,6 +239,9 @@ impl Hardware {
         control: &mut PowerControl,
         chance: &mut impl Chance,
     ) {
+        if self.between_long.is_some_and(|long| now >= long.until) {
+            self.slow_between_long(now, rules);
+        }
         match self.doing {
             Doing::Asked { wish, asked, begins } if now > begins => {
                 let deviation = control.deviation(begins);
@@ -277,7 +318,10 @@ impl Hardware {
     }
 
     /// Code that asks for a level starts.
-    fn begins(&mut self, now: Time, rules: &Rules) {
+    fn begins(&mut self, now: Time, asks: LicenseLevel, rules: &Rules) {
+        if !rules.long_recurrences.is_empty() {
+            (self.burst, self.between_long) = (Some(Burst { began: now, asked: asks }), None);
+        }
         let gap = self.ended.take().map(|ended| now - ended);
         let is_short =
             |recurrence: &rules::Recurrence| gap.is_some_and(|gap| gap < recurrence.below);
@@ -287,6 +331,32 @@ impl Hardware {
             self.recurs_since = None;
             self.first = Some(now);
         }
+    }
+
+    /// Code that asks for no level follows a burst.
+    fn burst_ends(&mut self, now: Time, rules: &Rules) {
+        self.ended = Some(now);
+        let Some(Burst { began, asked }) = self.burst.take() else { return };
+        self.long.resize(rules.long_recurrences.len(), None);
+        for (last, recurrence) in self.long.iter_mut().zip(&rules.long_recurrences) {
+            if asked >= recurrence.level && now - began >= recurrence.burst {
+                let recurs = last.is_some_and(|last| began - last.ended < recurrence.gap);
+                let until = if recurs { now + recurrence.gap } else { now };
+                *last = Some(Long { ended: now, until });
+            }
+        }
+        self.slow_between_long(now, rules);
+    }
+
+    /// Of the recurrences of long bursts that are not over, the one that slows code most counts.
+    fn slow_between_long(&mut self, now: Time, rules: &Rules) {
+        let all = rules.long_recurrences.iter().zip(&self.long).enumerate();
+        let slow = all.filter_map(|(number, (recurrence, last))| {
+            let until = (*last)?.until;
+            (until > now).then_some((recurrence.slowdown, BetweenLong { number, until }))
+        });
+        let most = slow.max_by(|(one, _), (other, _)| one.total_cmp(other));
+        self.between_long = most.map(|(_, long)| long);
     }
 
     /// Code that asked for `had` ends, and code that asks for `asks` follows.

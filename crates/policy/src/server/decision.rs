@@ -182,7 +182,8 @@ impl Decide<'_> {
         if self.settings.cores.may() == 0 {
             return Some(Reason::NoCore);
         }
-        let costs_more = self.prices(level).is_some_and(|(ns, costs)| costs.most_ns() <= ns);
+        let call_ns = unit.stayed.map_or(f64::INFINITY, |stayed| stayed.call_ns);
+        let costs_more = self.prices(level).is_some_and(|(ns, costs)| costs.most_ns(call_ns) <= ns);
         if costs_more {
             Some(Reason::HandOverCostsMore)
         } else {
@@ -201,9 +202,10 @@ impl Decide<'_> {
     /// are known. Above the highest known level, that level's cost applies. If there is no level
     /// above L0, the cost is zero.
     fn prices(&self, level: LicenseLevel) -> Option<(f64, &CallCost)> {
+        static FREE: CallCost = CallCost::FREE;
         let Prices { hand_over_ns, calls } = self.settings.prices.as_ref()?;
         let index = (level.index() as usize).checked_sub(1)?;
-        Some((*hand_over_ns, calls.get(index).or(calls.last()).unwrap_or(&CallCost::FREE)))
+        Some((*hand_over_ns, calls.get(index).or(calls.last()).unwrap_or(&FREE)))
     }
 
     /// The expected gain of moving the unit, in parts of performance: the cost of a call for the
@@ -214,7 +216,7 @@ impl Decide<'_> {
         let stayed = unit.stayed?;
         let (hand_over_ns, costs) = self.prices(unit.density?.above(&self.lowest)?)?;
         let gap_ns = (stayed.apart_ns - stayed.call_ns).max(0.0);
-        let lost = costs.in_gap(gap_ns, gap_ns);
+        let lost = costs.in_gap(stayed.call_ns, gap_ns, gap_ns);
         let core = 1.0 / self.settings.cores.cores as f64;
         Some((lost.total_ns() - hand_over_ns) / stayed.apart_ns - core)
     }

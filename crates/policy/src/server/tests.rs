@@ -115,7 +115,7 @@ fn every_loop_moves_what_gains_and_leaves_what_loses() {
 #[test]
 fn what_is_only_observed_is_never_moved_nor_tried_and_others_are() {
     // A call costs the code after it far more than handing it over, so the model expects a gain.
-    let slow = CallCost { slower: 0.5, kept_below_ns: 1e9, episode_ns: 1e6 };
+    let slow = CallCost { slower: 0.5, kept_below_ns: 1e9, episode_ns: 1e6, ..CallCost::FREE };
     let dear = Some(Prices { hand_over_ns: 100.0, calls: vec![slow; 2] });
     for settings in all() {
         for (prices, is_gain_expected) in [(dear.clone(), true), (None, false)] {
@@ -286,10 +286,11 @@ fn processes_of_a_program_are_tried_together() {
 
 #[test]
 fn a_call_that_costs_less_than_handing_it_over_stays_and_says_so() {
-    let costs = CallCost { slower: 0.0, kept_below_ns: 0.0, episode_ns: 900.0 };
+    let costs = CallCost { slower: 0.0, kept_below_ns: 0.0, episode_ns: 900.0, ..CallCost::FREE };
     for mut settings in all() {
-        let price =
-            |hand_over_ns| Some(Prices { hand_over_ns, calls: vec![CallCost::FREE, costs] });
+        let price = |hand_over_ns| {
+            Some(Prices { hand_over_ns, calls: vec![CallCost::FREE, costs.clone()] })
+        };
         let mut world =
             World::new(Settings { prices: price(1000.0), ..settings.clone() }, vec![gains(0.5)]);
         world.run(150);
@@ -312,8 +313,9 @@ fn a_call_that_costs_less_than_handing_it_over_stays_and_says_so() {
 /// moved and taken back in a minute.
 fn expected_to_gain(own: f64) -> (World, usize) {
     let mut settings = Settings::usual(8);
-    let costs = CallCost { slower: 0.4, kept_below_ns: 1e5, episode_ns: 1e4 };
-    settings.prices = Some(Prices { hand_over_ns: 10.0, calls: vec![CallCost::FREE, costs] });
+    let costs = CallCost { slower: 0.4, kept_below_ns: 1e5, episode_ns: 1e4, ..CallCost::FREE };
+    settings.prices =
+        Some(Prices { hand_over_ns: 10.0, calls: vec![CallCost::FREE, costs.clone()] });
     let mut world = World::new(settings, vec![gains(own), gains(own)]);
     world.now = Time::START + TELLS;
     world.run(1);
@@ -347,8 +349,9 @@ fn what_should_gain_by_the_processors_prices_is_moved_at_once() {
 #[test]
 fn what_should_gain_and_runs_for_short_times_is_moved_no_more_often_than_it_pays_for() {
     let mut settings = Settings::usual(8);
-    let costs = CallCost { slower: 0.4, kept_below_ns: 1e5, episode_ns: 1e4 };
-    settings.prices = Some(Prices { hand_over_ns: 10.0, calls: vec![CallCost::FREE, costs] });
+    let costs = CallCost { slower: 0.4, kept_below_ns: 1e5, episode_ns: 1e4, ..CallCost::FREE };
+    settings.prices =
+        Some(Prices { hand_over_ns: 10.0, calls: vec![CallCost::FREE, costs.clone()] });
     let mut world = World::new(settings, vec![gains(-0.3)]);
     let mut moved = 0;
     // The client is there for a second an hour, without any other client. Each time it takes a
@@ -367,8 +370,13 @@ fn what_should_gain_and_runs_for_short_times_is_moved_no_more_often_than_it_pays
 fn nothing_is_expected_of_few_calls_of_short_gaps_or_on_few_cores() {
     let begins_moved = |cores: usize, apart_ns: u64, hand_over_ns: f64| {
         let mut settings = Settings::usual(cores);
-        let costs = CallCost { slower: 0.3, kept_below_ns: 200_000.0, episode_ns: 50_000.0 };
-        settings.prices = Some(Prices { hand_over_ns, calls: vec![CallCost::FREE, costs] });
+        let costs = CallCost {
+            slower: 0.3,
+            kept_below_ns: 200_000.0,
+            episode_ns: 50_000.0,
+            ..CallCost::FREE
+        };
+        settings.prices = Some(Prices { hand_over_ns, calls: vec![CallCost::FREE, costs.clone()] });
         let mut server = Server::new(settings, Time::START);
         server.join(ClientId(1), ProgramId(1));
         let calls = SECOND.ns() / apart_ns;

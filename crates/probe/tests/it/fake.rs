@@ -36,6 +36,19 @@ pub(crate) struct Governor {
     pub(crate) memory: f64,
     /// Time for which they must have recurred before.
     pub(crate) learns: f64,
+    /// How long bursts that recur slow the code between them.
+    pub(crate) between_long: Option<BetweenLong>,
+}
+
+/// A lower clock between long bursts that recur.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BetweenLong {
+    /// Number of instructions of the least demanding class in such a burst.
+    pub(crate) instructions: u32,
+    /// They recur at gaps below this (ns).
+    pub(crate) gap: f64,
+    /// That clock, over nominal.
+    pub(crate) ratio: f64,
 }
 
 /// A license's state.
@@ -84,6 +97,10 @@ pub(crate) struct Fake {
     recurring_since: f64,
     /// Time for which the license is currently held after the last instruction.
     keep: f64,
+    /// End of the last long burst.
+    last_long: f64,
+    /// Until when the clock is lower after it.
+    slow_until: f64,
 }
 
 const GHZ: f64 = 4.0;
@@ -110,6 +127,8 @@ impl Fake {
             last_burst: -1e12,
             recurring_since: -1e12,
             keep: 0.0,
+            last_long: -1e12,
+            slow_until: -1e12,
         }
     }
 
@@ -177,7 +196,10 @@ impl Fake {
                 License::None => f64::INFINITY,
                 License::Pending(until) | License::Held(until) => until - self.now,
             };
-            let ratio = ratio * self.clock();
+            let long = self.governor.and_then(|governor| governor.between_long);
+            let slow = long.filter(|_| self.now < self.slow_until);
+            let change = slow.map_or(change, |_| change.min(self.slow_until - self.now));
+            let ratio = slow.map_or(ratio, |long| ratio.min(long.ratio)) * self.clock();
             let taken = (ns / ratio).min(change.max(1e-6));
             self.now += taken;
             ns -= taken * ratio;
@@ -187,6 +209,7 @@ impl Fake {
 
     fn burst(&mut self, kernel: &Kernel, count: u32) {
         let per_cycle = if kernel.class == InstructionClass::Scalar { 4.0 } else { 2.0 };
+        let began = self.now;
         let Some(governor) = self.governor().filter(|g| kernel.class >= g.from) else {
             self.scalar(f64::from(count) / per_cycle / GHZ);
             return;
@@ -215,6 +238,11 @@ impl Fake {
             if let License::Held(_) = self.license {
                 self.license = License::Held(self.now + self.keep);
             }
+        }
+        if let Some(long) = governor.between_long.filter(|long| count >= long.instructions) {
+            let recurs = began - self.last_long < long.gap;
+            self.slow_until = if recurs { self.now + long.gap } else { self.now };
+            self.last_long = self.now;
         }
     }
 
@@ -309,6 +337,7 @@ pub(crate) const XEON_6: Governor = Governor {
     release_stall: 1400.0,
     memory: 240_000.0,
     learns: 5e6,
+    between_long: None,
 };
 
 /// Like Skylake: tens of microseconds until the clock is lowered, two thirds of a millisecond of
@@ -324,4 +353,5 @@ pub(crate) const SKYLAKE: Governor = Governor {
     release_stall: 10_000.0,
     memory: 0.0,
     learns: 0.0,
+    between_long: None,
 };

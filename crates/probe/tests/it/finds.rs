@@ -13,7 +13,7 @@ use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::{Identity, Model, Shape, Sourced, Upper};
 use dimmer_processor::units::CpuId;
 
-use crate::fake::{Fake, Governor, SKYLAKE, XEON_6};
+use crate::fake::{BetweenLong, Fake, Governor, SKYLAKE, XEON_6};
 
 struct Silent {
     stop_after: usize,
@@ -476,6 +476,35 @@ fn findings_become_a_model_that_reads_back() {
     close("slow-down while kept", slower, 1.0 / XEON_6.ratio - 1.0, 0.1);
     assert!(value(&model.release.episode_ns) > 0.9 * XEON_6.release_stall, "{model:?}");
     close("ratio", model.levels[1].clock_ratio.as_ref().unwrap().value, XEON_6.ratio, 0.01);
+}
+
+/// As on an Emerald Rapids: bursts of thousands of instructions slow the code between them where
+/// short ones do not.
+#[test]
+fn how_long_bursts_slow_the_code_between_them_becomes_part_of_the_model() {
+    let long = BetweenLong { instructions: 10_000, gap: 1.2e6, ratio: 0.92 };
+    let governor = Governor { between_long: Some(long), ..XEON_6 };
+    let modes = [Mode::Episode, Mode::Downclock, Mode::Recurrence];
+    let mut plan = plan(&modes, &[HEAVY]);
+    let bursts = [2000, 20_000, 40_000];
+    plan.items.extend(Plan::cross(&[Mode::Recurrence], &[kernel::find(HEAVY).unwrap()], &bursts));
+    let mut observer = Silent { stop_after: usize::MAX, begun: 0 };
+    let findings = session::run(&mut Fake::new(Some(governor)), &plan, &mut observer).unwrap();
+    let model = model_of(&findings);
+    let read = Model::parse(std::path::Path::new("m.toml"), &model.to_toml()).unwrap();
+    assert_eq!(read, model);
+    // The longest ones cause no more than those before.
+    let [found] = &model.long_recurrences[..] else { panic!("{:?}", model.long_recurrences) };
+    close("gap", found.gap_ns.value as f64, long.gap, 0.35);
+    close("slow-down", found.slowdown.value, 1.0 / long.ratio - 1.0, 0.1);
+    assert_eq!(found.level.value, model.level_of(InstructionClass::Heavy512, Upper::Any));
+    // From those that do nothing to those that do.
+    let ns = |instructions: f64| instructions / 2.0 / 4.0;
+    let (shorter, longer) = found.burst_ns.ci95.unwrap();
+    assert!((shorter as f64) < ns(10_000.0) && ns(10_000.0) < longer as f64, "{found:?}");
+    assert_eq!(found.burst_ns.value, longer);
+    let without = probe(&mut Fake::new(Some(XEON_6)), &modes, &[HEAVY]);
+    assert_eq!(model_of(&without).long_recurrences, []);
 }
 
 #[test]

@@ -20,6 +20,7 @@ pub const KEYS: &[(&str, &[&str])] = &[
             "rule",
             "request",
             "release",
+            "long_recurrence",
             "pstate",
             "supply",
             "power",
@@ -88,6 +89,7 @@ pub const KEYS: &[(&str, &[&str])] = &[
             "episode_ns",
         ],
     ),
+    ("long_recurrence", &["level", "burst_ns", "gap_ns", "slowdown"]),
     ("pstate", &["name", "mhz", "mv", "needs_idle"]),
     ("supply", &["domain", "awake_mw", "core_mw", "stalled_ratio", "waiting_mw"]),
     ("power", &["load", "pstate", "busy_cores", "slow_cores", "slow_pstate", "package_mw"]),
@@ -96,3 +98,10 @@ pub const KEYS: &[(&str, &[&str])] = &[
     ("move", &["kind", "ns"]),
     ("a value", &["value", "source", "guess", "ci95"]),
 ];
+
+/// Hint for a key that differs only in its unit: `hold_us` where `hold_ns` is accepted.
+pub(super) fn unit_hint(found: &str, accepted: &[&str]) -> String {
+    let stem = |key: &str| key.rsplit_once('_').map(|(stem, _)| stem.to_owned());
+    let same = accepted.iter().find(|key| stem(key).is_some() && stem(key) == stem(found));
+    same.map(|key| format!(" (the unit is part of the key: `{key}`)")).unwrap_or_default()
+}

@@ -15,10 +15,10 @@ use self::values::{
     divisor_step, instructions, kib, log_sd, mhz, mv, mw, mw_or_none, ns, per_cycle, share,
     share_above_zero, short_ns, slot_ns, word,
 };
-use super::keys::{KEYS, SCHEMA};
+use super::keys::{KEYS, SCHEMA, unit_hint};
 use super::{
-    Bin, CState, Clock, Cluster, Identity, Level, Model, Move, PState, Power, Release, Request,
-    Rule, Shape, Sourced, Supply, Transition, Upper,
+    Bin, CState, Clock, Cluster, Identity, Level, LongRecurrence, Model, Move, PState, Power,
+    Release, Request, Rule, Shape, Sourced, Supply, Transition, Upper,
 };
 use crate::class::InstructionClass;
 use crate::text::line_of;
@@ -286,6 +286,17 @@ impl Reader<'_> {
             if of(&release.extended_ns).zip(of(&release.hold_ns)).is_some_and(|(e, h)| e < h) {
                 self.problem(&table.at("extended_ns"), "`extended_ns` is below `hold_ns`");
             }
+        }
+        for table in self.tables(top, "long_recurrence", "long_recurrence") {
+            let level = self.required(&table, "level", a_level(self.levels.clone()));
+            let burst_ns = self.required(&table, "burst_ns", ns);
+            let gap_ns = self.required(&table, "gap_ns", ns);
+            let slowdown = self.required(&table, "slowdown", share);
+            let (burst, code) = (burst_ns.zip(gap_ns), level.zip(slowdown));
+            let all = burst.zip(code);
+            model.long_recurrences.extend(all.map(|((burst_ns, gap_ns), (level, slowdown))| {
+                LongRecurrence { level, burst_ns, gap_ns, slowdown }
+            }));
         }
     }
 
@@ -585,11 +596,4 @@ impl Section<'_, '_> {
     fn at(&self, key: &str) -> Range<usize> {
         self.table.get(key).map_or(self.span.clone(), Spanned::span)
     }
-}
-
-/// Hint for a key that differs only in its unit: `hold_us` where `hold_ns` is accepted.
-fn unit_hint(found: &str, accepted: &[&str]) -> String {
-    let stem = |key: &str| key.rsplit_once('_').map(|(stem, _)| stem.to_owned());
-    let same = accepted.iter().find(|key| stem(key).is_some() && stem(key) == stem(found));
-    same.map(|key| format!(" (the unit is part of the key: `{key}`)")).unwrap_or_default()
 }

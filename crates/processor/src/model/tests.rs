@@ -87,6 +87,31 @@ fn written_models_read_back_unchanged() {
 }
 
 #[test]
+fn a_lower_clock_between_long_bursts_needs_all_its_values() {
+    let long = |values: &str| format!("{GOOD}[[long_recurrence]]\n{values}");
+    let level = "level = { value = \"L1\", source = \"s\" }\n";
+    let rest = "burst_ns = { value = 2000, ci95 = [140, 2000], source = \"s\" }\n\
+                gap_ns = { value = 1_400_000, source = \"s\" }\n\
+                slowdown = { value = 0.03, source = \"s\" }\n";
+    let model = parse(&long(&format!("{level}{rest}"))).unwrap();
+    assert_eq!(model.long_recurrences[0].gap_ns.value, 1_400_000);
+    assert_eq!(parse(&model.to_toml()).unwrap(), model);
+    for (values, expected) in [
+        (rest.to_owned(), "m.toml:35: `level` is missing in long_recurrence"),
+        (
+            format!("{}{rest}", level.replace("L1", "L7")),
+            "m.toml:36: `level`: expected one of L0, L1",
+        ),
+        (
+            format!("{level}{}", rest.replace("0.03", "1.03")),
+            "m.toml:39: `slowdown`: expected a share from 0 to 1",
+        ),
+    ] {
+        assert_eq!(parse(&long(&values)).unwrap_err().to_string(), expected);
+    }
+}
+
+#[test]
 fn builtin_models_read_and_write_back() {
     for (name, text) in BUILTIN {
         let model = Model::parse(FilePath::new(name), text).unwrap_or_else(|e| panic!("{e}"));

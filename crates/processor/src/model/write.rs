@@ -92,6 +92,14 @@ impl Model {
             out.sourced("recurrence_slowdown", release.recurrence_slowdown.as_ref());
             out.sourced("episode_ns", release.episode_ns.as_ref());
         });
+        for long in &self.long_recurrences {
+            out.section("[[long_recurrence]]", |out| {
+                out.sourced_as("level", Some(&long.level), |level| name_of(*level, &self.levels));
+                out.sourced("burst_ns", Some(&long.burst_ns));
+                out.sourced("gap_ns", Some(&long.gap_ns));
+                out.sourced("slowdown", Some(&long.slowdown));
+            });
+        }
     }
 
     fn write_points(&self, out: &mut Writer) {

@@ -33,8 +33,8 @@ pub(super) fn of(
         let cost = CallCost::new(model, LicenseLevel::new(index));
         costs.push(cost.map_err(|missing| missing.to_string())?);
     }
-    let by_name: BTreeMap<&str, CallCost> =
-        model.levels.iter().map(|level| level.name.as_str()).zip(costs.iter().copied()).collect();
+    let by_name: BTreeMap<&str, &CallCost> =
+        model.levels.iter().map(|level| level.name.as_str()).zip(costs.iter()).collect();
     let tallies = run.observed.functions();
     let mut sum = Lost::default();
     let (mut are_asking, mut are_seen) = (false, false);
@@ -43,14 +43,14 @@ pub(super) fn of(
             FunctionPlace { file: Path::new(&function.file).into(), address: function.address };
         let cost = function.level.as_deref().and_then(|level| by_name.get(level));
         let (Some(cost), Some(tally)) = (cost, tallies.get(&place)) else { continue };
-        if *cost != CallCost::FREE {
+        if !cost.is_free() {
             are_asking = true;
             if tally.gap_after.measured() == 0 {
                 continue;
             }
             are_seen = true;
         }
-        let lost = cost.in_gaps(tally.gap_after.iter(), running);
+        let lost = cost.in_gaps(tally.lasted.iter(), tally.gap_after.iter(), running);
         function.lost_share = Some(lost.total_ns() / on_cpu_ns);
         sum.add(lost);
     }
@@ -58,11 +58,15 @@ pub(super) fn of(
         return Err("no gap between two calls was seen".to_owned());
     }
     let kept_below = costs.iter().map(|cost| cost.kept_below_ns);
+    let long = costs.iter().flat_map(|cost| cost.between_long.iter().map(|long| long.gap_ns));
+    let kept_below_ns = kept_below.fold(0.0, f64::max);
     Ok(Losses {
         share: sum.total_ns() / on_cpu_ns,
         kept_share: sum.kept_ns / on_cpu_ns,
         episodes_share: sum.episodes_ns / on_cpu_ns,
-        kept_below_ns: kept_below.fold(0.0, f64::max),
+        between_long_share: sum.between_long_ns / on_cpu_ns,
+        kept_below_ns,
+        recovered_after_ns: long.fold(kept_below_ns, f64::max),
     })
 }
 
@@ -82,13 +86,13 @@ pub(super) fn ways(lost: Losses, run: &Run<'_>, functions: &[Function]) -> Vec<O
     prospects.map(|found| Outlook { way: found.way.name(), gain: found.gain }).collect()
 }
 
-/// Compares the clock right after calls with the clock right before calls that follow a gap longer
-/// than any level is kept. This checks the model's statement directly. The interval combines the
+/// Compares the clock right after calls with the clock right before calls that follow a gap after
+/// which, by the model, no call before it matters any more. This checks the model's statement directly. The interval combines the
 /// worst ends of both medians' intervals.
-pub(super) fn clock(run: &Run<'_>, kept_below_ns: f64) -> Option<ClockCheck> {
+pub(super) fn clock(run: &Run<'_>, recovered_after_ns: f64) -> Option<ClockCheck> {
     let mut clocks = Clocks::default();
     run.observed.threads.iter().for_each(|thread| clocks.merge(&thread.clocks));
-    let long_after = clocks.before.iter().filter(|(gap, _)| *gap > kept_below_ns);
+    let long_after = clocks.before.iter().filter(|(gap, _)| *gap > recovered_after_ns);
     let before: Samples = long_after.map(|(_, chain)| *chain).collect();
     let after = Samples::new(clocks.after);
     if before.len().min(after.len()) < LEAST_CLOCKS {

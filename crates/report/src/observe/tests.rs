@@ -2,7 +2,8 @@
 
 use dimmer_host::cpuid::Cpuid;
 use dimmer_host::root::Root;
-use dimmer_processor::model::{Identity, Level, Sourced};
+use dimmer_processor::model::{Identity, Level, LongRecurrence, Sourced};
+use dimmer_processor::units::LicenseLevel;
 
 use super::*;
 
@@ -28,6 +29,11 @@ fn model() -> Model {
 /// What the report of `command` is, whose functions ask for these levels, and each have a gap of
 /// this length after a call (ns), if it is positive.
 fn report(command: &[&str], functions: &[(&str, f64)]) -> Report {
+    report_by(&model(), command, functions)
+}
+
+/// The same by another model. Each call with a gap after it lasts 10 us.
+fn report_by(model: &Model, command: &[&str], functions: &[(&str, f64)]) -> Report {
     let (mut known, mut tallies) = (Vec::new(), BTreeMap::new());
     for (address, (level, gap_ns)) in (0_u64..).step_by(0x100).zip(functions) {
         let function = serde_json::json!({
@@ -42,6 +48,7 @@ fn report(command: &[&str], functions: &[(&str, f64)]) -> Report {
         let mut tally = Tally { calls: 1, ..Tally::default() };
         if *gap_ns > 0.0 {
             tally.gap_after.add(*gap_ns, 1.0);
+            tally.lasted.add(10_000.0, 1.0);
         }
         tallies.insert(FunctionPlace { file: Path::new(FILE).into(), address }, tally);
     }
@@ -68,7 +75,7 @@ fn report(command: &[&str], functions: &[(&str, f64)]) -> Report {
         classes: &[],
         machine: &machine,
         functions: &[],
-        model: Some((&model(), "test.toml")),
+        model: Some((model, "test.toml")),
     })
 }
 
@@ -101,6 +108,33 @@ fn without_a_gap_after_calls_that_ask_for_a_level_their_cost_is_not_known() {
     let lost: Vec<Option<f64>> = report.functions.iter().map(|one| one.lost_share).collect();
     assert_eq!(lost, [Some(200e-6), None]);
     assert!((report.lost.unwrap().share - 200e-6).abs() < 1e-12);
+}
+
+#[test]
+fn what_recurring_long_calls_cost_is_told() {
+    let mut model = model();
+    let long = |burst_ns, gap_ns| LongRecurrence {
+        level: Sourced::new(LicenseLevel::new(1), "test"),
+        burst_ns: Sourced::new(burst_ns, "test"),
+        gap_ns: Sourced::new(gap_ns, "test"),
+        slowdown: Sourced::new(0.25, "test"),
+    };
+    model.long_recurrences = vec![long(5_000, 300_000)];
+    let report = |model: &Model| report_by(model, &["program"], &[("L1", 200_000.0)]);
+    // An episode, and a fifth of 200 us, of 1 ms on CPUs. Times are known to 2 %.
+    let told = report(&model);
+    let lost = told.lost.unwrap();
+    assert!((lost.between_long_share - 0.04).abs() < 1e-3, "{lost:?}");
+    assert!((lost.share - lost.between_long_share - 200e-6).abs() < 1e-9, "{lost:?}");
+    assert_eq!(lost.recovered_after_ns, 300_000.0);
+    let sentence = &text::sentences(&told)[0];
+    assert!(sentence.contains("at a lower clock between long calls"), "{sentence}");
+    for other in [long(20_000, 300_000), long(5_000, 100_000)] {
+        model.long_recurrences = vec![other];
+        let told = report(&model);
+        assert_eq!(told.lost.unwrap().between_long_share, 0.0);
+        assert!(!text::sentences(&told)[0].contains("long calls"));
+    }
 }
 
 #[test]

@@ -173,9 +173,14 @@ fn costs(report: &Report) -> Vec<String> {
     if report.functions.iter().all(|function| function.lost_share.unwrap_or_default() <= 0.0) {
         return vec![without_loss(report, source)];
     }
+    let between_long = if lost.between_long_share > 0.0 {
+        format!(", {} at a lower clock between long calls", percent(lost.between_long_share))
+    } else {
+        String::new()
+    };
     let mut sentences = vec![format!(
         "By the model, the code around these calls loses {} of its time on CPUs: {} at a lower clock after \
-         calls that come again within {}, {} in stalls and throttling around the others.",
+         calls that come again within {}, {} in stalls and throttling around the others{between_long}.",
         percent(lost.share),
         percent(lost.kept_share),
         time(lost.kept_below_ns),

@@ -14,10 +14,17 @@ impl<O: Observer> Machine<O> {
     pub(super) fn set_clock(&mut self, core: usize) {
         let active = self.active(core);
         let this = &mut self.cores[core];
-        let Order { level, is_between_bursts, .. } = this.order();
+        let Order { level, is_between_bursts, between_long, .. } = this.order();
+        let own = || {
+            let ghz = if is_between_bursts {
+                self.processor.kept_ghz(level, active)
+            } else {
+                self.processor.ghz(level, active)
+            };
+            between_long.map_or(ghz, |long| ghz.min(self.processor.between_long_ghz(long, active)))
+        };
         this.ghz = match this.software {
-            Software::Absent if is_between_bursts => self.processor.kept_ghz(level, active),
-            Software::Absent => self.processor.ghz(level, active),
+            Software::Absent => own(),
             _ => self.processor.governed_ghz(level, this.granted, active),
         };
         if let Some(points) = &self.points {

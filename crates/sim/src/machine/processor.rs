@@ -26,6 +26,8 @@ pub(super) struct Processor {
     /// How much longer code takes between bursts for which the lowest level is kept, as a part of
     /// its time at L0.
     kept_slowdown: f64,
+    /// How much longer code takes in each recurrence of long bursts.
+    long_slowdowns: Vec<f64>,
     stall: Picos,
     /// The time from one decision about raised clocks to the next; 0 if they are raised at once.
     raise_period: Picos,
@@ -66,6 +68,7 @@ impl Processor {
             throttle: [throttle, chained.or(throttle)].map(|factor| factor.unwrap_or(1.0)),
             smt_share: settings.smt_share,
             kept_slowdown: model.release.recurrence_slowdown.as_ref().map_or(0.0, |of| of.value),
+            long_slowdowns: model.long_recurrences.iter().map(|long| long.slowdown.value).collect(),
             stall: span(request.stall_ns.as_ref().map(|stall| stall.value)).picos(),
             raise_period: span(model.clock.raise_period_ns.as_ref().map(|ns| ns.value)).picos(),
             of_package: index(of_package),
@@ -101,6 +104,12 @@ impl Processor {
         let most = levels.map(LicenseLevel::new).map(taken).fold(0.0, f64::max);
         let part = if most > 0.0 { taken(level) / most } else { 0.0 };
         fastest / (1.0 + part * self.kept_slowdown)
+    }
+
+    /// The clock (GHz) between long bursts, by the `[[long_recurrence]]` of this number.
+    pub(super) fn between_long_ghz(&self, number: usize, active: u32) -> f64 {
+        let slowdown = self.long_slowdowns.get(number).copied().unwrap_or(0.0);
+        self.clocks.ghz(L0, active) / (1.0 + slowdown)
     }
 
     /// The clock (GHz) while the processor is at `own` and a governor in software has set `set`.

@@ -73,6 +73,11 @@ recurrence_ns = { value = 500_000, source = "s" }
 recurrence_after_ns = { value = 10_000_000, source = "s" }
 recurrence_slowdown = { value = 0.1, source = "s" }
 episode_ns = { value = 30_000, source = "s" }
+[[long_recurrence]]
+level = { value = "L1", source = "s" }
+burst_ns = { value = 10_000, source = "s" }
+gap_ns = { value = 1_000_000, source = "s" }
+slowdown = { value = 0.03, source = "s" }
 [[pstate]]
 name = "P0"
 mhz = { value = 3000, source = "s" }
@@ -362,6 +367,7 @@ fn no_number_of_the_documents_is_left_out() {
         "clock",
         "request",
         "release",
+        "long_recurrence",
         "level",
         "cluster",
         "rule",

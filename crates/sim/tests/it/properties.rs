@@ -108,6 +108,10 @@ fn twice_the_time_at_half_the_clock_is_the_same() {
         for time in times.into_iter().chain(rules).flatten() {
             time.value *= 2;
         }
+        for long in &mut slow.long_recurrences {
+            long.burst_ns.value *= 2;
+            long.gap_ns.value *= 2;
+        }
         let mut stretched = work.clone();
         stretched.end_us = work.end_us.map(|us| 2.0 * us);
         stretched.codes.iter_mut().for_each(|code| code.memory_ns *= 2.0);
@@ -201,7 +205,8 @@ fn a_step_in_two_parts_is_the_same_step() {
 }
 
 /// Under all governors but the predictive one, which learns each step as written by itself; also
-/// where the oracle does as that one would.
+/// where the oracle does as that one would. The oracle compares the speeds of steps as written, so
+/// among ways that are nearly as good it may take another one.
 #[test]
 fn a_block_is_the_same_as_its_steps_written_out() {
     each(|number, model, work| {
@@ -214,7 +219,8 @@ fn a_block_is_the_same_as_its_steps_written_out() {
         for governor in Governor::ALL.into_iter().filter(|one| *one != Governor::Predictive) {
             let run = |work: &Work| simulate(model, work, governor, 1);
             let (blocks, without) = (run(work), run(&without));
-            if [blocks.oracle_way, without.oracle_way].contains(&Some(Governor::Predictive)) {
+            let ways = [blocks.oracle_way, without.oracle_way];
+            if ways[0] != ways[1] || ways.contains(&Some(Governor::Predictive)) {
                 continue;
             }
             assert_eq!(blocks.cores, without.cores, "scenario {number}, {}", governor.name());

@@ -138,7 +138,9 @@ impl<'a> Simulator<'a> {
             governor,
             raises_ns,
             rules: Rule::all(model),
-            cores: (0..work.cores).map(|_| Core::new(levels)).collect(),
+            cores: (0..work.cores)
+                .map(|_| Core::new(levels, model.long_recurrences.len()))
+                .collect(),
             slots: vec![Slots::default(); work.cores],
             cpus: (0..work.cores * work.threads_per_core).map(Cpu::new).collect(),
             threads: work.threads.iter().map(Thread::new).collect(),
@@ -227,6 +229,8 @@ impl<'a> Simulator<'a> {
             if self.is_kept(core) {
                 next.push(self.kept_ns[core]);
             }
+            let long = self.cores[core].long_until.iter().map(|(_, until_ns)| *until_ns);
+            next.extend(long.filter(|until_ns| !self.is_due(*until_ns)));
             match self.cores[core].doing {
                 Doing::Nothing => {}
                 Doing::Holding { until_ns, .. } | Doing::Still { until_ns, .. } => {

@@ -39,7 +39,12 @@ impl Introduced {
             }
         }
         let prices = prices.as_ref().map(settings::Prices::from);
-        let price = |cost: &CallCost| [cost.slower, cost.kept_below_ns, cost.episode_ns];
+        let price = |cost: &CallCost| {
+            let long = cost.between_long.iter();
+            let long = long.flat_map(|long| [long.call_ns, long.gap_ns, long.slower]);
+            let usual = [cost.slower, cost.kept_below_ns, cost.episode_ns];
+            usual.into_iter().chain(long).collect::<Vec<_>>()
+        };
         let costs = prices.iter().flat_map(|prices| {
             std::iter::once(prices.hand_over_ns).chain(prices.calls.iter().flat_map(price))
         });

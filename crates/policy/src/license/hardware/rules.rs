@@ -1,7 +1,7 @@
 //! The rules of a model, as the license governor uses them.
 
 use dimmer_processor::class::InstructionClass;
-use dimmer_processor::model::{Assumed, Missing, Model, Path, Sourced, Upper};
+use dimmer_processor::model::{self, Assumed, Missing, Model, Path, Sourced, Upper};
 use dimmer_processor::units::{LicenseLevel, Nanos, nearest};
 
 use super::L0;
@@ -23,6 +23,8 @@ pub struct Rules {
     pub(super) hold_ns: f64,
     pub(super) extended: Option<Extended>,
     pub(super) recurrence: Option<Recurrence>,
+    /// In the order of the model.
+    pub(super) long_recurrences: Vec<LongRecurrence>,
     pub(super) release_stall: Nanos,
     pub(super) slot: Nanos,
     pub(super) missed_share: f64,
@@ -94,6 +96,19 @@ pub(super) struct Recurrence {
     pub(super) is_measured: bool,
 }
 
+/// When code runs slower between long bursts.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct LongRecurrence {
+    /// While bursts that ask for this level or a higher one ...
+    pub(super) level: LicenseLevel,
+    /// ... for at least this long ...
+    pub(super) burst: Nanos,
+    /// ... recur at gaps below this.
+    pub(super) gap: Nanos,
+    /// How much longer code takes then.
+    pub(super) slowdown: f64,
+}
+
 impl Ask {
     /// Draws the number of instructions until the code asks.
     pub(super) fn instructions(&self, chance: &mut impl Chance) -> u64 {
@@ -106,6 +121,17 @@ impl Ask {
     /// Whether the first instruction always asks.
     pub(super) fn is_immediate(&self) -> bool {
         self.instructions == (1.0, 0.0)
+    }
+}
+
+impl LongRecurrence {
+    fn new(of: &model::LongRecurrence) -> Self {
+        Self {
+            level: of.level.value,
+            burst: Nanos::from_ns(of.burst_ns.value),
+            gap: Nanos::from_ns(of.gap_ns.value),
+            slowdown: of.slowdown.value,
+        }
     }
 }
 
@@ -210,6 +236,7 @@ impl Rules {
                 class: release.extended_class.as_ref().map(|class| class.value),
             }),
             recurrence,
+            long_recurrences: model.long_recurrences.iter().map(LongRecurrence::new).collect(),
             release_stall: nanos(release.stall_ns.as_ref()),
             slot: nanos(request.slot_ns.as_ref()),
             missed_share: share(request.missed_share.as_ref()),

@@ -3,7 +3,7 @@
 
 use dimmer_processor::model::{Model, Upper, builtin};
 
-use super::rules::Recurrence;
+use super::rules::{LongRecurrence, Recurrence};
 use super::*;
 use crate::license::log_normal;
 
@@ -278,6 +278,54 @@ fn a_governor_says_when_it_keeps_a_level_between_bursts() {
     let measured = between(true);
     assert_eq!(measured[0], (false, false), "they do not recur yet");
     assert_eq!(measured[59], (false, true));
+}
+
+/// As on an Emerald Rapids: code between long bursts runs slower, the more so the closer they are.
+#[test]
+fn long_bursts_that_recur_slow_the_code_between_them() {
+    let mut rules = newer();
+    let long = |level, gap, slowdown| LongRecurrence {
+        level: LicenseLevel::new(level),
+        burst: Nanos::from_us(5),
+        gap: Nanos::from_us(gap),
+        slowdown,
+    };
+    rules.long_recurrences = vec![long(1, 1400, 0.03), long(1, 80, 0.07), long(3, 5000, 0.5)];
+    let slowed = |gap_ns: u64, burst_ns: u64| {
+        let mut bench = Bench::new(rules.clone(), Median);
+        for _ in 0..3 {
+            bench.run(DENSE_512, burst_ns, 1.8);
+            assert_eq!(bench.core.order().between_long, None, "none in a burst");
+            bench.run(Demand::SCALAR, gap_ns, 1.0);
+        }
+        let begins = 3 * (burst_ns + gap_ns) - gap_ns;
+        let last = bench.seen.iter().filter(|(time, _)| time.ns() >= begins);
+        let mut found: Vec<Option<usize>> = last.map(|(_, order)| order.between_long).collect();
+        found.dedup();
+        found
+    };
+    assert_eq!(slowed(79_999, 5_000), [Some(1)]);
+    assert_eq!(slowed(80_000, 5_000), [Some(0)]);
+    assert_eq!(slowed(1_399_999, 5_000), [Some(0)]);
+    assert_eq!(slowed(1_400_000, 5_000), [None]);
+    assert_eq!(slowed(50_000, 4_999), [None], "too short");
+    // After the last one the closest distance is over first.
+    let mut bench = Bench::new(rules.clone(), Median);
+    for _ in 0..3 {
+        bench.run(DENSE_512, 5_000, 1.8).run(Demand::SCALAR, 10_000, 1.0);
+    }
+    // A short burst in between is not slowed, and changes nothing.
+    bench.run(DENSE_512, 1_000, 1.8).run(Demand::SCALAR, 3_000_000, 1.0);
+    let ended = 3 * 15_000 - 10_000;
+    let mut changes: Vec<(u64, Option<usize>)> = Vec::new();
+    for (time, order) in bench.seen.iter().filter(|(time, _)| time.ns() >= ended) {
+        if changes.last().is_none_or(|(_, last)| *last != order.between_long) {
+            changes.push((time.ns() - ended, order.between_long));
+        }
+    }
+    let expected =
+        [(0, Some(1)), (10_000, None), (11_000, Some(1)), (80_000, Some(0)), (1_400_000, None)];
+    assert_eq!(changes, expected);
 }
 
 /// If bursts recur at once, the second keeps the level, and isolated ones never do.

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use dimmer_processor::model::{self, Model, Sourced, builtin};
+use dimmer_processor::units::LicenseLevel;
 
 use super::Draws;
 
@@ -96,6 +97,15 @@ pub(crate) fn draw_model(draws: &mut Draws) -> Model {
         release.recurrence_ns = made_up(50_000 + draws.below(2_000_000) as u64);
         release.recurrence_after_ns = draws.is(0.7).then(|| made_up(3_000_000)).flatten();
         release.recurrence_slowdown = draws.is(0.5).then(|| made_up(0.3 * draws.share())).flatten();
+    }
+    if draws.is(0.3) {
+        let long = |draws: &mut Draws| model::LongRecurrence {
+            level: made_up(LicenseLevel::new(1 + draws.below(2) as u32)).unwrap(),
+            burst_ns: made_up(draws.below(200_000) as u64).unwrap(),
+            gap_ns: made_up(draws.below(5_000_000) as u64).unwrap(),
+            slowdown: made_up(0.3 * draws.share()).unwrap(),
+        };
+        model.long_recurrences = (0..1 + draws.below(3)).map(|_| long(draws)).collect();
     }
     if draws.is(0.2) {
         model.levels[2].issue_ratio = made_up(0.5);

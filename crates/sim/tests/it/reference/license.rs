@@ -77,6 +77,11 @@ pub(super) struct Core {
     pub(super) bursts_since: f64,
     /// Whether a second one has followed that.
     pub(super) bursts_recur: bool,
+    /// Since when code has run that asks for anything, and the most that it has asked for.
+    burst_since: f64,
+    burst_asked: usize,
+    /// For each recurrence of long bursts, when the last one ended, and until when it slows code.
+    pub(super) long_until: Vec<(Option<f64>, f64)>,
     /// The usual time from the start of the count to the level that it asks for, and how much
     /// longer the last request takes or took than usual.
     takes_ns: f64,
@@ -84,7 +89,7 @@ pub(super) struct Core {
 }
 
 impl Core {
-    pub(super) fn new(levels: usize) -> Self {
+    pub(super) fn new(levels: usize, long_recurrences: usize) -> Self {
         Self {
             level: 0,
             doing: Doing::Nothing,
@@ -93,6 +98,9 @@ impl Core {
             burst_ended: None,
             bursts_since: 0.0,
             bursts_recur: false,
+            burst_since: 0.0,
+            burst_asked: 0,
+            long_until: vec![(None, 0.0); long_recurrences],
             takes_ns: 0.0,
             lateness: 1.0,
         }
@@ -166,7 +174,22 @@ impl Simulator<'_> {
         }
         if had > 0 && asks == 0 {
             this.burst_ended = Some(now);
+            let long = this.long_until.iter_mut().zip(&self.model.long_recurrences);
+            for ((ended, until_ns), long) in long {
+                let level = usize::try_from(long.level.value.index()).unwrap();
+                let lasted_ns = now - this.burst_since;
+                if this.burst_asked >= level && lasted_ns >= long.burst_ns.value as f64 {
+                    let gap_ns = long.gap_ns.value as f64;
+                    let recurs = ended.is_some_and(|ended| this.burst_since - ended < gap_ns);
+                    *until_ns = if recurs { now + gap_ns } else { 0.0 };
+                    *ended = Some(now);
+                }
+            }
         }
+        if had == 0 {
+            (this.burst_since, this.burst_asked) = (now, 0);
+        }
+        this.burst_asked = this.burst_asked.max(asks);
         if had == 0 && asks > 0 {
             let limit = value(&self.model.release.recurrence_ns);
             this.bursts_recur = this.burst_ended.is_some_and(|ended| now - ended < limit);
@@ -348,6 +371,17 @@ impl Simulator<'_> {
         let part = if most > 0.0 { takes(self.cores[core].level) / most } else { 0.0 };
         let slowdown = self.model.release.recurrence_slowdown.as_ref();
         part * slowdown.map_or(0.0, |slowdown| slowdown.value)
+    }
+
+    /// How much longer code takes on a core than at L0, because it runs between long bursts.
+    pub(super) fn long_slowdown(&self, core: usize) -> f64 {
+        let this = &self.cores[core];
+        if self.asks_for(this.saw) > 0 {
+            return 0.0;
+        }
+        let all = self.model.long_recurrences.iter().zip(&this.long_until);
+        let left = all.filter(|(_, (_, until_ns))| !self.is_due(*until_ns));
+        left.map(|(long, _)| long.slowdown.value).fold(0.0, f64::max)
     }
 
     fn released_to(&self, core: usize, until_ns: f64) -> usize {

@@ -62,10 +62,17 @@ impl Simulator<'_> {
     /// The clock of a core by its levels (GHz).
     pub(super) fn cap(&self, core: usize) -> f64 {
         let active = self.active_beside(core).max(1);
-        if !self.is_governed() && self.is_between_bursts(core) {
-            return self.clock(0, active) / (1.0 + self.kept_slowdown(core, active));
+        let by_level = self.governed(core, self.cores[core].level, self.software[core].granted);
+        if self.is_governed() {
+            return by_level;
         }
-        self.governed(core, self.cores[core].level, self.software[core].granted)
+        let slowed = |slowdown: f64| self.clock(0, active) / (1.0 + slowdown);
+        let by_level = if self.is_between_bursts(core) {
+            slowed(self.kept_slowdown(core, active))
+        } else {
+            by_level
+        };
+        by_level.min(slowed(self.long_slowdown(core)))
     }
 
     /// Whether a change of the core's own level to this one stops it.
