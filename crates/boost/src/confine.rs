@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_long, c_ulong};
 
+use dimmer_contention::giving_up::{GivingUp, lower_half};
 use dimmer_contention::stop;
 
 use crate::next;
@@ -16,28 +17,26 @@ unsafe extern "C" fn prctl(
     fifth: c_ulong,
 ) -> c_int {
     // SAFETY: the caller's arguments.
-    let call = || unsafe { next::prctl(option, second, third, fourth, fifth) };
-    stopping(gives_up(option, second), call)
+    let call = || unsafe { next::prctl(option, second, third, fourth, fifth) }.into();
+    let arguments = [option.into(), second.cast_signed(), third.cast_signed()];
+    lower_half(stopping(libc::SYS_prctl, arguments, call))
 }
 
-/// Whether such a call gives something up.
-fn gives_up(option: c_int, second: c_ulong) -> bool {
-    // The kernel takes the lower half, and the caller may have left anything in the upper one.
-    let mode = second & c_ulong::from(u32::MAX);
-    let takes_time =
-        option == libc::PR_SET_TSC && c_int::try_from(mode) == Ok(libc::PR_TSC_SIGSEGV);
-    takes_time || option == libc::PR_SET_SECCOMP
-}
-
-/// Calls a function, stopped if it gives something up, and for good if it succeeds then.
-fn stopping<T: Copy + Default + PartialOrd>(gives_up: bool, call: impl FnOnce() -> T) -> T {
-    if gives_up {
-        stop::stop();
-    }
+/// Makes a system call. If it gives something up, the process stops before, and for good if the
+/// call succeeds.
+fn stopping(
+    number: c_long,
+    [first, second, third]: [c_long; 3],
+    call: impl FnOnce() -> c_long,
+) -> c_long {
+    let giving_up = GivingUp::of(number, lower_half(first), lower_half(second), third != 0);
+    let Some(giving_up) = giving_up else { return call() };
+    stop::stop();
     let result = call();
-    if gives_up {
-        // A filter for all threads has failed, too, if it returns the number of one of them.
-        if result == T::default() { stop::stopped() } else { stop::go_on() }
+    if giving_up.has_succeeded(result) {
+        stop::stopped();
+    } else {
+        stop::go_on();
     }
     result
 }
@@ -78,19 +77,9 @@ unsafe extern "C" fn own_syscall(
     fifth: c_long,
     sixth: c_long,
 ) -> c_long {
-    // The kernel takes the lower half of what is first.
-    let what = u32::try_from(first & c_long::from(u32::MAX)).unwrap_or(u32::MAX);
-    let gives_up = match number {
-        // Other operations only ask.
-        libc::SYS_seccomp => {
-            matches!(what, libc::SECCOMP_SET_MODE_STRICT | libc::SECCOMP_SET_MODE_FILTER)
-        }
-        libc::SYS_prctl => gives_up(what.cast_signed(), second.cast_unsigned()),
-        _ => false,
-    };
     let arguments = (first, second, third, fourth, fifth, sixth);
     // SAFETY: the caller's arguments.
-    stopping(gives_up, || unsafe { call(number, arguments) })
+    stopping(number, [first, second, third], || unsafe { call(number, arguments) })
 }
 
 /// Calls the C library's function.

@@ -5,8 +5,9 @@
 //! variables and barriers. Each calls the C library's and counts what happened at its caller's
 //! site, in the ledger of [`dimmer_contention`], and requests clocks as the site says. Functions
 //! that begin and end sections are hooked by `dimmer-preload`, which calls this library. Without
-//! [`dimmer_contention::DIRECTORY`] in the environment, with [`off::OFF`], or if anything goes
-//! wrong, they only call the C library's.
+//! [`dimmer_contention::DIRECTORY`] in the environment, with [`off::OFF`], under a filter of system
+//! calls that another program of the run has set, or if anything goes wrong, they only call the C
+//! library's.
 //!
 //! A thread may be cancelled in the middle of a wait, which unwinds its stack through these
 //! functions. So nothing in them has a destructor, and what a wait changes is such that its end
@@ -23,7 +24,7 @@ use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use dimmer_contention::off;
+use dimmer_contention::{filters, off};
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -50,7 +51,9 @@ fn begin_once(environment: *const *const c_char) {
     // SAFETY: the loader's environment.
     let variable = |name: &str| unsafe { variable(environment, name.as_bytes()) };
     let is_off = variable(off::OFF).is_some_and(off::means_off);
-    if let Some(directory) = variable(dimmer_contention::DIRECTORY).filter(|_| !is_off) {
+    let directory = variable(dimmer_contention::DIRECTORY).filter(|_| !is_off);
+    let may_begin = |_: &&OsStr| !filters::has_filter_of_run(variable(filters::FILTERS));
+    if let Some(directory) = directory.filter(may_begin) {
         dimmer_contention::own::begin(directory);
         variable(dimmer_contention::REQUESTS).map(dimmer_contention::requests::begin);
         variable(dimmer_contention::COUNTERS).map(dimmer_contention::counters::begin);

@@ -29,7 +29,7 @@ pub mod requests;
 pub mod sections;
 pub mod stop;
 
-pub use dimmer_runtime::off;
+pub use dimmer_runtime::{filters, giving_up, off};
 
 /// The variable with the directory in which processes make their ledgers. Without it, nothing is
 /// observed.

@@ -33,7 +33,7 @@ use dimmer_policy::server::{ClientId, Server as Policy, UserId};
 use dimmer_processor::units::Time;
 use dimmer_protocol::{Closer, Hello, LeasePage, Owned, Socket, Table, Welcome};
 use rustix::event::epoll;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use tracing::{info, warn};
 
 use crate::clients::{Client, Wide};
@@ -144,7 +144,7 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Makes SIGTERM and SIGINT end the server, and SIGHUP reload its settings.
+    /// Makes SIGTERM, SIGINT and SIGQUIT end the server, and SIGHUP reload its settings.
     ///
     /// # Errors
     /// If the system refuses.
@@ -152,7 +152,8 @@ impl Signals {
         let (wake, woken) = UnixStream::pair()?;
         wake.set_nonblocking(true)?;
         let (end, reload) = (Arc::default(), Arc::default());
-        for (signal, flag) in [(SIGTERM, &end), (SIGINT, &end), (SIGHUP, &reload)] {
+        for (signal, flag) in [(SIGTERM, &end), (SIGINT, &end), (SIGQUIT, &end), (SIGHUP, &reload)]
+        {
             signal_hook::flag::register(signal, Arc::clone(flag))?;
             signal_hook::low_level::pipe::register(signal, woken.try_clone()?)?;
         }

@@ -14,7 +14,6 @@ mod arch;
 mod arena;
 mod error;
 mod file;
-mod filters;
 pub mod gate;
 mod giving_up;
 mod hooks;
@@ -40,7 +39,6 @@ pub use arch::thread_block::{
     MIGRATED, allow_migration, inhibit_migration, is_migrated, note_away, note_home, thread_offset,
 };
 pub use error::{CannotMove, HookError};
-pub use filters::{FILTERS, filters, has_filter_of_run};
 pub use giving_up::{GivenUp, giving_up, has_given_up, is_restricted};
 pub use hooks::{Hooks, replace_code};
 pub use ledger::{

@@ -8,8 +8,8 @@
 //! * what it can do: [`capability`], which uses [`cpufreq`] and [`events`];
 //! * which unit, container or pod a process belongs to: [`group`];
 //! * which code its programs run: [`libraries`], [`program`]; where the names of that code are:
-//!   [`symbols`]; what can be hidden from programs: [`faulting`]; what Dimmer itself stores:
-//!   [`cache`];
+//!   [`symbols`]; what can be hidden from programs: [`faulting`]; what they give up: [`giving_up`],
+//!   [`filters`]; what Dimmer itself stores: [`cache`];
 //! * what a thread can request: [`affinity`], [`exclusion`], [`realtime`], [`memory`], [`tile`],
 //!   [`perf`], [`uclamp`], [`uprobes`];
 //! * files that a user names: [`bounded_file`], [`models`];
@@ -37,6 +37,8 @@ pub mod events;
 pub mod exclusion;
 pub mod faulting;
 pub mod file_limit;
+pub mod filters;
+pub mod giving_up;
 pub mod group;
 pub mod held;
 pub mod idle;

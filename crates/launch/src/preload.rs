@@ -4,6 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use dimmer_host::filters::{FILTERS, Filters};
+
 use crate::{LaunchError, within};
 
 /// The library to preload. It lies beside the command, where libraries of installed programs lie,
@@ -31,10 +33,6 @@ pub(crate) fn preload(command: &mut Command) -> Result<(), LaunchError> {
     for variable in own {
         command.env_remove(variable);
     }
-    match dimmer_hook::filters() {
-        Some(filters) => command.env(dimmer_hook::FILTERS, filters),
-        None => command.env_remove(dimmer_hook::FILTERS),
-    };
     add(command, &library()?);
     Ok(())
 }
@@ -48,8 +46,13 @@ pub(crate) fn preload_boost(command: &mut Command) -> Result<(), LaunchError> {
     Ok(())
 }
 
-/// Puts a library before those that the program would be started with.
+/// Puts a library before those that the program would be started with, and informs it of the
+/// filters of system calls that were there before.
 fn add(command: &mut Command, library: &Path) {
+    match Filters::of_process() {
+        Some(filters) => command.env(FILTERS, filters.to_string()),
+        None => command.env_remove(FILTERS),
+    };
     let set = command.get_envs().find(|(name, _)| *name == PRELOAD);
     let existing = match set {
         Some((_, value)) => value.map(OsStr::to_owned),

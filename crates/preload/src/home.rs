@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use dimmer_hook::{LeafCall, LeafEnd, Mover, Orders, SIGNALS_ARE_RIGHT, inhibit_migration, ticks};
 use dimmer_runtime::calls::KeepErrno;
+use dimmer_runtime::giving_up::GivingUp;
 
 use crate::affinity;
 use crate::arch::{self, forward};
@@ -291,12 +292,12 @@ forward!(syscall, before_syscall, syscall_giving_up);
 /// Brings the calling thread home. Returns the address where the call goes on; null if it gives
 /// something up.
 extern "C" fn before_prctl(option: c_int, second: c_int, third: *const u8) -> *mut c_void {
-    let given_up = confine::given_up(libc::SYS_prctl, option, second, third);
+    let giving_up = GivingUp::of(libc::SYS_prctl, option, second, !third.is_null());
     let next = come_home_before(&PRCTL);
-    if confine::is_confining(libc::SYS_prctl, option, given_up) {
+    if confine::is_confining(libc::SYS_prctl, option, giving_up) {
         stop();
     }
-    if given_up.is_some() { std::ptr::null_mut() } else { next }
+    if giving_up.is_some() { std::ptr::null_mut() } else { next }
 }
 
 /// Returns the address where a system call goes on; null if it gives something up that hooks use.
@@ -311,8 +312,8 @@ extern "C" fn before_syscall(
     third: *const u8,
 ) -> *mut c_void {
     affinity::before_system_call(number, first, second, third);
-    let given_up = confine::given_up(number, first, second, third);
-    let is_confining = confine::is_confining(number, first, given_up);
+    let giving_up = GivingUp::of(number, first, second, !third.is_null());
+    let is_confining = confine::is_confining(number, first, giving_up);
     let is_about_owner =
         number == libc::SYS_futex && FUTEXES_WITH_OWNER.contains(&(second & libc::FUTEX_CMD_MASK));
     let is_about_thread =
@@ -328,7 +329,7 @@ extern "C" fn before_syscall(
     if number == libc::SYS_exit {
         dimmer_runtime::calls::note_exit();
     }
-    if given_up.is_some() { std::ptr::null_mut() } else { next }
+    if giving_up.is_some() { std::ptr::null_mut() } else { next }
 }
 
 /// Operations of futex(2) on mutexes whose owner the kernel records, for programs that make their

@@ -43,7 +43,7 @@ use std::sync::{Mutex, PoisonError};
 use dimmer_hook::{GivenUp, Hooks, Loaded, Objects, OwnLedger};
 use dimmer_processor::class::InstructionClass;
 use dimmer_runtime::calls::KeepErrno;
-use dimmer_runtime::{CannotMigrate, off};
+use dimmer_runtime::{CannotMigrate, filters, off};
 
 use crate::arch::empty_function::{FUNCTION_BYTES, is_empty_function, jump_to};
 
@@ -99,12 +99,16 @@ extern "C" fn begin(
     if off::is_off() {
         return;
     }
-    if std::panic::catch_unwind(dimmer_hook::has_filter_of_run).unwrap_or(false) {
+    if std::panic::catch_unwind(has_filter_of_run).unwrap_or(false) {
         dimmer_hook::has_given_up(GivenUp::SystemCalls);
         return;
     }
     let _ = std::panic::catch_unwind(cpuid::start);
     let _ = std::panic::catch_unwind(start);
+}
+
+fn has_filter_of_run() -> bool {
+    filters::has_filter_of_run(std::env::var_os(filters::FILTERS).as_deref())
 }
 
 fn start() -> Option<()> {

@@ -99,6 +99,8 @@ mod wait;
 pub mod wide;
 mod worker;
 
+pub use dimmer_host::filters;
+pub use dimmer_host::giving_up;
 pub use dimmer_host::off;
 pub use dimmer_host::own_event;
 pub use dimmer_host::root::{Root, parse_cpu_list};

@@ -494,6 +494,8 @@ mod tests {
         refused("[trials]\ndiscount = nan\n", "`trials.discount` is NaN");
         let never = "`trials.discount` is 1, accepted are 0.5 to 0.9999";
         refused("[trials]\ndiscount = 1\n", never);
+        let factor = "line 1: `thresholds.factor` is 1, accepted are 1.1 to 1000";
+        refused("[thresholds]\nfactor = 1\n", factor);
         refused("[cores]\nlist = \"many\"\n", "as in \"2-3,8\"");
         refused("[cores]\nspare = 0.95\n", "`cores.spare` is 0.95, accepted are 0 to 0.9");
         refused(

@@ -34,7 +34,7 @@ pub(crate) struct PstateTune {
 #[command(after_long_help = "\
 P-states have the numbers that `dimmer pstate show` prints. On Intel's processors that is the ratio to 100 MHz: P20 is 2000 MHz.
 
-This lasts until a signal ends it (Ctrl-C, SIGTERM, SIGHUP); the P-states and governors from before come back then, and by \
+This lasts until a signal ends it (Ctrl-C, SIGQUIT, SIGTERM, SIGHUP); the P-states and governors from before come back then, and by \
 `dimmer restore` after a SIGKILL. Definitions stay within the processor's own: no frequency and no voltage above its highest, and no \
 voltage below that of its slowest P-state that is as fast. docs/pstate.md has the details.
 

@@ -5,7 +5,7 @@ use clap::Args;
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 All programs keep running as they are: a thread that begins wide SIMD code on a narrow CPU goes to a wide one before the first wide \
-instruction, and any CPU may take it when that is over. This lasts until a signal ends it (Ctrl-C, SIGTERM, SIGHUP), or the scheduler ends; \
+instruction, and any CPU may take it when that is over. This lasts until a signal ends it (Ctrl-C, SIGQUIT, SIGTERM, SIGHUP), or the scheduler ends; \
 all CPUs are wide then. After a SIGKILL, `dimmer restore` undoes it. `dimmer run --specialise` does it for one program, without rights.
 
 Experimental: docs/specialise.md says what can go wrong. It needs root, the module dimmer_xcr0, and Linux 6.12 with sched_ext, or with \

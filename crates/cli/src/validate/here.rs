@@ -19,8 +19,8 @@ use crate::output;
 use crate::progress::Progress;
 use crate::{args, bad_input, measured, probe};
 
-/// Instructions in a burst. The longest slow the code between them on Emerald Rapids, where those of
-/// the probe's usual length do not (docs/RESULTS.md).
+/// Instructions in a burst. The longest slow the code between them on Emerald Rapids, where those
+/// of the probe's usual length do not (docs/RESULTS.md).
 const BURSTS: [u32; 4] = [10, 100, 1000, 65_536];
 
 /// Scalar code between two bursts (ns): on Emerald Rapids, bursts 182 to 191 us apart or more are

@@ -1,11 +1,12 @@
 // Installs a filter that lets programs start and write, but ends the process if it makes or renames
 // files, writes them at an offset, or asks for another process's memory, events or limits on files.
-// Then executes itself, which works and ends with status 7. The first argument says how: `exec`,
-// `spawn`, or `raw`, by the bare system call with the environment as it is.
+// Then executes itself, which works, takes a lock, and ends with status 7. The first argument says
+// how: `exec`, `spawn`, or `raw`, by the bare system call with the environment as it is.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <pthread.h>
 #include <spawn.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -16,6 +17,8 @@
 #include <unistd.h>
 
 extern char **environ;
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
 __attribute__((noinline)) double work(double x) {
     for (volatile int i = 0; i < 10; i++) x = x * 1.5 + 1;
@@ -47,6 +50,8 @@ int main(int count, char **arguments) {
     const char *how = count > 1 ? arguments[1] : "";
     if (!*how) {
         work(1);
+        pthread_mutex_lock(&mutex);
+        pthread_mutex_unlock(&mutex);
         puts("worked");
         return 7;
     }

@@ -5,10 +5,12 @@
 //   others: another thread holds the lock, and takes one more afterwards
 //   calls: the strict mode of seccomp; the first lock at a place comes then
 //   calls-by-number, time-by-number: as the two, by syscall(2)
+//   listener: by a filter, whose system call returns a file
 //   refused: the kernel refuses it
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -125,6 +127,16 @@ int main(int count, char **arguments) {
         long page = syscall(SYS_mmap, NULL, 4096, PROT_READ, MAP_PRIVATE, zero, 4096);
         if (page == -1 || syscall(SYS_mmap, NULL, 4096, PROT_READ, MAP_PRIVATE, zero, 1) != -1)
             return 8;
+    } else if (!strcmp(how, "listener")) {
+        struct sock_filter all[] = {BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+        struct sock_fprog filter = {1, all};
+        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+            return 9;
+        long file = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER,
+                            SECCOMP_FILTER_FLAG_NEW_LISTENER, &filter);
+        if (file <= 0)
+            return 8;
+        take_after();
     } else if (!strcmp(how, "refused")) {
         if (!prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, NULL) || !prctl(PR_SET_TSC, 77))
             return 9;

@@ -353,6 +353,19 @@ fn a_log_that_nobody_reads_holds_up_nothing() {
 }
 
 #[test]
+fn signals_that_end_a_server_take_its_socket_away() {
+    use rustix::process::Signal;
+    for signal in [Signal::TERM, Signal::INT, Signal::QUIT] {
+        let mut server = Server::start("");
+        let pid = rustix::process::Pid::from_child(&server.child);
+        rustix::process::kill_process(pid, signal).unwrap();
+        let status = server.child.wait().unwrap();
+        assert!(status.success(), "{signal:?}: {status}");
+        assert!(!server.socket().exists(), "{signal:?}");
+    }
+}
+
+#[test]
 fn a_server_takes_its_own_socket_away_and_no_other() {
     let end = |server: &mut Server| {
         let pid = rustix::process::Pid::from_child(&server.child);

@@ -5,8 +5,9 @@
 //! visited or not. The package's [`PowerControl`] serves such requests in slots. When no code asks
 //! for the level any more, it is held for a while and released in another standstill. (Paper 000
 //! §3.3.) If bursts recur at short gaps for long enough, newer processors do not release it at all;
-//! between long bursts that recur they run slower, whatever becomes of the level. Both kinds are one state machine; only their models differ. `docs/model.md` specifies it ("What
-//! a processor does by its model").
+//! between long bursts that recur they run slower, whatever becomes of the level. Both kinds are
+//! one state machine; only their models differ. `docs/model.md` specifies it ("What a processor
+//! does by its model").
 //!
 //! Unknown, and choices here: instructions that were not enough to ask for a level are forgotten
 //! when other code runs; only the way up from L0 is throttled (paper 000 §3.3.3 saw the throttling

@@ -87,8 +87,8 @@ pub(super) fn ways(lost: Losses, run: &Run<'_>, functions: &[Function]) -> Vec<O
 }
 
 /// Compares the clock right after calls with the clock right before calls that follow a gap after
-/// which, by the model, no call before it matters any more. This checks the model's statement directly. The interval combines the
-/// worst ends of both medians' intervals.
+/// which, by the model, no call before it matters any more. This checks the model's statement
+/// directly. The interval combines the worst ends of both medians' intervals.
 pub(super) fn clock(run: &Run<'_>, recovered_after_ns: f64) -> Option<ClockCheck> {
     let mut clocks = Clocks::default();
     run.observed.threads.iter().for_each(|thread| clocks.merge(&thread.clocks));

@@ -44,7 +44,7 @@ pub struct Settings {
     /// parts of it. None in the paper; for performance that varies by itself.
     pub least_trend: f64,
     /// The rate is multiplied by this if performance grew, and divided by it if performance fell;
-    /// above one.
+    /// from 1.1.
     pub factor: f64,
     /// By how much thresholds move per window, at the start and at least.
     pub least_rate: f64,
@@ -94,6 +94,11 @@ const ROOM: f64 = 0.1;
 /// one bound to the other all the time.
 const CALM: f64 = 10.0;
 
+/// The least factor; a guess, as the paper has "factor > 1" (§4.2.3). With it, 42 windows in which
+/// performance fell take back what the exciter added to the rate, and the paper's exciter waits for
+/// 1000. With 1 none would: the rate would stay as the exciter left it.
+const LEAST_FACTOR: f64 = 1.1;
+
 impl Constants for Settings {
     fn definition(&self) -> &'static Definition {
         &DEFINITION
@@ -112,7 +117,7 @@ impl Constants for Settings {
             Constant::time("window_ms", &mut self.window, (1.0, ms(exciter) / CALM)),
             // Above, a ruin of the performance is no trend.
             Constant::number("least_trend", &mut self.least_trend, (0.0, 0.2)),
-            Constant::number("factor", &mut self.factor, (1.0, 1000.0)),
+            Constant::number("factor", &mut self.factor, (LEAST_FACTOR, 1000.0)),
             // At 0, thresholds never move but by the exciter.
             Constant::number("least_rate", &mut self.least_rate, (0.001, 1.0)),
             Constant::time("exciter_ms", &mut self.exciter, (CALM * ms(window), LONGEST_MS)),
@@ -291,6 +296,19 @@ mod tests {
     #[test]
     fn scalar_code_is_never_moved() {
         assert!(switches(0.1, 0.0, 350).is_empty());
+    }
+
+    #[test]
+    fn losses_take_back_what_the_exciter_added_with_the_least_factor() {
+        let settings = Settings { factor: LEAST_FACTOR, ..Settings::PAPER };
+        let mut thresholds = Thresholds::new(settings, Time::START);
+        thresholds.rate += settings.excitement;
+        for index in 1..=41 {
+            window(&mut thresholds, index * WINDOW, -0.1, 0);
+        }
+        assert!(thresholds.rate > settings.least_rate);
+        window(&mut thresholds, 42 * WINDOW, -0.1, 0);
+        assert!(thresholds.rate <= settings.least_rate);
     }
 
     #[test]
