@@ -100,7 +100,7 @@ pub(crate) fn draw_model(draws: &mut Draws) -> Model {
     }
     if draws.is(0.3) {
         let long = |draws: &mut Draws| model::LongRecurrence {
-            level: made_up(LicenseLevel::new(1 + draws.below(2) as u32)).unwrap(),
+            level: made_up(LicenseLevel::new([1, 2][draws.below(2)])).unwrap(),
             burst_ns: made_up(draws.below(200_000) as u64).unwrap(),
             gap_ns: made_up(draws.below(5_000_000) as u64).unwrap(),
             slowdown: made_up(0.3 * draws.share()).unwrap(),
