@@ -50,13 +50,6 @@ pub struct Lost {
     pub between_long_ns: f64,
 }
 
-/// How long calls are, as far as it matters for what they cost.
-#[derive(Clone, Debug, PartialEq)]
-struct Lengths {
-    /// Lengths of calls (ns), each with the share of calls that are of about that length.
-    shares: Vec<(f64, f64)>,
-}
-
 impl CallCost {
     /// No cost.
     pub const FREE: Self =
@@ -154,15 +147,37 @@ impl CallCost {
         gaps: impl IntoIterator<Item = (f64, f64)>,
         running: &Running,
     ) -> Lost {
-        let lengths = Lengths::new(&self.between_long, lasted);
+        let lengths = self.lengths(lasted);
         let mut sum = Lost::default();
         for (gap_ns, number) in gaps {
-            for (call_ns, share) in &lengths.shares {
+            for (call_ns, share) in &lengths {
                 let one = self.in_gap(*call_ns, gap_ns, running.of(gap_ns));
                 sum.add(one.times(number * share));
             }
         }
         sum
+    }
+
+    /// How long calls are, as far as it matters here: lengths (ns), each with the share of calls
+    /// that last as long or longer, but not as long as the next one. `lasted`: lengths of calls
+    /// (ns) and their numbers.
+    fn lengths(&self, lasted: impl IntoIterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
+        let mut steps: Vec<f64> = self.between_long.iter().map(|long| long.call_ns).collect();
+        steps.push(0.0);
+        steps.sort_by(f64::total_cmp);
+        steps.dedup();
+        let mut shares: Vec<(f64, f64)> = steps.into_iter().map(|ns| (ns, 0.0)).collect();
+        for (call_ns, number) in lasted {
+            let of = shares.iter_mut().rev().find(|(ns, _)| *ns <= call_ns);
+            of.into_iter().for_each(|(_, sum)| *sum += number);
+        }
+        let all: f64 = shares.iter().map(|(_, number)| number).sum();
+        if all > 0.0 {
+            shares.iter_mut().for_each(|(_, number)| *number /= all);
+            shares
+        } else {
+            vec![(0.0, 1.0)]
+        }
     }
 }
 
@@ -175,28 +190,6 @@ impl BetweenLong {
             gap_ns: of.gap_ns.value as f64,
             slower: slowdown / (1.0 + slowdown),
         }
-    }
-}
-
-impl Lengths {
-    /// `lasted`: lengths of calls (ns) and their numbers.
-    fn new(between_long: &[BetweenLong], lasted: impl IntoIterator<Item = (f64, f64)>) -> Self {
-        let mut steps: Vec<f64> = between_long.iter().map(|long| long.call_ns).collect();
-        steps.push(0.0);
-        steps.sort_by(f64::total_cmp);
-        steps.dedup();
-        let mut shares: Vec<(f64, f64)> = steps.into_iter().map(|ns| (ns, 0.0)).collect();
-        for (call_ns, number) in lasted {
-            let of = shares.iter_mut().rev().find(|(ns, _)| *ns <= call_ns);
-            of.into_iter().for_each(|(_, sum)| *sum += number);
-        }
-        let all: f64 = shares.iter().map(|(_, number)| number).sum();
-        if all > 0.0 {
-            shares.iter_mut().for_each(|(_, number)| *number /= all);
-        } else {
-            shares = vec![(0.0, 1.0)];
-        }
-        Self { shares }
     }
 }
 

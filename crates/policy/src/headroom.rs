@@ -90,7 +90,8 @@ pub fn most_work(busy: Busy, cpus: Cpus, faster: f64) -> f64 {
 /// model: 1.3 is 30 % faster. Infinite if the model does not bound it.
 ///
 /// Calls cost the code after them the most if they come so close that the level is kept all the
-/// time, or just so far apart that each causes an episode. And fewer active cores allow a faster
+/// time, or just so far apart that each causes an episode; what long calls cost comes on top. And
+/// fewer active cores allow a faster
 /// clock, at the first level perhaps more so than at this one: that counts with as many cores of
 /// other programs as make the most of it. Where the clock for a number of cores is not known, the
 /// highest or lowest one that is known stands for it. A model without clocks is taken to have the

@@ -26,7 +26,8 @@ const BETTER: f64 = 9.21;
 /// Within which excess of that sum a step is still likely: the 95 % point with one degree.
 const LIKELY: f64 = 3.84;
 
-/// By how much slow-downs of two lengths of bursts may differ and count as the same (relative).
+/// By how much gaps and slow-downs of two lengths of bursts may differ and count as the same
+/// (relative).
 const SAME: f64 = 0.15;
 
 /// What short bursts cost, by the other values of the model.
