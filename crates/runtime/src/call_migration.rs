@@ -12,7 +12,7 @@ use dimmer_processor::units::CpuId;
 use dimmer_protocol::ticks;
 
 use crate::arch::of_thread;
-use crate::cores::{Cores, wake_up};
+use crate::cores::Cores;
 use crate::end::{AT_END, COMES_HOME};
 use crate::fork::{FOLLOWS_ANEW, IN_CHILD};
 use crate::migrate::Migration;
@@ -21,6 +21,7 @@ use crate::settings::{Settings, complain};
 use crate::start_error::StartError;
 use crate::thread::{Inside, Kept};
 use crate::uncancelled::Uncancelled;
+use crate::wake_up::wake_up;
 use crate::worker::WHEN_IDLE;
 use crate::{
     allocator, exclusion, fork, handler, letting_back, prepare, served, settings, signals,
@@ -140,7 +141,7 @@ fn prepare_cores(
     used: usize,
     entrance: Option<&str>,
 ) -> Result<Cores, StartError> {
-    let spin = wake_up();
+    let spin = wake_up(&Root::live(), cores, entrance);
     let mut tries = 1;
     loop {
         let spare = widened(cores, || Cores::spare(&Root::live(), cores, entrance, spin));

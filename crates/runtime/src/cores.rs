@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dimmer_host::affinity;
 use dimmer_host::root::Root;
@@ -16,10 +16,10 @@ use crate::lane::{DELEGATE, IDLE};
 use crate::placement::{self, Placement};
 use crate::shared::Shared;
 use crate::slot::{self, HandOver};
-use crate::spawn::spawn;
 use crate::start_error::StartError;
 use crate::uncancelled::Uncancelled;
-use crate::wait::{self, Patience, Word};
+use crate::wait::{self, Patience};
+use crate::wake_up::wake_up;
 use crate::worker::Worker;
 use crate::{end, exclusion, fork, nap, signals};
 
@@ -58,12 +58,13 @@ impl Cores {
     /// # Errors
     /// [`StartError`].
     pub fn start(root: &Root, cpus: &[CpuId]) -> Result<Self, StartError> {
-        Self::start_spinning(root, cpus, wake_up())
+        Self::start_spinning(root, cpus, wake_up(root, cpus, None))
     }
 
     /// Like [`Self::start`], with workers that spin for the time `spin` without work before they
-    /// sleep. Waking a worker takes a hundred times as long as a hand-off to a spinning one, but a
-    /// spinning worker keeps the core from other threads.
+    /// sleep, and for up to eight times that where work soon follows. Waking a worker takes a
+    /// hundred times as long as a hand-off to a spinning one, but a spinning worker keeps the core
+    /// from other threads.
     ///
     /// # Errors
     /// [`StartError`].
@@ -455,37 +456,4 @@ impl<T> Drop for Pending<'_, T> {
             resume_unwind(panic);
         }
     }
-}
-
-/// Time to wake a sleeping thread and to be woken by it: the median of several tries, measured
-/// once.
-pub(crate) fn wake_up() -> Duration {
-    static MEASURED: OnceLock<Duration> = OnceLock::new();
-    /// An upper limit: a longer time is not that of waking alone.
-    const LONGEST: Duration = Duration::from_millis(1);
-    const TRIES: u32 = 15;
-    *MEASURED.get_or_init(|| {
-        let words = Arc::new([Word::default(), Word::default()]);
-        let at_once = Patience(Duration::ZERO);
-        let theirs = Arc::clone(&words);
-        let sleeper = spawn(move || {
-            let [there, back] = &*theirs;
-            for turn in 0..TRIES {
-                while there.wait_while(turn, at_once).is_none() {}
-                back.post(turn + 1);
-            }
-        });
-        let Ok(sleeper) = sleeper else { return LONGEST };
-        let [there, back] = &*words;
-        let turn = |turn| {
-            let begin = Instant::now();
-            there.post(turn + 1);
-            while back.wait_while(turn, at_once).is_none() {}
-            begin.elapsed()
-        };
-        let mut took: Vec<Duration> = (0..TRIES).map(turn).collect();
-        sleeper.join();
-        took.sort_unstable();
-        took[took.len() / 2].min(LONGEST)
-    })
 }

@@ -96,6 +96,7 @@ mod start_error;
 mod thread;
 mod uncancelled;
 mod wait;
+mod wake_up;
 pub mod wide;
 mod worker;
 

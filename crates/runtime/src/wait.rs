@@ -16,7 +16,7 @@ mod ways;
 mod word;
 
 pub(crate) use doorbell::Doorbell;
-pub(crate) use patience::Patience;
+pub(crate) use patience::{Patience, Stretch};
 pub(crate) use way::{IsWaitedFor, MONITOR_TICKS, Way};
 pub(crate) use ways::choose;
 pub(crate) use word::Word;

@@ -20,7 +20,7 @@ use crate::shared::Shared;
 use crate::slot::{self, Place};
 use crate::spawn::{Spawned, spawn};
 use crate::start_error::StartError;
-use crate::wait::Patience;
+use crate::wait::{Patience, Stretch};
 use crate::{first_thread, fork, signals};
 
 /// What a worker does that has been idle for a while.
@@ -93,7 +93,7 @@ impl Worker {
 
 /// Pins the calling thread to a CPU. The affinity that it has inherited may lack that CPU: `dimmer
 /// run` may have kept the thread that has started it off that.
-fn stand(root: &Root, cpu: CpuId, entrance: Option<&str>) -> Result<Pinned, StartError> {
+pub(crate) fn stand(root: &Root, cpu: CpuId, entrance: Option<&str>) -> Result<Pinned, StartError> {
     if let Some(entrance) = entrance {
         cpusets::enter(root, entrance)?;
     }
@@ -153,6 +153,7 @@ impl Shared {
     /// Runs the work in the lanes until the worker must end.
     fn work(&self, patience: Patience) -> Ended {
         let place = 0_u8;
+        let stretch = Stretch::default();
         self.own.stack.set((&raw const place).addr());
         loop {
             // Here, and not in each poll: even reading it there made a hand-off a quarter longer.
@@ -168,7 +169,7 @@ impl Shared {
                 self.own.settle();
                 let since: &mut std::time::Instant =
                     begin.get_or_insert_with(std::time::Instant::now);
-                if since.elapsed() >= patience.0 {
+                if since.elapsed() >= stretch.of(patience) {
                     break true;
                 }
                 turns = if self.monitor_wait() { 1 } else { TURNS };
@@ -190,6 +191,9 @@ impl Shared {
                 };
                 if !self.doorbell.sleep(has_work, is_over) {
                     return Ended::WithProgram;
+                }
+                if let Some(since) = begin {
+                    stretch.has_slept(patience, since.elapsed());
                 }
             }
         }

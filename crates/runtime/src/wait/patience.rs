@@ -1,5 +1,6 @@
 //! Waiting for a word, for as long as it pays: spinning first, sleeping later.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use super::word::Word;
@@ -10,6 +11,40 @@ use super::{sleep, spin, ways};
 /// more than twice as expensive as the better of the two choices (the ski-rental bound).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Patience(pub(crate) Duration);
+
+/// How many times its patience a thread spins: twice as long after each wait in which it slept, but
+/// which was over within [`MOST`] times its patience, and no longer than its patience after a
+/// longer one. KVM polls for halted virtual CPUs likewise (Linux,
+/// Documentation/virt/kvm/halt-polling.rst).
+#[derive(Debug)]
+pub(crate) struct Stretch(AtomicU32);
+
+/// The longest stretch. Spinning in vain uses power and, where other threads want the CPU, time: a
+/// guess at what being there at once is worth.
+const MOST: u32 = 8;
+
+/// Of all threads of the process that wait for their work.
+static CALLERS: Stretch = Stretch(AtomicU32::new(1));
+
+impl Default for Stretch {
+    fn default() -> Self {
+        Self(AtomicU32::new(1))
+    }
+}
+
+impl Stretch {
+    /// How long to spin.
+    pub(crate) fn of(&self, patience: Patience) -> Duration {
+        patience.0 * self.0.load(Ordering::Relaxed)
+    }
+
+    /// A thread slept in a wait of this length.
+    pub(crate) fn has_slept(&self, patience: Patience, waited: Duration) {
+        let times = self.0.load(Ordering::Relaxed);
+        let is_soon_over = waited <= patience.0 * MOST;
+        self.0.store(if is_soon_over { (times * 2).min(MOST) } else { 1 }, Ordering::Relaxed);
+    }
+}
 
 impl Word {
     /// Waits with the processor's monitor-wait, for some microseconds, while `is_waited_for` is
@@ -34,20 +69,37 @@ impl Word {
         }
         let patient = ways::patient();
         let begin = Instant::now();
-        while begin.elapsed() < patience.0 {
+        let longest = CALLERS.of(patience);
+        while begin.elapsed() < longest {
             // SAFETY: it was chosen because the processor has it.
             if let Some(now) = unsafe { (patient.wait)(self, &is_waited_for) } {
                 return Some(now);
             }
         }
         // SAFETY: every processor can sleep.
-        unsafe { (sleep::WAY.wait)(self, &is_waited_for) }
+        let now = unsafe { (sleep::WAY.wait)(self, &is_waited_for) };
+        if patience.0 > Duration::ZERO {
+            CALLERS.has_slept(patience, begin.elapsed());
+        }
+        now
     }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn where_waits_are_soon_over_threads_spin_for_longer() {
+        let us = Duration::from_micros;
+        let (stretch, patience) = (Stretch::default(), Patience(us(30)));
+        let spins = [100, 100, 240, 240, 241, 1, 5000].map(|waited| {
+            stretch.has_slept(patience, us(waited));
+            stretch.of(patience)
+        });
+        assert_eq!(spins, [60, 120, 240, 240, 30, 60, 30].map(us));
+        assert_eq!(stretch.of(Patience(Duration::ZERO)), Duration::ZERO);
+    }
 
     #[test]
     fn who_is_woken_without_a_change_looks_around() {
