@@ -5,6 +5,10 @@
 #   contrib/auto.sh                      # all five
 #   contrib/auto.sh nginx dgemm          # these
 #   DIMMER=target/release/dimmer ROUNDS=20 SECONDS_EACH=5 contrib/auto.sh x265
+#   WARM_UP=0 contrib/auto.sh nginx       # counts the learning, too
+#
+# A run is loaded for WARM_UP seconds (by default 5), in which --auto learns, and then measured for
+# SECONDS_EACH (8).
 #
 # A model of a processor whose clock wide code lowers (MODEL, by default i9-7940x) chooses the
 # functions whose calls --auto may move, so there is something to try also where nothing gains. Runs
@@ -18,6 +22,7 @@ set -eu
 DIMMER=${DIMMER:-dimmer}
 ROUNDS=${ROUNDS:-100}
 SECONDS_EACH=${SECONDS_EACH:-8}
+WARM_UP=${WARM_UP:-5}
 MODEL=${MODEL:-i9-7940x}
 PORT=${PORT:-17411}
 ALL='nginx x265 dgemm memcached mariadb'
@@ -68,7 +73,7 @@ END
         has x265 ffmpeg || return 3
         # A core encodes some two seconds of it in one.
         ffmpeg -nostdin -loglevel error -f lavfi -i testsrc2=size=640x360:rate=25 \
-            -t $((SECONDS_EACH * $(nproc) * 2)) \
+            -t $(((WARM_UP + SECONDS_EACH) * $(nproc) * 2)) \
             -pix_fmt yuv420p "$DIR/clip.y4m" || return 1
         ;;
     dgemm)
@@ -88,13 +93,20 @@ static double now(void) {
 }
 int main(void) {
     const int size = SIZE;
-    const double one = 1, zero = 0, start = now();
+    const double one = 1, zero = 0;
     for (int at = 0; at < SIZE * SIZE; at++)
         a[at] = b[at] = at % 7;
-    long products = 0;
-    for (; now() < start + $SECONDS_EACH; products++)
-        dgemm_("N", "N", &size, &size, &size, &one, a, &size, b, &size, &zero, c, &size);
-    printf("%f\n", products / (now() - start));
+    /* The first pass is the warm-up. */
+    const double seconds[] = {$WARM_UP, $SECONDS_EACH};
+    double speed = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        const double start = now();
+        long products = 0;
+        for (; now() < start + seconds[pass]; products++)
+            dgemm_("N", "N", &size, &size, &size, &one, a, &size, b, &size, &zero, c, &size);
+        speed = products / (now() - start);
+    }
+    printf("%f\n", speed);
 }
 END
         library=$(ldconfig -p | sed -n 's/.*libopenblas\.so\.0 .*=> //p' | head -n 1)
@@ -106,10 +118,9 @@ END
         has mariadbd mariadb-install-db mariadb-slap || return 3
         mariadb-install-db --no-defaults --user="$(id -un)" --datadir="$DIR/data" \
             --auth-root-authentication-method=normal >/dev/null || return 1
-        # As many queries as take some seconds here.
+        # As many queries as take a second here.
         QUERIES=1000
-        QUERIES=$(DIMMER_AUTO='' load mariadb |
-            awk -v each="$SECONDS_EACH" '{ print int($1 * each) }')
+        QUERIES=$(DIMMER_AUTO='' WARM_UP=0 SECONDS_EACH=1 load mariadb | awk '{ print int($1) }')
         test "${QUERIES:-0}" -gt 0 || return 1
         ;;
     *) echo "no program \`$1\`; expected some of: $ALL" >&2; exit 2 ;;
@@ -126,20 +137,37 @@ load() {
         $DIMMER_AUTO nginx -p "$DIR" -c "$DIR/nginx.conf" &
         server=$!
         listens
-        wrk -t 1 -c 8 -d "${SECONDS_EACH}s" "https://127.0.0.1:$PORT/file" |
-            sed -n 's/^Requests.sec: *//p'
+        for seconds in $WARM_UP $SECONDS_EACH; do
+            test "$seconds" = 0 ||
+                wrk -t 1 -c 8 -d "${seconds}s" "https://127.0.0.1:$PORT/file" |
+                sed -n 's/^Requests.sec: *//p'
+        done | tail -n 1
         ;;
     x265)
-        $DIMMER_AUTO x265 --asm avx512 --preset fast --no-progress -o /dev/null "$DIR/clip.y4m" 2>&1 |
-            sed -n 's/^encoded .*(\([0-9.]*\) fps).*/\1/p'
+        # How fast it takes the clip, from the end of the warm-up on.
+        size=$(stat -c %s "$DIR/clip.y4m")
+        first=$((size / (WARM_UP + SECONDS_EACH) * WARM_UP))
+        {
+            head -c "$first"
+            date +%s.%N >&3
+            cat
+            date +%s.%N >&3
+        } 3>"$DIR/times" <"$DIR/clip.y4m" |
+            $DIMMER_AUTO x265 --asm avx512 --preset fast --no-progress --y4m -o /dev/null --input - \
+                2>/dev/null
+        awk -v bytes=$((size - first)) 'NR == 1 { from = $1 } END { print bytes / 1e6 / ($1 - from) }' \
+            "$DIR/times"
         ;;
     dgemm) OPENBLAS_NUM_THREADS=1 $DIMMER_AUTO "$DIR/dgemm" ;;
     memcached)
         $DIMMER_AUTO memcached -u "$(id -un)" -l 127.0.0.1 -p "$PORT" -t 1 &
         server=$!
         listens
-        memcaslap -s "127.0.0.1:$PORT" -t "${SECONDS_EACH}s" -T 1 -c 8 |
-            sed -n 's/.*TPS: \([0-9]*\).*/\1/p' | tail -n 1
+        for seconds in $WARM_UP $SECONDS_EACH; do
+            test "$seconds" = 0 ||
+                memcaslap -s "127.0.0.1:$PORT" -t "${seconds}s" -T 1 -c 8 |
+                sed -n 's/.*TPS: \([0-9]*\).*/\1/p'
+        done | tail -n 1
         ;;
     mariadb)
         $DIMMER_AUTO mariadbd --no-defaults --user="$(id -un)" --datadir="$DIR/data" \
@@ -147,9 +175,13 @@ load() {
             --skip-log-bin 2>/dev/null &
         server=$!
         listens
-        mariadb-slap --no-defaults --user=root --socket="$DIR/socket" --concurrency=4 \
-            --auto-generate-sql --number-of-queries="$QUERIES" |
-            awk -v queries="$QUERIES" '/Average number of seconds/ { print queries / $(NF - 1) }'
+        for seconds in $WARM_UP $SECONDS_EACH; do
+            queries=$((QUERIES * seconds))
+            test "$queries" = 0 ||
+                mariadb-slap --no-defaults --user=root --socket="$DIR/socket" --concurrency=4 \
+                    --auto-generate-sql --number-of-queries="$queries" |
+                awk -v queries="$queries" '/Average number of seconds/ { print queries / $(NF - 1) }'
+        done | tail -n 1
         ;;
     esac
 }
@@ -161,7 +193,7 @@ fi
 DIR=$(mktemp -d)
 trap 'rm -rf "$DIR"' EXIT
 QUERIES=
-export DIMMER ROUNDS SECONDS_EACH MODEL PORT DIR QUERIES
+export DIMMER ROUNDS SECONDS_EACH WARM_UP MODEL PORT DIR QUERIES
 status=0
 for program in ${*:-$ALL}; do
     prepared=0

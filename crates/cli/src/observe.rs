@@ -6,7 +6,7 @@ mod scenario;
 
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use dimmer_host::cpufreq;
 use dimmer_host::cpuid::Cpuid;
@@ -16,7 +16,9 @@ use dimmer_host::usage;
 use dimmer_launch::LaunchError;
 use dimmer_launch::named::Wanted;
 use dimmer_launch::observe::{self, Options};
-use dimmer_probe::handoff;
+use dimmer_launch::trips::{self, RoundTrips};
+use dimmer_observe::Observed;
+use dimmer_probe::stats::Estimate;
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::Model;
 use dimmer_processor::units::LicenseLevel;
@@ -25,6 +27,7 @@ use dimmer_report::phase_graph::chosen;
 
 use crate::args::{Observe, Via};
 use crate::output::{self, Output};
+use crate::run::cores;
 use crate::{bad_input, exit, not_launched};
 
 /// Classes whose functions are hooked if nothing is known about the processor: those that request a
@@ -95,14 +98,12 @@ pub(crate) fn run(
         |file: &Path, entry| known.get(file).map_or(entry, |functions| functions.begin(entry));
     seen.observed.gather(begin);
     let own_cpu = usage::own_time();
-    // Measuring takes some 30 ms, and only functions that were called can be moved.
-    let is_called = seen.observed.threads.iter().any(|thread| !thread.functions.is_empty());
-    let hand_off = if is_called { handoff::round_trip(root).unwrap_or_default() } else { None };
+    let hand_off = hand_off(root, &seen.observed);
     let run = Run {
         command: &seen.command,
         is_counted: via == Via::Uprobes,
         choice: seen.choice.as_ref(),
-        hand_off,
+        hand_off: &hand_off,
         is_governable: !cpufreq::policies(root).is_empty(),
         status: seen.status,
         on_cpu: seen.usage.on_cpu,
@@ -146,6 +147,20 @@ pub(crate) fn run(
         marks::write(to_graph, root, &seen)?;
     }
     Ok(seen.status.map_or(ExitCode::SUCCESS, exit::of_program))
+}
+
+/// What moving a call takes on this machine, after gaps as long as those between the observed calls
+/// (ns), by the quicker of both kinds. Empty if there was no call, and where none can be moved.
+fn hand_off(root: &Root, observed: &Observed) -> Vec<(f64, Estimate)> {
+    let functions = observed.functions();
+    let longest = functions.values().filter_map(|tally| tally.gap_after.quantile(1.0));
+    let Some(longest_ns) = longest.reduce(f64::max) else { return Vec::new() };
+    let Ok(longest) = Duration::try_from_secs_f64(longest_ns / 1e9) else { return Vec::new() };
+    let Ok(cpus) = cores(root, None) else { return Vec::new() };
+    let after = trips::round_trips_after_gaps(root, &cpus, longest).unwrap_or_default();
+    let median =
+        |(gap, trips): &(Duration, RoundTrips)| Some((gap.as_nanos() as f64, trips.quicker()?));
+    after.iter().filter_map(median).collect()
 }
 
 /// The classes whose functions are worth a hook.

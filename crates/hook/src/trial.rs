@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use dimmer_scan::Leaf;
 
@@ -121,21 +121,31 @@ impl Hooks {
     }
 
     /// Measures the time of calls that go to another core, do nothing there, and come back (ns
-    /// each), after [`Hooks::move_by`]: in turn, one that migrates with its thread and one that is
-    /// delegated.
+    /// each), after [`Hooks::move_by`]: for each gap, one that migrates with its thread and one
+    /// that is delegated, both after the calling thread has been busy for the gap.
     ///
     /// # Errors
     /// If no function of this crate can be hooked.
-    pub fn trial_moved(&self, calls: usize) -> Result<Vec<Trip>, HookError> {
+    pub fn trial_moved(
+        &self,
+        gaps: impl IntoIterator<Item = Duration>,
+    ) -> Result<Vec<Trip>, HookError> {
         self.hook_own()?;
         // The thread's first call claims its slot.
         call_hooked(1);
         self.decide_own(true);
-        let trip = |_| Trip {
-            moved_ns: per_call(1, || call_hooked(1)),
-            delegated_ns: per_call(1, call_delegated),
+        let after = |gap: Duration, call: fn()| {
+            let begun = Instant::now();
+            while begun.elapsed() < gap {
+                std::hint::spin_loop();
+            }
+            per_call(1, call)
         };
-        let took = (0..calls).map(trip).collect();
+        let trip = |gap| Trip {
+            moved_ns: after(gap, || call_hooked(1)),
+            delegated_ns: after(gap, call_delegated),
+        };
+        let took = gaps.into_iter().map(trip).collect();
         self.decide_own(false);
         Ok(took)
     }

@@ -3,19 +3,31 @@
 
 use std::collections::BTreeSet;
 use std::io;
+use std::iter::repeat_n;
+use std::time::Duration;
 
 use dimmer_hook::{
     CannotMove, HookError, Hooks, LeafCall, LeafEnd, LedgerError, Mover, OwnLedger,
-    SIGNALS_ARE_RIGHT,
+    SIGNALS_ARE_RIGHT, Trip,
 };
 use dimmer_host::affinity::{self, AffinityError};
 use dimmer_host::root::Root;
-use dimmer_probe::stats::Samples;
+use dimmer_probe::stats::{Estimate, Samples};
 use dimmer_processor::units::CpuId;
 use dimmer_runtime::{CannotMigrate, Cores, StartError, check_migration};
 
-/// Number of measured calls of each kind.
+/// Number of measured calls of each kind, back to back.
 pub const CALLS: usize = 2000;
+
+/// Gaps between calls after which moved ones are timed, and how many: the other core sleeps more
+/// deeply after a longer one. Takes 0.2 s in all.
+const GAPS: [(Duration, usize); 5] = [
+    (Duration::ZERO, 200),
+    (Duration::from_micros(10), 100),
+    (Duration::from_micros(100), 50),
+    (Duration::from_millis(1), 20),
+    (Duration::from_millis(10), 6),
+];
 
 /// Why calls cannot be moved here.
 #[derive(Debug, thiserror::Error)]
@@ -87,13 +99,61 @@ pub struct RoundTrips {
     pub delegated: Samples,
 }
 
+impl RoundTrips {
+    fn new(trips: &[Trip]) -> Self {
+        Self {
+            migrated: trips.iter().map(|trip| trip.moved_ns).collect(),
+            delegated: trips.iter().map(|trip| trip.delegated_ns).collect(),
+        }
+    }
+
+    /// The kind that takes less time by its median. `None` without calls.
+    #[must_use]
+    pub fn quicker(&self) -> Option<Estimate> {
+        let kinds = [&self.migrated, &self.delegated].into_iter().filter_map(Samples::estimate);
+        kinds.min_by(|a, b| a.median.total_cmp(&b.median))
+    }
+}
+
 /// Dedicates these cores for the rest of this process's life, and times moved calls that do
-/// nothing, of both kinds in turn. The calling thread keeps off the cores meanwhile. Takes some
-/// milliseconds. Call it only once.
+/// nothing, of both kinds in turn, back to back. The calling thread keeps off the cores meanwhile.
+/// Takes some milliseconds. Call it, or [`round_trips_after_gaps`], only once.
 ///
 /// # Errors
 /// [`TripError`].
 pub fn round_trips(root: &Root, cpus: &[CpuId]) -> Result<RoundTrips, TripError> {
+    let trips = trips(root, cpus, repeat_n(Duration::ZERO, CALLS))?;
+    Ok(RoundTrips::new(&trips))
+}
+
+/// Likewise, after each of some gaps without a call, from none to the first one that is not shorter
+/// than `longest`: for up to 0.2 s.
+///
+/// # Errors
+/// [`TripError`].
+pub fn round_trips_after_gaps(
+    root: &Root,
+    cpus: &[CpuId],
+    longest: Duration,
+) -> Result<Vec<(Duration, RoundTrips)>, TripError> {
+    let longer = GAPS.partition_point(|(gap, _)| *gap < longest);
+    let gaps = &GAPS[..(longer + 1).min(GAPS.len())];
+    let trips = trips(root, cpus, gaps.iter().flat_map(|(gap, calls)| repeat_n(*gap, *calls)))?;
+    let mut rest = &trips[..];
+    let after = gaps.iter().map(|(gap, calls)| {
+        let (these, others) = rest.split_at(*calls);
+        rest = others;
+        (*gap, RoundTrips::new(these))
+    });
+    Ok(after.collect())
+}
+
+/// Moved calls on these cores, of both kinds after each gap.
+fn trips(
+    root: &Root,
+    cpus: &[CpuId],
+    gaps: impl Iterator<Item = Duration>,
+) -> Result<Vec<Trip>, TripError> {
     check_migration()?;
     let cores = Cores::start(root, cpus)?;
     let allowed = affinity::allowed()?;
@@ -103,11 +163,7 @@ pub fn round_trips(root: &Root, cpus: &[CpuId]) -> Result<RoundTrips, TripError>
     let directory = tempfile::tempdir().map_err(TripError::Directory)?;
     let mut hooks = Hooks::new(OwnLedger::create(directory.path())?, BTreeSet::new(), None);
     hooks.move_by(MOVER, false)?;
-    let took = hooks.trial_moved(CALLS);
+    let took = hooks.trial_moved(gaps);
     affinity::allow(&allowed)?;
-    let took = took?;
-    Ok(RoundTrips {
-        migrated: took.iter().map(|trip| trip.moved_ns).collect(),
-        delegated: took.iter().map(|trip| trip.delegated_ns).collect(),
-    })
+    Ok(took?)
 }

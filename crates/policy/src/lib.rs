@@ -11,6 +11,7 @@ pub mod boost;
 pub mod break_even;
 pub mod cost;
 pub mod dedicated;
+pub mod hand_off;
 pub mod headroom;
 pub mod license;
 pub mod moderation;

@@ -17,8 +17,8 @@ pub struct Load {
     pub lost: f64,
     /// Calls of these functions.
     pub calls: f64,
-    /// The least time that handing one call to another core and coming back takes; `None` if it was
-    /// not measured.
+    /// The least time that handing one of these calls to another core and coming back takes
+    /// ([`crate::hand_off`]); `None` if it was not measured.
     pub hand_off: Option<f64>,
     /// Whether the machine allows its clock to be governed.
     pub is_governable: bool,

@@ -1,6 +1,7 @@
 //! The results of `dimmer observe`; `docs/observe-json.md` describes the document.
 
 mod boost;
+mod hand_off;
 mod losses;
 mod page;
 pub mod scenario;
@@ -97,8 +98,9 @@ pub struct Run<'a> {
     pub choice: Option<&'a Choice>,
     /// The exit status, if the program was started here.
     pub status: Option<ExitStatus>,
-    /// The minimum time to hand work to another core on this machine (ns).
-    pub hand_off: Option<Estimate>,
+    /// What moving a call to another core and back takes on this machine, after each of some gaps
+    /// without a call, the first of which is none (ns). Empty if it was not measured.
+    pub hand_off: &'a [(f64, Estimate)],
     /// Whether the machine allows its clock to be governed.
     pub is_governable: bool,
     /// CPU time of the program and its children.
@@ -158,8 +160,10 @@ pub struct Report {
     /// The clock right after calls over the clock right before calls that follow a long gap; `null`
     /// without enough of both.
     pub(crate) clock: Option<ClockCheck>,
-    /// The minimum time to hand work to a thread that waits on another core.
+    /// What moving a call to another core, and back, takes where calls come back to back.
     pub(crate) hand_off_ns: Option<EstimateEntry>,
+    /// The same after gaps; `null` if it was not measured.
+    pub(crate) hand_off: Option<hand_off::Entry>,
     /// Whether the machine allows its clock to be governed.
     pub(crate) is_governable: bool,
     /// The expected gain of each way to avoid the loss, the best first; empty without losses.
@@ -373,7 +377,8 @@ impl Report {
             by_thread: observed.threads.iter().map(Thread::new).collect(),
             unreadable: observed.unreadable.clone(),
             clock: lost.and_then(|lost| losses::clock(run, lost.recovered_after_ns)),
-            hand_off_ns: run.hand_off.map(EstimateEntry::from),
+            hand_off_ns: run.hand_off.first().map(|(_, took)| (*took).into()),
+            hand_off: hand_off::Entry::new(run),
             is_governable: run.is_governable,
             without_effect,
             lost,

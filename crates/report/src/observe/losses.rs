@@ -10,7 +10,7 @@ use dimmer_policy::ways::{self, Load};
 use dimmer_probe::stats::Samples;
 use dimmer_processor::units::LicenseLevel;
 
-use super::{ClockCheck, Function, Losses, Outlook, Run};
+use super::{ClockCheck, Function, Losses, Outlook, Run, hand_off};
 
 /// Sets for each function what the code after its calls loses, and returns the sum; or the reason
 /// why it is unknown.
@@ -79,7 +79,7 @@ pub(super) fn ways(lost: Losses, run: &Run<'_>, functions: &[Function]) -> Vec<O
         lost: lost.share,
         calls: functions.iter().map(|function| function.calls as f64).sum::<f64>()
             / (run.on_cpu.as_secs_f64() * 1e9),
-        hand_off: run.hand_off.map(|trip| trip.median),
+        hand_off: hand_off::mean_ns(run),
         is_governable: run.is_governable,
     };
     let prospects = ways::prospects(&load).into_iter();

@@ -34,6 +34,19 @@ fn report(command: &[&str], functions: &[(&str, f64)]) -> Report {
 
 /// The same by another model. Each call with a gap after it lasts 10 us.
 fn report_by(model: &Model, command: &[&str], functions: &[(&str, f64)]) -> Report {
+    report_where(&[], model, command, functions)
+}
+
+/// The same where moving a call takes this long after gaps (both ns).
+fn report_where(
+    moving_takes: &[(f64, f64)],
+    model: &Model,
+    command: &[&str],
+    functions: &[(&str, f64)],
+) -> Report {
+    let certain = |ns: f64| Estimate { median: ns, ci95: (ns, ns) };
+    let hand_off: Vec<_> =
+        moving_takes.iter().map(|(gap, takes)| (*gap, certain(*takes))).collect();
     let (mut known, mut tallies) = (Vec::new(), BTreeMap::new());
     for (address, (level, gap_ns)) in (0_u64..).step_by(0x100).zip(functions) {
         let function = serde_json::json!({
@@ -65,7 +78,7 @@ fn report_by(model: &Model, command: &[&str], functions: &[(&str, f64)]) -> Repo
         is_counted: false,
         choice: None,
         status: None,
-        hand_off: None,
+        hand_off: &hand_off,
         is_governable: false,
         on_cpu: Duration::from_millis(1),
         switches: 0,
@@ -135,6 +148,24 @@ fn what_recurring_long_calls_cost_is_told() {
         assert_eq!(told.lost.unwrap().between_long_share, 0.0);
         assert!(!text::sentences(&told)[0].contains("long calls"));
     }
+}
+
+#[test]
+fn moving_is_recommended_by_what_it_takes_after_gaps_like_the_programs() {
+    let mut model = model();
+    model.release.episode_ns = Some(Sourced::new(40_000, "test"));
+    // A call costs 40 us, of 1 ms on CPUs; the next one comes after 200 us.
+    let ways = |takes: &[(f64, f64)]| {
+        let report = report_where(takes, &model, &["program"], &[("L1", 200_000.0)]);
+        report.text(Screen::file(200))
+    };
+    let soon = ways(&[(0.0, 2000.0), (1e6, 2000.0)]);
+    let told = "gives back 3.8 % at most, as moving takes 2000 ns a call at such gaps: dimmer run";
+    assert!(soon.contains(told), "{soon}");
+    let asleep = ways(&[(0.0, 2000.0), (1e5, 80_000.0)]);
+    let told = "but moving, 80.0 µs a call at such gaps, takes more than they lose.";
+    assert!(asleep.contains(told) && !asleep.contains("--migrate"), "{asleep}");
+    assert!(ways(&[]).contains("but what moving takes could not be measured."));
 }
 
 #[test]

@@ -240,16 +240,16 @@ pub(crate) fn words(outlook: &Outlook, report: &Report) -> (String, Option<Strin
             (format!("narrow it, {gain}"), Some(command))
         }
         "move" => {
-            let least = report.hand_off_ns.as_ref().map(|trip| time(trip.median));
-            let gain = match (outlook.gain, least) {
-                (Some((_, most)), Some(least)) if most < 0.0 => {
-                    format!("but handing over, {least} a call at least, takes more than they lose")
+            let takes = report.hand_off.as_ref().map(|hand_off| time(hand_off.mean_ns));
+            let gain = match (outlook.gain, takes) {
+                (Some((_, most)), Some(takes)) if most < 0.0 => {
+                    format!("but moving, {takes} a call at such gaps, takes more than they lose")
                 }
-                (Some((_, most)), Some(least)) => format!(
-                    "gives back {} at most, as handing over takes {least} a call at least",
+                (Some((_, most)), Some(takes)) => format!(
+                    "gives back {} at most, as moving takes {takes} a call at such gaps",
                     percent(most)
                 ),
-                _ => "but what handing over takes could not be measured".to_owned(),
+                _ => "but what moving takes could not be measured".to_owned(),
             };
             let may_gain = outlook.gain.is_some_and(|(_, most)| most > 0.0);
             let command = (may_gain && report.source != "uprobes")

@@ -86,7 +86,7 @@ fn with<T>(
         is_counted: false,
         choice: None,
         status: None,
-        hand_off: None,
+        hand_off: &[],
         is_governable: false,
         on_cpu: Duration::from_millis(1500),
         switches: 0,

@@ -7,6 +7,7 @@ use dimmer_observe::{BURST_ENDS_NS, Pattern, Values};
 use dimmer_processor::text::quoted;
 use dimmer_sim::scenario::Scenario;
 
+use super::super::hand_off;
 use super::{Check, Group, Written};
 use crate::number::{SPACE, counted, grouped, percent, time};
 use crate::shell;
@@ -159,11 +160,11 @@ fn head(written: &Written<'_>, check: Option<Check>, end_s: f64) -> String {
         written.cores(),
         number(end_s * 1e6),
     );
-    if let Some(hand_off) = &run.hand_off {
+    if let Some(mean_ns) = hand_off::mean_ns(run) {
         let _ = writeln!(
             text,
-            "hand_over_us = {}    # To another core and back, at least: measured after the run.",
-            number(hand_off.median / 1000.0)
+            "hand_over_us = {}    # To another core and back, after gaps like these: measured after the run.",
+            number(mean_ns / 1000.0)
         );
     }
     text
