@@ -7,6 +7,8 @@
 mod long_recurrence;
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::ops::Range;
 
 use dimmer_processor::class::InstructionClass;
 use dimmer_processor::model::{Bin, Identity, Level, Model, Rule, Shape, Sourced, Upper};
@@ -230,7 +232,7 @@ fn add_release(model: &mut Model, outcomes: &[&Outcome]) {
         let source = format!("{}: no effect above {:.0} ns", source(without), without.bound_ns);
         model.release.hold_ns = Some(Sourced::new(0, source));
     }
-    let recurrence = of_mode(Mode::Recurrence);
+    let recurrence = usual_recurrence(outcomes);
     if let Some((outcome, Detail::Recurrence(found))) = recurrence.map(|o| (o, &o.detail)) {
         let hold_ns = model.release.hold_ns.as_ref().map_or(0, |hold| hold.value);
         let change = found.regime_change_us.map(|change| change.scaled(1000.0));
@@ -249,17 +251,27 @@ fn add_release(model: &mut Model, outcomes: &[&Outcome]) {
             )
         });
         model.release.recurrence_after_ns = after;
-        if model.release.recurrence_ns.is_some() {
-            let slowdown = while_kept(&found.gaps, change_us);
-            model.release.recurrence_slowdown = slowdown.map(|share| {
-                let (low, high) = share.ci95;
-                let source = format!("{} at gaps up to the change", source(outcome));
-                let rounded = |share: f64| (share.clamp(0.0, 1.0) * 1e4).round() / 1e4;
-                Sourced::new(rounded(share.median), source)
-                    .with_interval(rounded(low), rounded(high))
-            });
-        }
+        let (kept_us, kept_below) = if model.release.recurrence_ns.is_some() {
+            (LEAST_GAP_US..change_us, "up to the change")
+        } else {
+            (0.0..hold_ns as f64 / 1000.0, "below the hold")
+        };
+        model.release.recurrence_slowdown = while_kept(&found.gaps, kept_us).map(|share| {
+            let (low, high) = share.ci95;
+            let source = format!("{} at gaps {kept_below}", source(outcome));
+            let rounded = |share: f64| (share.clamp(0.0, 1.0) * 1e4).round() / 1e4;
+            Sourced::new(rounded(share.median), source).with_interval(rounded(low), rounded(high))
+        });
     }
+}
+
+/// The recurrence of the heaviest code with an effect, or if there is none, of the heaviest. The
+/// first one of a kernel is that of bursts of the usual length.
+fn usual_recurrence<'a>(outcomes: &[&'a Outcome]) -> Option<&'a Outcome> {
+    let mut kernels = BTreeSet::new();
+    let of_mode = outcomes.iter().copied().filter(|outcome| outcome.mode == Mode::Recurrence);
+    let usual: Vec<_> = of_mode.filter(|outcome| kernels.insert(&outcome.kernel)).collect();
+    usual.iter().find(|outcome| outcome.effect).or(usual.first()).copied()
 }
 
 /// Adds how bursts slow code that are longer than those of the other values.
@@ -280,13 +292,14 @@ fn add_long_recurrences(model: &mut Model, outcomes: &[&Outcome]) {
     model.long_recurrences = long_recurrence::recurrences(&of_class, level, &usual);
 }
 
-/// The shortest gap in which a slow-down can be measured (us).
+/// The shortest gap below a change at which the slow-down counts (us): in shorter ones it may be
+/// throttling.
 const LEAST_GAP_US: f64 = 5.0;
 
-/// Slow-down of code at gaps below the change (a share): the mean over gaps, weighted by how
-/// precisely each was measured.
-fn while_kept(gaps: &[Gap], change_us: f64) -> Option<Estimate> {
-    let below = gaps.iter().filter(|gap| (LEAST_GAP_US..change_us).contains(&gap.gap_us));
+/// Slow-down of code at gaps in which the level is kept (a share): the mean over gaps, weighted by
+/// how precisely each was measured.
+fn while_kept(gaps: &[Gap], kept_us: Range<f64>) -> Option<Estimate> {
+    let below = gaps.iter().filter(|gap| kept_us.contains(&gap.gap_us));
     let (mut weights, mut sum) = (0.0_f64, 0.0);
     for slowdown in below.map(|gap| gap.slowdown_pct).filter(|one| one.half_width() > 0.0) {
         let weight = slowdown.half_width().powi(-2);

@@ -13,8 +13,9 @@ use crate::spawn::spawn;
 use crate::wait::{Patience, Word};
 use crate::worker::stand;
 
-/// An upper limit: a longer time is not that of waking alone.
-const LONGEST: Duration = Duration::from_millis(1);
+/// An upper limit, from how long processors take to leave their deepest sleep: a longer time is not
+/// that of waking alone, but of waiting for a CPU that another process's worker keeps busy.
+const LONGEST: Duration = Duration::from_micros(200);
 
 /// For how long the sleeper has nothing to do before each try.
 const IDLE: Duration = Duration::from_micros(50);

@@ -7,5 +7,6 @@ mod agrees;
 mod fake;
 mod finds;
 mod interleaved;
+mod models;
 mod phases;
 mod silicon;

@@ -13,6 +13,7 @@ pub const BUILTIN: &[(&str, &str)] = &[
     ("ryzen-1600x", include_str!("../../../../models/ryzen-1600x.toml")),
     ("ryzen-7950x", include_str!("../../../../models/ryzen-7950x.toml")),
     ("xeon-amx-vm", include_str!("../../../../models/xeon-amx-vm.toml")),
+    ("xeon-emerald-rapids-vm", include_str!("../../../../models/xeon-emerald-rapids-vm.toml")),
     ("xeon-gold-6130", include_str!("../../../../models/xeon-gold-6130.toml")),
     ("xeon-silver-4116", include_str!("../../../../models/xeon-silver-4116.toml")),
     ("xeon-w-2104", include_str!("../../../../models/xeon-w-2104.toml")),
