@@ -76,6 +76,11 @@ fn check(site: &Site, expected: [u64; 8]) {
 /// Runs one thread of the program. Returns its sites.
 fn alone(work: impl FnOnce(Program) + Send) -> [&'static Site; 2] {
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    // A thread of the test before may have ended inside a section.
+    for threads in &THREADS {
+        threads.inside.store(0, Ordering::Relaxed);
+        threads.waits.store(0, Ordering::Relaxed);
+    }
     let sites = sites();
     Program::with(sites, work);
     sites
