@@ -91,11 +91,10 @@ pub fn most_work(busy: Busy, cpus: Cpus, faster: f64) -> f64 {
 ///
 /// Calls cost the code after them the most if they come so close that the level is kept all the
 /// time, or just so far apart that each causes an episode; what long calls cost comes on top. And
-/// fewer active cores allow a faster
-/// clock, at the first level perhaps more so than at this one: that counts with as many cores of
-/// other programs as make the most of it. Where the clock for a number of cores is not known, the
-/// highest or lowest one that is known stands for it. A model without clocks is taken to have the
-/// same ones for all numbers of cores.
+/// fewer active cores allow a faster clock, at the first level perhaps more so than at this one:
+/// that counts with as many cores of other programs as make the most of it. Where the clock for a
+/// number of cores is not known, the highest or lowest one that is known stands for it. A model
+/// without clocks is taken to have the same ones for all numbers of cores.
 #[must_use]
 pub fn most_faster(model: &Model, level: LicenseLevel, cost: &CallCost, cpus: Cpus) -> f64 {
     if cost.is_free() {

@@ -251,6 +251,7 @@ fn add_release(model: &mut Model, outcomes: &[&Outcome]) {
             )
         });
         model.release.recurrence_after_ns = after;
+        // Without a change, what short bursts cost while the level is held, throttling included.
         let (kept_us, kept_below) = if model.release.recurrence_ns.is_some() {
             (LEAST_GAP_US..change_us, "up to the change")
         } else {

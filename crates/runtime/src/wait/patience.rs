@@ -9,6 +9,7 @@ use super::{sleep, spin, ways};
 /// How long to spin before sleeping. In a virtual machine, sleeping and being woken costs a hundred
 /// times as much as a hand-off to a spinning thread. Spinning for as long as that takes is never
 /// more than twice as expensive as the better of the two choices (the ski-rental bound).
+/// A [`Stretch`] gives that up where it has been too short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Patience(pub(crate) Duration);
 
@@ -35,13 +36,13 @@ impl Default for Stretch {
 impl Stretch {
     /// How long to spin.
     pub(crate) fn of(&self, patience: Patience) -> Duration {
-        patience.0 * self.0.load(Ordering::Relaxed)
+        patience.0.saturating_mul(self.0.load(Ordering::Relaxed))
     }
 
     /// A thread slept in a wait of this length.
     pub(crate) fn has_slept(&self, patience: Patience, waited: Duration) {
         let times = self.0.load(Ordering::Relaxed);
-        let is_soon_over = waited <= patience.0 * MOST;
+        let is_soon_over = waited <= patience.0.saturating_mul(MOST);
         self.0.store(if is_soon_over { (times * 2).min(MOST) } else { 1 }, Ordering::Relaxed);
     }
 }
@@ -99,6 +100,9 @@ mod tests {
         });
         assert_eq!(spins, [60, 120, 240, 240, 30, 60, 30].map(us));
         assert_eq!(stretch.of(Patience(Duration::ZERO)), Duration::ZERO);
+        // A thread that is never to sleep.
+        stretch.has_slept(Patience(Duration::MAX), us(1));
+        assert_eq!(stretch.of(Patience(Duration::MAX)), Duration::MAX);
     }
 
     #[test]
