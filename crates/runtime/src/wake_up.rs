@@ -1,7 +1,7 @@
 //! How long it takes to wake a worker that sleeps: for as long, one spins before it sleeps.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use dimmer_host::affinity;
@@ -28,14 +28,17 @@ const TRIES: u32 = 15;
 /// takes.) [`LONGEST`] if threads cannot be there. Takes a millisecond or two. `entrance` lets a
 /// thread into the CPUs' cpuset.
 pub(crate) fn wake_up(root: &Root, cpus: &[CpuId], entrance: Option<&str>) -> Duration {
-    static MEASURED: OnceLock<Duration> = OnceLock::new();
-    if let Some(measured) = MEASURED.get() {
-        return *measured;
+    // In nanoseconds; 0 is not measured yet. No lock: a process that was forked could wait for it
+    // for ever.
+    static MEASURED: AtomicU64 = AtomicU64::new(0);
+    let measured = MEASURED.load(Ordering::Relaxed);
+    if measured > 0 {
+        return Duration::from_nanos(measured);
     }
-    match measure(root, cpus, entrance) {
-        Some(took) => *MEASURED.get_or_init(|| took.min(LONGEST)),
-        None => LONGEST,
-    }
+    let Some(took) = measure(root, cpus, entrance) else { return LONGEST };
+    let took = took.min(LONGEST);
+    MEASURED.store(took.as_nanos() as u64, Ordering::Relaxed);
+    took
 }
 
 /// What the two threads share.
