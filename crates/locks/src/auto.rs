@@ -11,9 +11,7 @@ use std::time::{Duration, Instant};
 
 use dimmer_policy::boost::{Offers, Sample, Strategy, choose};
 use dimmer_processor::units::{Nanos, Picos};
-use dimmer_runtime::monitor;
-
-use crate::waiting::{sleep, wake};
+use dimmer_runtime::{monitor, time_to_wake};
 
 /// One section in this number is timed. A guess: then the clock's readings, of some 25 ns, are a
 /// few nanoseconds for each section.
@@ -24,8 +22,8 @@ const SECTIONS: usize = 31;
 /// machine.
 const MONITOR: Nanos = Nanos::from_ns(454);
 
-/// The time to sleep and be woken, where it cannot be measured. A guess: two system calls and two
-/// changes of threads take some microseconds.
+/// The time to sleep and be woken, where it cannot be measured, as on a single CPU. A guess: two
+/// system calls and two changes of threads take some microseconds.
 const USUAL_BLOCK: Duration = Duration::from_micros(5);
 
 /// The choice of a strategy for one lock.
@@ -147,8 +145,9 @@ impl Auto {
 }
 
 /// What this machine offers without any control of clocks: ways to wait. Blocking is measured by
-/// the first call of the process (by several, if threads make it at once), in about a millisecond,
-/// with a thread of its own (without one, a guess counts); the monitor-wait's cost is the paper's.
+/// the first call of the process (by several, if threads make it at once), between CPUs
+/// ([`time_to_wake`]); where that is impossible, a guess counts. The monitor-wait's cost is the
+/// paper's.
 ///
 /// A program that knows its processor's model adds the boosts that this gives:
 ///
@@ -171,7 +170,7 @@ pub fn offers_without_clocks() -> Offers {
     // Relaxed: the number is all there is.
     let mut block = BLOCK.load(Ordering::Relaxed);
     if block == 0 {
-        let measured = time_to_block().unwrap_or(USUAL_BLOCK).as_nanos();
+        let measured = time_to_wake().unwrap_or(USUAL_BLOCK).as_nanos();
         block = u64::try_from(measured).unwrap_or(u64::MAX).max(1);
         BLOCK.store(block, Ordering::Relaxed);
     }
@@ -182,46 +181,4 @@ pub fn offers_without_clocks() -> Offers {
         monitor: monitor::is_available().then(|| MONITOR.picos()),
         block: Nanos::from_ns(block).picos(),
     }
-}
-
-/// The median time in which two threads wake each other once, divided by two; `None` if the system
-/// makes no thread.
-fn time_to_block() -> Option<Duration> {
-    const TURNS: u32 = 15;
-    let word = AtomicU32::new(0);
-    // Each thread waits until the word is its own turn.
-    let wait_until = |turn: u32| {
-        loop {
-            let now = word.load(Ordering::Relaxed);
-            if now >= turn {
-                return;
-            }
-            sleep(&word, now);
-        }
-    };
-    let go_on = |turn: u32| {
-        word.store(turn, Ordering::Relaxed);
-        wake(&word, 1);
-    };
-    let mut took = std::thread::scope(|scope| {
-        let answer = || {
-            for turn in 0..TURNS {
-                wait_until(2 * turn + 1);
-                go_on(2 * turn + 2);
-            }
-        };
-        let other = std::thread::Builder::new().spawn_scoped(scope, answer).ok()?;
-        let turn = |turn: u32| {
-            let begin = Instant::now();
-            go_on(2 * turn + 1);
-            wait_until(2 * turn + 2);
-            begin.elapsed() / 2
-        };
-        let took: Vec<Duration> = (0..TURNS).map(turn).collect();
-        // The scope would wait for it as well, but ThreadSanitizer does not see that.
-        let _ = other.join();
-        Some(took)
-    })?;
-    took.sort_unstable();
-    took.get(took.len() / 2).copied()
 }

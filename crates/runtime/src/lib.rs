@@ -121,6 +121,7 @@ pub use settings::{
 pub use start_error::StartError;
 #[cfg(not(all(test, loom)))]
 pub use wait::monitor;
+pub use wake_up::time_to_wake;
 pub use worker::WORKERS;
 
 /// For code that moves calls of unmodified programs: a thread leaves home where a function starts,

@@ -1,4 +1,5 @@
-//! How long it takes to wake a worker that sleeps: for as long, one spins before it sleeps.
+//! How long it takes to wake a thread that sleeps on another CPU: for as long, one spins before it
+//! sleeps.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use dimmer_host::affinity;
 use dimmer_host::root::Root;
-use dimmer_processor::units::CpuId;
+use dimmer_processor::units::{CpuId, Nanos};
 
 use crate::signals;
 use crate::spawn::spawn;
@@ -37,8 +38,17 @@ pub(crate) fn wake_up(root: &Root, cpus: &[CpuId], entrance: Option<&str>) -> Du
     }
     let Some(took) = measure(root, cpus, entrance) else { return LONGEST };
     let took = took.min(LONGEST);
-    MEASURED.store(took.as_nanos() as u64, Ordering::Relaxed);
+    MEASURED.store(Nanos::from(took).ns(), Ordering::Relaxed);
     took
+}
+
+/// Time to wake a thread that sleeps on another CPU of the caller's, and to get its answer: the
+/// median of several tries; at most 200 us. `None` if the caller may use only one CPU, or the
+/// system makes no threads. Takes a millisecond or two, with two threads of its own.
+#[must_use]
+pub fn time_to_wake() -> Option<Duration> {
+    let last = *affinity::allowed().ok()?.last()?;
+    Some(measure(&Root::live(), &[last], None)?.min(LONGEST))
 }
 
 /// What the two threads share.
@@ -122,6 +132,9 @@ mod tests {
         }
         assert_eq!(measure(&root, &[], None), None);
         assert_eq!(measure(&root, &[CpuId::new(1023)], None), None, "there is no such CPU");
+        let took = time_to_wake();
+        assert_eq!(took.is_some(), all.len() > 1);
+        assert!(took.is_none_or(|took| Duration::ZERO < took && took <= LONGEST));
         assert_eq!(affinity::allowed().unwrap(), all);
     }
 }
