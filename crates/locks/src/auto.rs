@@ -170,8 +170,7 @@ pub fn offers_without_clocks() -> Offers {
     // Relaxed: the number is all there is.
     let mut block = BLOCK.load(Ordering::Relaxed);
     if block == 0 {
-        let measured = time_to_wake().unwrap_or(USUAL_BLOCK).as_nanos();
-        block = u64::try_from(measured).unwrap_or(u64::MAX).max(1);
+        block = Nanos::from(time_to_wake().unwrap_or(USUAL_BLOCK)).ns().max(1);
         BLOCK.store(block, Ordering::Relaxed);
     }
     Offers {

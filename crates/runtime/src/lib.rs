@@ -47,7 +47,7 @@
 //! | places that programs mark, and calls | `region`, `call_migration`, `prepare`, `wide` |
 //! | who decides | `served`, `settings`, `adding` |
 //! | the ways to move work | `migrate`, `delegate`, `cores` |
-//! | workers | `letting_back`, `worker`, `carry`, `cancel`, `shared` |
+//! | workers | `wake_up`, `letting_back`, `worker`, `carry`, `cancel`, `shared` |
 //! | handing work over | `job`, `lane`, `wait`, `placement`, `stack`, `sanitizer` |
 //! | what a thread may be amid | `handler`, `allocator` |
 //! | threads, processes | `fork`, `rseq`, `slot`, `end`, `signals`, `thread`, `sample` |
