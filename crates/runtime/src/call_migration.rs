@@ -370,7 +370,7 @@ pub(crate) fn end_region_migration(now: u64, minimum_stay: u64) {
 
 /// Ends the workers of the process, for good, before it confines itself: they would not be
 /// confined, and some system calls fail in a process with several threads. Call it at home. Waits
-/// until their threads are gone, for about a second at most.
+/// until their threads are gone, for some ten seconds at most.
 pub fn retire_workers() {
     if letting_back::end() {
         exclusion::keep_off(&Root::live(), &[], &[]);

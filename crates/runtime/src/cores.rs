@@ -167,8 +167,8 @@ impl Cores {
         exclusion::keep_off(&self.root, &dedicated, &workers);
     }
 
-    /// Ends all workers, for good, and waits until their threads are gone, for about a second at
-    /// most. A worker that another thread's work keeps busy ends later.
+    /// Ends all workers, for good, and waits until their threads are gone, for some ten seconds
+    /// at most. A worker that another thread's work keeps busy ends later.
     pub(crate) fn retire(&self) {
         let workers = || self.seats.iter().filter_map(|seat| Some(&seat.worker.get()?.shared));
         workers().for_each(|worker| worker.retire());

@@ -76,7 +76,7 @@ pub(crate) fn note_end() {
     RUNS_IN.store(0, Ordering::Relaxed);
 }
 
-/// Ends the thread for good, if it runs, and waits until it is gone, for about a second at most.
+/// Ends the thread for good, if it runs, and waits until it is gone, for some ten seconds at most.
 /// Returns whether it ran.
 pub(crate) fn end() -> bool {
     MUST_END.store(true, Ordering::Relaxed);

@@ -14,11 +14,13 @@ pub(crate) fn nap(duration: Duration) {
     unsafe { system_call(libc::SYS_nanosleep, [at, 0, 0, 0, 0, 0]) };
 }
 
-/// Sleeps until `is_so`, for about a second at most: first in short naps, then in longer ones.
+/// Sleeps until `is_so`, for some ten seconds at most: first in short naps, then in longer ones. It
+/// is for what comes soon wherever the kernel gives a thread any time at all.
 pub(crate) fn until(is_so: impl Fn() -> bool) {
     let short = repeat_n(Duration::from_micros(50), 100);
     let long = repeat_n(Duration::from_millis(1), 1000);
-    for length in short.chain(long) {
+    let longest = repeat_n(Duration::from_millis(10), 900);
+    for length in short.chain(long).chain(longest) {
         if is_so() {
             return;
         }

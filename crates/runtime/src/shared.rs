@@ -8,7 +8,7 @@ use crossbeam_utils::CachePadded;
 use dimmer_processor::units::CpuId;
 
 use crate::arch::{Context, set_thread_pointer};
-use crate::lane::{Lane, WITHDRAWN};
+use crate::lane::{Lane, WITHDRAWN, is_asked};
 use crate::primitive::{AtomicBool, AtomicUsize, light_fence};
 use crate::signals;
 use crate::slot::SLOTS;
@@ -242,9 +242,13 @@ impl Shared {
         self.at.store(NOWHERE, Ordering::Release);
     }
 
-    /// Whether the work in any lane is in progress.
+    /// Whether the work in any lane is in progress. Work that is done no longer counts, even if the
+    /// worker has not come to note that yet ([`Self::rest`]): its thread may ask as soon as it is
+    /// home.
     pub(crate) fn is_busy(&self) -> bool {
-        self.at.load(Ordering::Relaxed) != NOWHERE
+        // Ordering: pairs with the stores in `claim` and `rest`.
+        let lane = self.lanes.get(self.at.load(Ordering::Acquire));
+        lane.is_some_and(|lane| is_asked(lane.word.value()))
     }
 
     /// Whether another lane's work is in progress.
@@ -270,12 +274,32 @@ impl Shared {
     }
 }
 
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::lane::{DELEGATE, IDLE};
+
+    #[test]
+    fn a_worker_is_busy_until_the_work_is_done_and_not_until_it_rests() {
+        let shared = Shared::new(CpuId::new(0), 0);
+        let lane = shared.lane(0);
+        assert!(!shared.is_busy());
+        lane.word.set(DELEGATE);
+        assert!(!shared.is_busy(), "the worker has not begun");
+        assert!(shared.claim(0, lane, DELEGATE));
+        assert!(shared.is_busy());
+        lane.word.post(IDLE);
+        assert!(shared.is_at(0), "the worker has not come to rest");
+        assert!(!shared.is_busy());
+    }
+}
+
 #[cfg(all(test, loom))]
 mod models {
     use loom::sync::Arc;
 
     use super::*;
-    use crate::lane::{DELEGATE, IDLE, is_asked};
+    use crate::lane::{DELEGATE, IDLE};
 
     /// Fails if either fence is left out (`light_fence`, `fence_all`), if `claim` does not read the
     /// word again, or if `give_back` does not look where the worker is: then the worker does what

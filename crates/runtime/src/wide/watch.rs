@@ -91,7 +91,7 @@ pub(super) fn wake() {
     futex(libc::FUTEX_WAKE, 1, None);
 }
 
-/// Ends the thread, if it runs, and waits until it is gone, for about a second at most.
+/// Ends the thread, if it runs, and waits until it is gone, for some ten seconds at most.
 pub(super) fn end() {
     if STARTED.get(fork::forks()) != RUNS {
         return;
