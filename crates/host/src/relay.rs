@@ -80,6 +80,9 @@ const KERNEL: c_int = -1;
 /// Whether SIGTSTP has arrived since the program stopped last.
 static IS_TO_STOP: AtomicBool = AtomicBool::new(false);
 
+/// Whether a signal has come that ends a program, or asks it to end, since the [`Relay`] began.
+static ENDS_IT: AtomicBool = AtomicBool::new(false);
+
 /// The program's process id; 0 while there is no program.
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
 
@@ -289,6 +292,7 @@ impl Relay {
         let inherited = Inherited::read()?;
         // Ordering: Relaxed, because it publishes nothing else; the handlers are installed later.
         PROGRAM.store(0, Ordering::Relaxed);
+        ENDS_IT.store(false, Ordering::Relaxed);
         let stop = disposition(libc::SIGTSTP).ok_or_else(io::Error::last_os_error)?;
         let mut relay = Self { inherited, before: Vec::new(), stop };
         for signal in passed() {
@@ -415,7 +419,18 @@ const ENDING: [c_int; 7] = [
     libc::SIGPROF,
 ];
 
+/// Those of them that come from outside: the others are of the program's own timers.
+const FROM_OUTSIDE: [c_int; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
+
 impl Relay {
+    /// Whether a signal by which others end a program (Ctrl-C, kill(1)) has come while there was
+    /// one: what it ends with need not be its own doing.
+    #[must_use]
+    pub fn has_asked_to_end(&self) -> bool {
+        // Relaxed: a flag alone is shared.
+        ENDS_IT.load(Ordering::Relaxed)
+    }
+
     /// Runs a program to its end, with all signals relayed, also those that have come before. If
     /// one of these would have ended this process, the program is not started: `Err` with the exit
     /// status for that.
@@ -474,6 +489,10 @@ extern "C" fn came(signal: c_int, info: *const libc::siginfo_t, _context: *const
     if signal == libc::SIGTSTP {
         // Relaxed: a flag that is read later.
         IS_TO_STOP.store(true, Ordering::Relaxed);
+    }
+    if FROM_OUTSIDE.contains(&signal) {
+        // Relaxed: as above.
+        ENDS_IT.store(true, Ordering::Relaxed);
     }
     if is_from_kernel && !ASKED_FOR.contains(&signal) {
         return;

@@ -16,8 +16,14 @@ use crate::LaunchError;
 /// ended on kernels before 5.3.
 const LONGEST: Duration = Duration::from_millis(100);
 
+/// A look that is late by so much more than was to be waited: this process stood still, and with it
+/// most likely the program (a control group that was frozen, a virtual machine that was moved). A
+/// guess: a busy machine delays looks by less.
+const STOOD_STILL: Duration = Duration::from_secs(1);
+
 /// Waits until the program ends, or sends it SIGTERM at the deadline. Meanwhile calls `look`, which
-/// returns the time until the next look. Passes signals for this process on to the program.
+/// returns the time until the next look; it gets for how long both have stood still since the last
+/// one, if they have. Passes signals for this process on to the program.
 ///
 /// # Errors
 /// [`LaunchError::Wait`].
@@ -25,16 +31,20 @@ pub(crate) fn follow(
     child: &mut Child,
     deadline: Option<Instant>,
     relay: &Relay,
-    mut look: impl FnMut() -> Duration,
+    mut look: impl FnMut(Option<Duration>) -> Duration,
 ) -> Result<ExitStatus, LaunchError> {
     let mut is_told = false;
     let process = Pid::from_raw(i32::try_from(child.id()).unwrap_or_default());
     let end = end_of(child.id());
+    let mut stood_still = Duration::ZERO;
     loop {
+        let asked = Instant::now();
         if let Some(status) = relay.end(child).map_err(LaunchError::Wait)? {
             return Ok(status);
         }
-        let mut interval = look();
+        // That waits only where the program was stopped (Ctrl-Z).
+        stood_still += asked.elapsed();
+        let mut interval = look(Some(stood_still).filter(|time| *time > LONGEST));
         if !is_told && deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             is_told = true;
             if let Some(process) = process {
@@ -45,7 +55,10 @@ pub(crate) fn follow(
         if let Some(deadline) = deadline.filter(|_| !is_told) {
             interval = interval.min(deadline.saturating_duration_since(Instant::now()));
         }
+        let waits = Instant::now();
         wait_for(end.as_ref(), interval);
+        let late = waits.elapsed().saturating_sub(interval);
+        stood_still = if late > STOOD_STILL { late } else { Duration::ZERO };
     }
 }
 

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::account::Next;
 use crate::chosen::Key;
-use crate::mechanism::can_narrow;
+use crate::mechanism::{self, can_narrow};
 use crate::program::Program;
 use crate::{LaunchError, Request, cache};
 
@@ -103,10 +103,21 @@ impl Forms {
 
     /// Caches the results of this run. Returns the code of the next run if that has other code, or
     /// would have it if that were possible.
-    pub(crate) fn keep(self, status: ExitStatus, spent: Spent, shown: Shown) -> Option<Next> {
+    ///
+    /// * `moving_ns`: the CPU time that moving calls has taken, which no code can do anything about;
+    ///   `None`: not known.
+    pub(crate) fn keep(
+        self,
+        end: &mechanism::End,
+        moving_ns: Option<f64>,
+        shown: Shown,
+    ) -> Option<Next> {
         let Self { key, work, can_narrow, form, .. } = self;
-        let (on_cpu_ns, written) = (spent.usage.on_cpu.as_secs_f64() * 1e9, spent.written);
-        let run = Shown { form, work, end: end(status), on_cpu_ns, written, ..shown };
+        let mechanism::End { status, is_asked_for, spent } = *end;
+        let on_cpu_ns = spent.usage.on_cpu.as_secs_f64() * 1e9 - moving_ns.unwrap_or(0.0);
+        let (on_cpu_ns, written) = (on_cpu_ns.max(0.0), spent.written);
+        let end = ended(status, is_asked_for);
+        let run = Shown { form, work, end, on_cpu_ns, written, ..shown };
         // Other runs may have ended meanwhile.
         let mut runs = runs(&key);
         narrowing::remember(&mut runs, run);
@@ -123,11 +134,12 @@ fn runs(key: &Key) -> Vec<Shown> {
     kept.into_iter().map(Shown::from).collect()
 }
 
-fn end(status: ExitStatus) -> End {
+/// How a run has ended. Programs that are asked to end by a signal may do so with any status.
+fn ended(status: ExitStatus, is_asked_for: bool) -> End {
     let is_fault = |signal| FAULTS.iter().any(|fault| fault.as_raw() == signal);
     if status.signal().is_some_and(is_fault) {
         End::Crashed
-    } else if status.code().is_some_and(|code| code != 0) {
+    } else if status.code().is_some_and(|code| code != 0) && !is_asked_for {
         End::Failed
     } else {
         End::Usual
@@ -193,7 +205,7 @@ mod tests {
 
     #[test]
     fn how_a_run_ended_is_told_by_its_status_and_kept() {
-        let ended = [
+        let statuses = [
             (0, End::Usual),
             (1 << 8, End::Failed),
             (Signal::TERM.as_raw(), End::Usual),
@@ -201,11 +213,15 @@ mod tests {
             // With a core dump.
             (Signal::SEGV.as_raw() | 0x80, End::Crashed),
         ];
-        for (status, expected) in ended {
-            let run = Shown { end: end(ExitStatus::from_raw(status)), work: 7, ..Shown::default() };
+        for (status, expected) in statuses {
+            let end = ended(ExitStatus::from_raw(status), false);
+            let run = Shown { end, work: 7, ..Shown::default() };
             assert_eq!(run.end, expected, "{status}");
             let text = serde_json::to_string(&KeptRun::from(run.clone())).unwrap();
             assert_eq!(Shown::from(serde_json::from_str::<KeptRun>(&text).unwrap()), run);
         }
+        // Programs that handle SIGINT often end with a status of their own.
+        assert_eq!(ended(ExitStatus::from_raw(255 << 8), true), End::Usual);
+        assert_eq!(ended(ExitStatus::from_raw(Signal::SEGV.as_raw()), true), End::Crashed);
     }
 }

@@ -66,6 +66,9 @@ pub(crate) trait Mechanism: fmt::Debug {
     /// The program was started, as this process.
     fn started(&mut self, _process: u32) {}
 
+    /// The program and this process have stood still for a time, since the last look.
+    fn stood_still(&mut self, _for: Duration) {}
+
     /// Looks at the program, and acts on what it sees. Called once [`Self::next_look`] has passed,
     /// or earlier.
     fn look(&mut self, notes: &mut Notes<'_>);
@@ -141,6 +144,8 @@ pub(crate) struct Setup<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct End {
     pub(crate) status: ExitStatus,
+    /// Whether others have asked it to end, by a signal.
+    pub(crate) is_asked_for: bool,
     pub(crate) spent: Spent,
 }
 

@@ -118,7 +118,7 @@ pub fn start(options: &Options<'_>) -> Result<Seen, LaunchError> {
     let interval = observer.as_ref().map_or(INTERVAL, Observer::interval);
     let relay = Relay::begin().map_err(LaunchError::Signals)?;
     let mut child = program.spawn(&command, &relay)?;
-    let look = || {
+    let look = |_| {
         observer.iter_mut().for_each(Observer::look);
         interval
     };

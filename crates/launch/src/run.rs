@@ -94,14 +94,18 @@ pub fn run(
     let before = Spent::read();
     let mut child = program.spawn(&command, &relay)?;
     mechanisms.iter_mut().for_each(|mechanism| mechanism.started(child.id()));
-    let look = || {
+    let look = |stood_still| {
+        if let Some(time) = stood_still {
+            mechanisms.iter_mut().for_each(|mechanism| mechanism.stood_still(time));
+        }
         mechanisms.iter_mut().for_each(|mechanism| mechanism.look(notes));
         mechanisms.iter().map(|mechanism| mechanism.next_look()).min().unwrap_or(INTERVAL)
     };
     let status = follow(&mut child, None, &relay, look)?;
     let not_given_back = others.and_then(|mut others| give_back(others.as_mut(), notes).err());
+    let is_asked_for = relay.has_asked_to_end();
     drop(relay);
-    let end = End { status, spent: Spent::read().since(before) };
+    let end = End { status, is_asked_for, spent: Spent::read().since(before) };
     let summaries = mechanisms.into_iter().map(|mechanism| mechanism.finish(&end, notes));
     Ok(Ended { status, summary: summaries.last(), not_given_back })
 }

@@ -147,7 +147,7 @@ pub fn stat(
             relay.started(held.process());
             let mut child = held.let_go().map_err(refused)?;
             let deadline = after.map(|after| Instant::now() + after);
-            let look = || {
+            let look = |_| {
                 looks.look();
                 LOOK
             };

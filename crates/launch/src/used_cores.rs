@@ -19,6 +19,14 @@ use crate::cache;
 /// when the others were kept off. A scan takes some 10 us a thread.
 const AGAIN: Duration = Duration::from_secs(10);
 
+/// Where no server decides, the program keeps off its cores for this long after calls last moved: a
+/// pause does not let its threads back for a moment. A guess.
+const UNUSED: Nanos = Nanos::from_ms(10_000);
+
+/// How a program's cores follow its calls where no server decides. What workers do is not reported:
+/// all cores are used, or none.
+const UNSERVED: Settings = Settings { unused: Some(UNUSED), ..Settings::of(2) };
+
 /// Shorter interval after a scan that changed an affinity: it is the most likely time that new
 /// threads were being started.
 const SOON: Duration = Duration::from_secs(1);
@@ -61,7 +69,7 @@ impl UsedCores {
             ever: BTreeSet::from([cpus.to_vec()]),
             used: 0,
             is_outdated: false,
-            unserved: Cores::new(Settings::of(2), Time::START),
+            unserved: Cores::new(UNSERVED, Time::START),
             begun: now,
             exclusion: by_affinity(root, directory),
             is_changed: false,
@@ -86,7 +94,7 @@ impl UsedCores {
     }
 
     /// Applies the number of CPUs that a server has dedicated. If no server decides (`None`), all
-    /// are used while calls move, and for some time after. Returns the number in use from now on;
+    /// are used while calls move, and for [`UNUSED`] after. Returns the number in use from now on;
     /// the program keeps off these.
     pub(crate) fn step(&mut self, dedicated: Option<usize>, is_wanted: bool) -> usize {
         let now = u64::try_from(self.begun.elapsed().as_nanos()).map_or(Time::MAX, Time::from_ns);
@@ -238,6 +246,19 @@ mod tests {
         write(root, 20, "", 2);
         write(root, 30, "", 3);
         assert_eq!(processes(&mut clear), [0; 0], "they are not read again");
+    }
+
+    #[test]
+    fn without_a_server_cores_stay_in_use_for_a_while_after_calls_have_moved() {
+        let mut cores = Cores::new(UNSERVED, Time::START);
+        let mut used_at =
+            |ms, is_wanted| cores.step(Time::START + Nanos::from_ms(ms), is_wanted) > 0;
+        assert!(!used_at(0, false));
+        assert!(used_at(100, true));
+        assert!((1..100).all(|step| used_at(100 + 100 * step, false)));
+        assert!(used_at(10_050, true), "again, after a pause");
+        assert!((1..100).all(|step| used_at(10_050 + 100 * step, false)));
+        assert!(!used_at(20_050, false));
     }
 
     /// The processes that are found, except this one.

@@ -196,6 +196,12 @@ impl Observer {
         calls.fold(self.ended_calls, u64::saturating_add)
     }
 
+    /// The number of threads whose calls were not seen, of the processes of the last look.
+    #[must_use]
+    pub fn threads_left_out(&self) -> usize {
+        self.ledgers.values().map(Followed::threads_left_out).fold(0, usize::saturating_add)
+    }
+
     /// The wide phases of the threads of all processes that have not ended.
     #[must_use]
     pub fn phases(&self) -> PhaseCounts {

@@ -13,7 +13,7 @@
 use dimmer_processor::units::Nanos;
 
 /// Number of timed calls that a decision needs.
-const ENOUGH: u64 = 32;
+pub const ENOUGH: u64 = 32;
 
 /// Number of timed calls that suffice if all were shorter than the round trip: if half of a
 /// function's calls were longer, that would be so by chance once in 256 times.
@@ -25,6 +25,11 @@ const SURELY: f64 = 2.0;
 
 /// Number of steps for which calls are moved. Then they stay until the next decision.
 const STEPS_MOVED: u32 = 50;
+
+/// Number of steps for which calls stay because moved ones took too long. Then that is forgotten,
+/// until as many as a decision needs were moved again: it may have been a busy moment. A guess: a
+/// minute at least.
+const STEPS_PRICED: u32 = 600;
 
 /// How long nothing has changed in a program that is followed loosely. A guess: most of what can be
 /// known of its calls is known by then.
@@ -121,6 +126,9 @@ pub struct Decision {
     seen: Calls,
     /// Number of steps for which calls are still moved.
     steps_left: u32,
+    /// Number of steps for which they have stayed because moving them would take too much, since
+    /// that was seen of moved calls.
+    stayed: u32,
 }
 
 impl Decision {
@@ -135,15 +143,24 @@ impl Decision {
                 moved.moved >= ENOUGH && Verdict::new(&moved, round_trip_ns) != Verdict::Move;
             if is_refuted {
                 (self.verdict, self.seen, self.steps_left) = (Verdict::CostsLess, moved, 0);
+                self.stayed = 0;
             }
             return is_refuted;
         }
         self.steps_left = 0;
-        let verdict = Verdict::new(calls, round_trip_ns);
+        if calls.moved >= ENOUGH {
+            self.stayed = 0;
+        } else if self.verdict == Verdict::CostsLess {
+            self.stayed = self.stayed.saturating_add(1);
+        }
+        let is_forgotten = self.stayed >= STEPS_PRICED;
+        let moved_ns = calls.moved_ns.filter(|_| !is_forgotten);
+        let calls = Calls { moved_ns, ..*calls };
+        let verdict = Verdict::new(&calls, round_trip_ns);
         if verdict == Verdict::Unknown {
             return false;
         }
-        (self.verdict, self.seen) = (verdict, *calls);
+        (self.verdict, self.seen) = (verdict, calls);
         if verdict == Verdict::Move {
             self.steps_left = STEPS_MOVED;
         }
@@ -282,5 +299,31 @@ mod tests {
         }
         assert!((STEPS - STEPS / STEPS_MOVED - 1..STEPS).contains(&moved), "{moved}");
         assert_eq!(decision.verdict(), Verdict::Move);
+    }
+
+    #[test]
+    fn what_moved_calls_took_is_forgotten_after_a_while() {
+        let mut decision = Decision::default();
+        let home = |moved_ns| Calls { moved_ns, ..seen(5000.0, Some(2000.0)) };
+        let moved = |moved_ns| Calls { moved: ENOUGH, ..home(Some(moved_ns)) };
+        assert!(decision.step(&home(None), 1000.0));
+        for _ in 0..2 {
+            assert_eq!(decision.verdict(), Verdict::Move);
+            assert!(decision.step(&moved(50_000.0), 1000.0));
+            for _ in 1..STEPS_PRICED {
+                decision.step(&home(Some(50_000.0)), 1000.0);
+                assert_eq!(decision.verdict(), Verdict::CostsLess);
+            }
+            // Until enough have moved again.
+            for _ in 0..2 * STEPS_PRICED {
+                decision.step(&home(Some(50_000.0)), 1000.0);
+                assert_eq!(decision.verdict(), Verdict::Move);
+            }
+        }
+        // Now they take less.
+        for _ in 0..2 * STEPS_PRICED {
+            decision.step(&moved(6000.0), 1000.0);
+            assert_eq!(decision.verdict(), Verdict::Move);
+        }
     }
 }

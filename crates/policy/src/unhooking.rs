@@ -48,7 +48,7 @@ pub struct Hook<P> {
     pub verdict: Verdict,
     /// For how long that was the verdict.
     pub for_ns: Nanos,
-    /// Calls a second, on average.
+    /// Calls a second, lately.
     pub calls_per_s: f64,
 }
 

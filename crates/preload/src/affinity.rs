@@ -144,12 +144,6 @@ pub(crate) fn give_back_to_pass_on() {
     }
 }
 
-/// Nothing goes to wide CPUs any more: the process is about to confine itself.
-pub(crate) fn stop() {
-    let _errno = KeepErrno::new();
-    let _ = catch_unwind(wide::stop);
-}
-
 /// Before the affinity of this thread is shown or set; 0 is the calling one.
 pub(crate) fn before_affinity_of(thread: c_int) {
     if !wide::is_on() {

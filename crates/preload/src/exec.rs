@@ -19,7 +19,7 @@ use std::panic::catch_unwind;
 use std::ptr::null;
 use std::sync::OnceLock;
 
-use dimmer_hook::NoRoom;
+use dimmer_hook::{NoRoom, allow_migration, inhibit_migration};
 use dimmer_runtime::calls::KeepErrno;
 use dimmer_scan::{Refused, Start, start};
 use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, Stat};
@@ -430,8 +430,6 @@ forward!(execl, before_execl, execl_without);
 forward!(execlp, before_execlp, execlp_without);
 forward!(fexecve, before_fexecve, fexecve_without);
 forward!(execveat, before_execveat, execveat_without);
-forward!(posix_spawn, before_spawn, spawn_without);
-forward!(posix_spawnp, before_spawnp, spawnp_without);
 
 extern "C" fn before_execve(path: *const c_char, _: Strings, environment: Strings) -> *mut c_void {
     replace(&EXECVE, What::Path(path), environment)
@@ -469,30 +467,6 @@ extern "C" fn before_execveat(
     flags: c_int,
 ) -> *mut c_void {
     replace(&EXECVEAT, What::At(file(directory), path, flags), environment)
-}
-
-extern "C" fn before_spawn(
-    _: *mut c_void,
-    path: *const c_char,
-    _: *const c_void,
-    _: *const c_void,
-    _: Strings,
-    environment: Strings,
-) -> *mut c_void {
-    // An action may change the child's directory first. Then the path may lead elsewhere, and
-    // nothing is known.
-    go_on(&POSIX_SPAWN, What::Path(path), environment)
-}
-
-extern "C" fn before_spawnp(
-    _: *mut c_void,
-    name: *const c_char,
-    _: *const c_void,
-    _: *const c_void,
-    _: Strings,
-    environment: Strings,
-) -> *mut c_void {
-    go_on(&POSIX_SPAWNP, What::InPath(name), environment)
 }
 
 /// Calls the C library's function at `next`, of that type. If there is none, fails as if the kernel
@@ -550,7 +524,8 @@ type Spawn = unsafe extern "C" fn(
     Strings,
 ) -> c_int;
 
-extern "C" fn spawn_without(
+#[unsafe(no_mangle)]
+extern "C" fn posix_spawn(
     process: *mut c_void,
     path: *const c_char,
     actions: *const c_void,
@@ -558,12 +533,15 @@ extern "C" fn spawn_without(
     words: Strings,
     all: Strings,
 ) -> c_int {
-    without_library(all, |all| {
+    // An action may change the child's directory first. Then the path may lead elsewhere, and
+    // nothing is known.
+    spawn_in_place(&POSIX_SPAWN, What::Path(path), all, |all| {
         call!(&POSIX_SPAWN, Spawn, process, path, actions, attributes, words, all)
     })
 }
 
-extern "C" fn spawnp_without(
+#[unsafe(no_mangle)]
+extern "C" fn posix_spawnp(
     process: *mut c_void,
     name: *const c_char,
     actions: *const c_void,
@@ -571,9 +549,24 @@ extern "C" fn spawnp_without(
     words: Strings,
     all: Strings,
 ) -> c_int {
-    without_library(all, |all| {
+    spawn_in_place(&POSIX_SPAWNP, What::InPath(name), all, |all| {
         call!(&POSIX_SPAWNP, Spawn, process, name, actions, attributes, words, all)
     })
+}
+
+/// Starts a program by `call`, which gets the environment. Until that executes, it is a child with
+/// this process's memory, in the middle of the C library: as in one of vfork(2), its calls stay.
+fn spawn_in_place(
+    next: &Next,
+    what: What<'_>,
+    all: Strings,
+    call: impl FnOnce(Strings) -> c_int,
+) -> c_int {
+    let must_go = go_on(next, what, all).is_null();
+    inhibit_migration();
+    let status = if must_go { without_library(all, call) } else { call(all) };
+    allow_migration();
+    status
 }
 
 gather!(execl_without, execv_without);

@@ -184,11 +184,13 @@ const PASSING_ON: [&[u8]; 7] =
 const JUMPS: [&[u8]; 6] =
     [b"longjmp", b"_longjmp", b"siglongjmp", b"__longjmp_chk", b"setcontext", b"swapcontext"];
 
-/// Stops all moving of calls, and ends the threads that move them. The calling thread is at home.
+/// Stops all moving of calls and threads, and ends the threads that do it. The calling thread is at
+/// home.
 fn stop() {
-    affinity::stop();
-    MOVES.store(false, Ordering::Relaxed);
-    dimmer_runtime::calls::retire_workers();
+    let _errno = KeepErrno::new();
+    if catch_unwind(dimmer_runtime::calls::confine).unwrap_or(true) {
+        MOVES.store(false, Ordering::Relaxed);
+    }
 }
 
 /// Functions by which a thread drops rights of its own only, or leaves its process's view of the

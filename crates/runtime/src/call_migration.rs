@@ -18,13 +18,15 @@ use crate::fork::{FOLLOWS_ANEW, IN_CHILD};
 use crate::migrate::Migration;
 use crate::phase::{FIRST, Phase};
 use crate::settings::{Settings, complain};
+use crate::spawn::our_threads;
 use crate::start_error::StartError;
 use crate::thread::{Inside, Kept};
 use crate::uncancelled::Uncancelled;
 use crate::wake_up::wake_up;
 use crate::worker::WHEN_IDLE;
 use crate::{
-    allocator, exclusion, fork, handler, letting_back, prepare, served, settings, signals,
+    allocator, confined, exclusion, fork, handler, letting_back, nap, prepare, served, settings,
+    signals, wide,
 };
 
 /// A thread's own.
@@ -79,7 +81,8 @@ fn started() -> Option<&'static Cores> {
 
 #[cold]
 fn start(_: &Inside) -> Option<&'static Cores> {
-    if STARTED.get(fork::forks()) != FIRST || handler::may_be_amid_anything() {
+    let is_started = STARTED.get(fork::forks()) != FIRST;
+    if is_started || confined::is_confined() || handler::may_be_amid_anything() {
         return None;
     }
     let _uncancelled = Uncancelled::begin();
@@ -368,16 +371,32 @@ pub(crate) fn end_region_migration(now: u64, minimum_stay: u64) {
     }
 }
 
-/// Ends the workers of the process, for good, before it confines itself: they would not be
-/// confined, and some system calls fail in a process with several threads. Call it at home. Waits
-/// until their threads are gone, for some ten seconds at most.
-pub fn retire_workers() {
+/// Ends all moving in the process, for good, before it confines itself: threads of this crate would
+/// not be confined, and some system calls fail in a process with several threads. Call it at home.
+/// Waits until these threads are gone, for some ten seconds at most, and for 0.1 s until a thread
+/// that another one is starting is. Nothing starts in children of fork(2) either.
+///
+/// Another call does nothing: it may be forbidden to. Nor does one in a child of vfork(2), where
+/// nothing moves, and which has its parent's memory: returns false there.
+pub fn confine() -> bool {
+    if confined::is_confined() {
+        return true;
+    }
+    if fork::is_unseen_child() {
+        return false;
+    }
+    if confined::begin() {
+        return true;
+    }
+    wide::stop();
     if letting_back::end() {
         exclusion::keep_off(&Root::live(), &[], &[]);
     }
     if let Some(cores) = started() {
         cores.retire();
     }
+    nap::briefly(|| our_threads() == 0);
+    true
 }
 
 /// Brings the calling thread home, if [`begin_migration`] has sent it away.

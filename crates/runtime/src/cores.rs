@@ -167,14 +167,17 @@ impl Cores {
         exclusion::keep_off(&self.root, &dedicated, &workers);
     }
 
-    /// Ends all workers, for good, and waits until their threads are gone, for some ten seconds
-    /// at most. A worker that another thread's work keeps busy ends later.
+    /// Ends all workers, for good, and waits until their threads are gone, for some ten seconds at
+    /// most. A worker that another thread's work keeps busy for 0.1 s ends later: that work may
+    /// wait for the caller.
     pub(crate) fn retire(&self) {
         let workers = || self.seats.iter().filter_map(|seat| Some(&seat.worker.get()?.shared));
         workers().for_each(|worker| worker.retire());
         for worker in workers() {
+            nap::briefly(|| !worker.is_alive());
             nap::until(|| !worker.is_alive() || worker.is_busy());
         }
+        signals::unlinked();
     }
 
     /// How long a thread that waits for its work spins.

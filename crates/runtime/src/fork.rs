@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 
-use crate::arch::of_thread;
+use crate::arch::{of_thread, system_call};
 use crate::from_above::FromAbove;
 use crate::slot::{self, Place};
 use crate::spawn::forget_threads;
 use crate::thread::Kept;
-use crate::{first_thread, rseq, signals};
+use crate::{confined, first_thread, rseq, signals};
 
 /// What a thread that forks does before.
 pub(crate) static BEFORE: FromAbove<1> = FromAbove::new();
@@ -47,6 +47,22 @@ of_thread! {
 /// Number of forks between the first call of [`count`] and this process. A child has no workers.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
+/// This process, once [`count`] was called. A child of vfork(2) shares this with its parent.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
+
+/// Whether this is a child that no handler of forks has seen: one of vfork(2), which has its
+/// parent's memory, or of a bare system call. Takes a system call.
+pub(crate) fn is_unseen_child() -> bool {
+    let noted = PROCESS.load(Ordering::Relaxed);
+    noted != 0 && noted != process()
+}
+
+fn process() -> u32 {
+    // SAFETY: changes nothing.
+    let process = unsafe { system_call(libc::SYS_getpid, [0; 6]) };
+    u32::try_from(process).unwrap_or_default()
+}
+
 /// Number of forks, of this process and its ancestors, since the first call of [`count`].
 #[inline]
 pub(crate) fn forks() -> u32 {
@@ -65,6 +81,7 @@ pub(crate) fn note_home() {
 pub(crate) fn count() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
+        PROCESS.store(process(), Ordering::Relaxed);
         rseq::prepare();
         // SAFETY: the handlers change only data of this crate, and the calling thread's affinity
         // and signal mask.
@@ -97,10 +114,14 @@ extern "C" fn in_parent() {
 extern "C" fn in_child() {
     FORKS.fetch_add(1, Ordering::Relaxed);
     forget_threads();
-    first_thread::note();
     slot::keep_own();
-    if of_thread().home.get() != 0 {
-        note_home();
+    // A process that has confined itself starts no threads. It may forbid even these calls.
+    if !confined::is_confined() {
+        PROCESS.store(process(), Ordering::Relaxed);
+        first_thread::note();
+        if of_thread().home.get() != 0 {
+            note_home();
+        }
     }
     IN_CHILD.call();
     if is_on_a_worker() {

@@ -83,9 +83,7 @@ pub(crate) fn end() -> bool {
     if RUNS_IN.load(Ordering::Relaxed) != fork::forks() + 1 {
         return false;
     }
-    nap::until(|| {
-        let thread = THREAD.load(Ordering::Relaxed);
-        thread != 0 && !signals::is_there(thread)
-    });
+    nap::until(|| THREAD.load(Ordering::Relaxed) != 0);
+    signals::wait_until_gone(THREAD.load(Ordering::Relaxed));
     true
 }

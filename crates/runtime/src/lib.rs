@@ -50,8 +50,8 @@
 //! | workers | `wake_up`, `letting_back`, `worker`, `carry`, `cancel`, `shared` |
 //! | handing work over | `job`, `lane`, `wait`, `placement`, `stack`, `sanitizer` |
 //! | what a thread may be amid | `handler`, `allocator` |
-//! | threads, processes | `fork`, `rseq`, `slot`, `end`, `signals`, `thread`, `sample` |
-//! | below all | `arch`, `primitive`, `phase`, `from_above`, `spawn`, `errno`, `exclusion` |
+//! | threads, processes | `fork`, `rseq`, `slot`, `end`, `spawn`, `signals`, `thread`, `sample` |
+//! | below all | `arch`, `primitive`, `phase`, `from_above`, `confined`, `nap`, `errno`, `exclusion` |
 //!
 //! What a lower file has to call of an upper one, the upper one leaves with it (`from_above`). Of
 //! `arch`, the ways to wait for a line (`MONITORS`) belong to `wait`.
@@ -63,6 +63,7 @@ mod call_migration;
 mod can_migrate;
 mod cancel;
 mod carry;
+mod confined;
 mod cores;
 mod delegate;
 mod end;
@@ -130,8 +131,8 @@ pub mod calls {
     pub use crate::allocator::{start_in_advance, start_nothing, start_when_needed};
     pub use crate::arch::{system_call, thread_pointer};
     pub use crate::call_migration::{
-        begin_migration, cut_migration_short, dedicate, end_cut_migration, end_migration,
-        retire_workers, use_cores,
+        begin_migration, confine, cut_migration_short, dedicate, end_cut_migration, end_migration,
+        use_cores,
     };
     pub use crate::delegate::{leave_delegated, unwind_delegated};
     pub use crate::errno::KeepErrno;

@@ -14,13 +14,22 @@ pub(crate) fn nap(duration: Duration) {
     unsafe { system_call(libc::SYS_nanosleep, [at, 0, 0, 0, 0, 0]) };
 }
 
-/// Sleeps until `is_so`, for some ten seconds at most: first in short naps, then in longer ones. It
-/// is for what comes soon wherever the kernel gives a thread any time at all.
+/// Sleeps until `is_so`, for some ten seconds at most: it is for what comes soon wherever the
+/// kernel gives a thread any time at all.
 pub(crate) fn until(is_so: impl Fn() -> bool) {
+    at_most(repeat_n(Duration::from_millis(10), 990), is_so);
+}
+
+/// Likewise, for some 0.1 s at most: for what may never come.
+pub(crate) fn briefly(is_so: impl Fn() -> bool) {
+    at_most(std::iter::empty(), is_so);
+}
+
+/// First in short naps, then in longer ones, then in `more` naps.
+fn at_most(more: impl Iterator<Item = Duration>, is_so: impl Fn() -> bool) {
     let short = repeat_n(Duration::from_micros(50), 100);
-    let long = repeat_n(Duration::from_millis(1), 1000);
-    let longest = repeat_n(Duration::from_millis(10), 900);
-    for length in short.chain(long).chain(longest) {
+    let long = repeat_n(Duration::from_millis(1), 95);
+    for length in short.chain(long).chain(more) {
         if is_so() {
             return;
         }

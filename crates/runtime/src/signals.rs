@@ -4,6 +4,7 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::arch::{RESTORER, of_thread, system_call};
+use crate::nap;
 use crate::thread::Kept;
 
 /// Signals that an instruction of the thread itself raises. If they were blocked, they would end
@@ -269,6 +270,22 @@ pub(crate) fn is_there(thread: u32) -> bool {
     let process = i64::from(rustix::process::getpid().as_raw_nonzero().get());
     // A process that may not ask (in a sandbox) gets another error.
     ask(libc::SYS_tgkill, [process, thread.into(), 0, 0]) != -i64::from(libc::ESRCH)
+}
+
+/// Waits until the process has that thread no more, for some ten seconds at most.
+pub(crate) fn wait_until_gone(thread: u32) {
+    nap::until(|| !is_there(thread));
+    unlinked();
+}
+
+/// Call after [`is_there`] has said that a thread is gone: returns when it also counts no more.
+/// The kernel takes away a thread's number a moment before the thread, under a lock for which this
+/// call waits (`tasklist_lock`, `release_task`, `do_wait`).
+pub(crate) fn unlinked() {
+    let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    let mut child = MaybeUninit::<libc::siginfo_t>::zeroed();
+    let place = i64::try_from((&raw mut child).expose_provenance()).unwrap_or_default();
+    ask(libc::SYS_waitid, [libc::P_ALL.into(), 0, place, options.into()]);
 }
 
 /// Prepares for [`fence_all`].

@@ -6,14 +6,22 @@ use std::ffi::c_void;
 use std::io;
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use crate::{confined, signals};
 
 /// Size of a thread's stack (bytes): that of the standard library's threads.
 const STACK: usize = 2 << 20;
 
 /// A thread that was started. Dropping this detaches it.
 #[derive(Debug)]
-pub(crate) struct Spawned(libc::pthread_t);
+pub(crate) struct Spawned {
+    /// `None` once it is joined.
+    thread: Option<libc::pthread_t>,
+    /// The kernel's id, once the thread has begun.
+    number: Arc<AtomicU32>,
+}
 
 // SAFETY: it is the C library's name of a thread, by which any thread may wait for that one's end.
 // With some C libraries it is a pointer, through which nothing here reads.
@@ -41,17 +49,30 @@ pub(crate) fn forget_threads() {
 /// Starts a thread. A panic ends only that thread.
 ///
 /// # Errors
-/// The system's, if there can be no more threads.
+/// The system's, if there can be no more threads. [`io::ErrorKind::PermissionDenied`] in a process
+/// that has confined itself ([`confined`]).
 pub(crate) fn spawn(work: impl FnOnce() + Send + 'static) -> io::Result<Spawned> {
     let mut attributes = MaybeUninit::uninit();
     // SAFETY: initializes `attributes`, which needs no cleanup.
     check(unsafe { libc::pthread_attr_init(attributes.as_mut_ptr()) })?;
     // SAFETY: initialized above.
     check(unsafe { libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), STACK) })?;
+    // Ordering: SeqCst, before the look whether it may be: see `confined::begin`.
+    RUNNING.fetch_add(1, Ordering::SeqCst);
+    if confined::is_confined() {
+        RUNNING.fetch_sub(1, Ordering::Relaxed);
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    let number = Arc::new(AtomicU32::new(0));
+    let own = Arc::clone(&number);
+    let work = move || {
+        let thread = rustix::thread::gettid().as_raw_nonzero().get();
+        own.store(u32::try_from(thread).unwrap_or(0), Ordering::Relaxed);
+        work();
+    };
     // A pointer to two words fits into one.
     let work = Box::into_raw(Box::new(Box::new(work) as Work));
     let (mut thread, argument) = (MaybeUninit::uninit(), work.cast());
-    RUNNING.fetch_add(1, Ordering::Relaxed);
     // SAFETY: `begin` takes ownership of its argument, once.
     let started = check(unsafe {
         libc::pthread_create(thread.as_mut_ptr(), attributes.as_ptr(), begin, argument)
@@ -63,7 +84,7 @@ pub(crate) fn spawn(work: impl FnOnce() + Send + 'static) -> io::Result<Spawned>
         return Err(error);
     }
     // SAFETY: the thread was started, which initializes `thread`.
-    Ok(Spawned(unsafe { thread.assume_init() }))
+    Ok(Spawned { thread: Some(unsafe { thread.assume_init() }), number })
 }
 
 extern "C" fn begin(work: *mut c_void) -> *mut c_void {
@@ -79,26 +100,27 @@ fn check(error: libc::c_int) -> io::Result<()> {
 }
 
 impl Spawned {
-    /// Waits for the thread's end.
-    pub(crate) fn join(self) {
-        let thread = std::mem::ManuallyDrop::new(self).0;
+    /// Waits until the kernel has the thread no more. (The C library waits only until the thread
+    /// uses its stack no more. Until it is gone, the process is one of several threads.)
+    pub(crate) fn join(mut self) {
+        let Some(thread) = self.thread.take() else { return };
         // SAFETY: nothing else joins the thread, and it was not detached.
         unsafe { libc::pthread_join(thread, std::ptr::null_mut()) };
+        signals::wait_until_gone(self.number.load(Ordering::Relaxed));
     }
 }
 
 impl Drop for Spawned {
     fn drop(&mut self) {
-        // SAFETY: nothing joins the thread.
-        unsafe { libc::pthread_detach(self.0) };
+        if let Some(thread) = self.thread.take() {
+            // SAFETY: nothing joins the thread.
+            unsafe { libc::pthread_detach(thread) };
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicU32, Ordering};
-
     use super::*;
 
     #[test]

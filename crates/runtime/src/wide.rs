@@ -16,11 +16,11 @@ mod watch;
 
 use std::cell::Cell;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 
 use dimmer_policy::specialise::{Affinity, Cpus, Goes, Stays};
 
-use crate::arch::{of_thread, system_call};
+use crate::arch::of_thread;
 use crate::end::{self, AT_END, LEAVES_WIDE};
 use crate::fork;
 use crate::fork::{FORGETS_WIDE, IN_CHILD};
@@ -71,17 +71,12 @@ static IS_STOPPED: AtomicBool = AtomicBool::new(false);
 /// some 20 ms until then; if it was killed before, it never does.
 static PATIENCE: AtomicU32 = AtomicU32::new(1 << 20);
 
-/// The process in which this was prepared. A child that no handler of forks has seen has neither a
-/// watch nor records of its own.
-static PROCESS: AtomicU32 = AtomicU32::new(0);
-
 /// Sets what is decided. Call it once, before the process has other threads.
 pub fn specialise(specialising: Specialising) {
     end::prepare();
     fork::count();
     AT_END.set::<LEAVES_WIDE>(leave);
     IN_CHILD.set::<FORGETS_WIDE>(forget);
-    PROCESS.store(process(), Ordering::Relaxed);
     let parent = rustix::process::getppid().map_or(0, |parent| parent.as_raw_nonzero().get());
     let parent = u32::try_from(parent).ok().filter(|parent| *parent != 0);
     let affinities = record::affinity(0).zip(parent.and_then(record::affinity));
@@ -100,7 +95,7 @@ pub fn is_on() -> bool {
 /// Starts the thread that has others come back, instead of when the first one goes to wide CPUs.
 pub fn start() {
     let Some(_inside) = Inside::begin() else { return };
-    if let Some(of) = SPECIALISING.get() {
+    if let Some(of) = SPECIALISING.get().filter(|_| !IS_STOPPED.load(Ordering::Relaxed)) {
         // If it cannot be started, nothing goes there.
         watch::is_on(of);
     }
@@ -135,7 +130,8 @@ pub fn begin() -> Begun {
         }
         record.note_call(now(), false);
     }
-    if process() != PROCESS.load(Ordering::Relaxed) {
+    // It has neither a watch nor records of its own.
+    if fork::is_unseen_child() {
         return Begun::Passes;
     }
     match watch::is_on(of) {
@@ -180,6 +176,13 @@ fn go(of: &Specialising, (set, cpus): (usize, &Cpus)) -> Begun {
     record.set_known(true);
     (of.hooks.note)(token, Event::Goes);
     drop(data);
+    // Ordering: SeqCst, after it is away, with the fence in `stop`: that sees it away, or this sees
+    // that nothing goes there any more.
+    fence(Ordering::SeqCst);
+    if IS_STOPPED.load(Ordering::Relaxed) {
+        give_back_of(of, record);
+        return Begun::Passes;
+    }
     watch::wake();
     Begun::Wide(record.thread())
 }
@@ -222,7 +225,7 @@ pub fn give_all_back() {
 }
 
 fn give_back_of(of: &Specialising, record: &Record) -> bool {
-    if !record.is_away() || process() != PROCESS.load(Ordering::Relaxed) {
+    if !record.is_away() || fork::is_unseen_child() {
         return false;
     }
     let mask = signals::exchange();
@@ -278,6 +281,8 @@ pub fn starts_another() {
 /// ends the watch.
 pub fn stop() {
     if SPECIALISING.get().is_some() && !IS_STOPPED.swap(true, Ordering::Relaxed) {
+        // Ordering: as in `go`.
+        fence(Ordering::SeqCst);
         give_all_back();
         watch::end();
     }
@@ -311,7 +316,6 @@ fn forget() {
         record::set_affinity(0, &of.domain.back(&own, of.kept_off()));
     }
     RECORDS.iter().for_each(Record::forget);
-    PROCESS.store(process(), Ordering::Relaxed);
 }
 
 fn own_record() -> Option<&'static Record> {
@@ -331,10 +335,4 @@ fn take_record() -> Option<&'static Record> {
     // If that fails, the watch finds that the thread is gone.
     end::watch();
     Some(record)
-}
-
-fn process() -> u32 {
-    // SAFETY: changes nothing.
-    let process = unsafe { system_call(libc::SYS_getpid, [0; 6]) };
-    u32::try_from(process).unwrap_or_default()
 }

@@ -21,7 +21,7 @@ use crate::slot::{self, Place};
 use crate::spawn::{Spawned, spawn};
 use crate::start_error::StartError;
 use crate::wait::{Patience, Stretch};
-use crate::{first_thread, fork, signals};
+use crate::{confined, first_thread, fork, signals};
 
 /// What a worker does that has been idle for a while.
 pub(crate) static WHEN_IDLE: FromAbove<1> = FromAbove::new();
@@ -65,7 +65,7 @@ impl Worker {
             mine.begin();
             // For children that its work forks.
             signals::remember(mask);
-            let (_pinned, outcome) = match pinned {
+            let (pinned, outcome) = match pinned {
                 Ok(pinned) => (Some(pinned), Ok(())),
                 Err(error) => (None, Err(error)),
             };
@@ -73,6 +73,10 @@ impl Worker {
             let _ = tell.send(outcome);
             if is_pinned && mine.work(patience) == Ended::WithProgram {
                 first_thread::end_with_program(&mask);
+            }
+            if confined::is_confined() {
+                // A filter of the program's may forbid to change affinities.
+                std::mem::forget(pinned);
             }
         });
         signals::set(&mask);
@@ -150,6 +154,13 @@ impl Shared {
         self.doorbell.wake();
     }
 
+    /// Whether it must end. Workers that another thread was just starting when the process confined
+    /// itself find that out themselves.
+    fn must_end(&self) -> bool {
+        // Ordering: SeqCst, as in `retire`.
+        self.must_end.load(Ordering::SeqCst) || confined::is_confined()
+    }
+
     /// Runs the work in the lanes until the worker must end.
     fn work(&self, patience: Patience) -> Ended {
         let place = 0_u8;
@@ -174,8 +185,7 @@ impl Shared {
                 }
                 turns = if self.monitor_wait() { 1 } else { TURNS };
             };
-            // Ordering: pairs with the store in `retire`, as for `has_work` below.
-            if self.must_end.load(Ordering::SeqCst) {
+            if self.must_end() {
                 // Work that no thread waits for, since its owner has leaked it (`forget`).
                 self.look();
                 self.own.settle();
@@ -184,7 +194,7 @@ impl Shared {
             if is_idle {
                 // Ordering: SeqCst, after the doorbell says that this worker sleeps: see the store
                 // in `retire`.
-                let has_work = || self.must_end.load(Ordering::SeqCst) || self.look();
+                let has_work = || self.must_end() || self.look();
                 let is_over = || {
                     WHEN_IDLE.call();
                     first_thread::is_program_over()

@@ -108,7 +108,7 @@ fn move_calls(
 }
 
 /// Programs without arguments that do the same whatever moves.
-pub(crate) const PROGRAMS: [&str; 14] = [
+pub(crate) const PROGRAMS: [&str; 15] = [
     "allocates",
     "migrated",
     "calls",
@@ -121,6 +121,7 @@ pub(crate) const PROGRAMS: [&str; 14] = [
     "last_thread",
     "mutexes",
     "old_conditions",
+    "sandboxed",
     "signals",
     "exceptions",
 ];

@@ -42,6 +42,7 @@ pub(super) struct Auto {
     /// Which mechanism is in force, if no server decides.
     trials: Option<Trials>,
     begun: Instant,
+    has_stood_still: bool,
     /// The program's locks, if their holders can be boosted here.
     boosting: Option<Observing>,
 }
@@ -69,6 +70,10 @@ impl Mechanism for WithoutCalls {
         self.0.started(process);
     }
 
+    fn stood_still(&mut self, time: Duration) {
+        self.0.stood_still(time);
+    }
+
     fn look(&mut self, notes: &mut Notes<'_>) {
         self.0.step(|| 0, false, true, notes);
     }
@@ -85,7 +90,9 @@ impl Mechanism for WithoutCalls {
 
 impl Auto {
     fn new(forms: Option<Forms>) -> Self {
-        Self { served: None, forms, trials: None, begun: Instant::now(), boosting: None }
+        let begun = Instant::now();
+        let has_stood_still = false;
+        Self { served: None, forms, trials: None, begun, has_stood_still, boosting: None }
     }
 
     /// Decides the program's code, and connects to a policy server.
@@ -142,7 +149,14 @@ impl Auto {
         }
     }
 
-    /// The time since it was begun.
+    /// The program has stood still for a time: that counts for nothing, and what was under way shows
+    /// nothing.
+    pub(super) fn stood_still(&mut self, time: Duration) {
+        self.begun += time;
+        self.has_stood_still = true;
+    }
+
+    /// The time since it was begun, without that in which the program stood still.
     pub(super) fn now(&self) -> Time {
         u64::try_from(self.begun.elapsed().as_nanos()).map_or(Time::MAX, Time::from_ns)
     }
@@ -175,6 +189,7 @@ impl Auto {
         // Either is a unit of its own, and counts if there is any.
         let mut work = vec![calls() as f64];
         work.extend(self.boosting.as_mut().map(|boosting| boosting.taken() as f64));
+        let is_measure = is_measure && !std::mem::take(&mut self.has_stood_still);
         let is_other = trials.step(now, &work, can_gain || self.boosting.is_some(), is_measure);
         if let Some(boosting) = &mut self.boosting {
             boosting.switch(trials.in_force() == Switched::Boost);

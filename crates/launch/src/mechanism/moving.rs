@@ -12,7 +12,7 @@ use dimmer_host::{affinity, topology};
 use dimmer_observe::{FunctionPlace, Observer, Tally, Times};
 use dimmer_policy::cost::{CallCost, Running};
 use dimmer_policy::headroom::{Cpus, Headroom, most_faster};
-use dimmer_policy::moving::{self, Calls, Decision, Verdict, Word};
+use dimmer_policy::moving::{self, Calls, Decision, ENOUGH, Verdict, Word};
 use dimmer_policy::narrowing::Shown;
 use dimmer_processor::units::CpuId;
 
@@ -288,6 +288,9 @@ impl Moving {
         for (index, (moved, all)) in all.filter(|(_, (_, all))| is_served || all.calls > 0) {
             let new = |of: fn(&Tally) -> &Times| of(all).since(of(&moved.told));
             let (lasted, gaps) = (new(|tally| &tally.lasted), new(|tally| &tally.gap_after));
+            let new_moved = new(|tally| &tally.moved);
+            let are_enough = new_moved.measured() >= ENOUGH;
+            let last_moved = if are_enough { &new_moved } else { &all.moved };
             let lasted_ns = lasted.quantile(0.5);
             let lost = moved
                 .cost
@@ -297,8 +300,8 @@ impl Moving {
                 timed: lasted.measured(),
                 lasted_ns,
                 longest_ns: lasted.quantile(1.0),
-                moved: new(|tally| &tally.moved).measured(),
-                moved_ns: all.moved.quantile(0.5),
+                moved: new_moved.measured(),
+                moved_ns: last_moved.quantile(0.5),
                 costs_ns: lost.map(|lost| lost / gaps.calls().max(1.0)),
             };
             if let Some(served) = served {
@@ -405,6 +408,10 @@ impl Mechanism for Moving {
         self.auto.iter_mut().for_each(|auto| auto.started(process));
     }
 
+    fn stood_still(&mut self, time: Duration) {
+        self.auto.iter_mut().for_each(|auto| auto.stood_still(time));
+    }
+
     /// Reads the counts of the hooks, decides every few looks ([`LOOKS`]), and changes mechanisms
     /// when a trial begins or ends.
     fn look(&mut self, notes: &mut Notes<'_>) {
@@ -421,7 +428,9 @@ impl Mechanism for Moving {
             decisions.take(|| self.judge(notes));
             self.decisions = decisions;
         }
-        let is_measure = self.unhooking.as_ref().is_none_or(Unhooking::is_counting);
+        // With threads that cannot be counted, calls seem to become fewer as others end.
+        let is_measure = self.observer.threads_left_out() == 0
+            && self.unhooking.as_ref().is_none_or(Unhooking::is_counting);
         let (calls, can_gain) = (|| self.observer.calls_now(), self.is_any_wanted);
         let is_other =
             self.auto.as_mut().is_some_and(|auto| auto.step(calls, can_gain, is_measure, notes));
@@ -437,7 +446,7 @@ impl Mechanism for Moving {
     }
 
     fn finish(mut self: Box<Self>, end: &End, notes: &mut Notes<'_>) -> Summary {
-        let End { status, spent } = *end;
+        let spent = end.spent;
         // Processes that outlive the program run their calls in place.
         let places = self.functions.iter().flat_map(|moved| moved.places.clone());
         self.observer.decide(places.map(|place| (place, false)));
@@ -480,24 +489,24 @@ impl Mechanism for Moving {
             ..Shown::default()
         };
         let mut account = Account::nothing(self.how);
+        // The program may have written any number there.
+        let sum = |sum: u64, number: u64| sum.saturating_add(number);
+        account.calls = calls.values().map(|tally| tally.calls).fold(0, sum);
+        account.moved = observed.threads.iter().map(|thread| thread.moved).fold(0, sum);
+        let taken_ns = all().map(|(_, seen)| taken_ns(seen)).sum::<Option<f64>>();
+        // Not all moved calls may have been timed.
+        let timed: f64 = tallies.iter().map(|seen| seen.moved.calls()).sum();
+        let moving_ns =
+            taken_ns.map(|ns| if timed > 0.0 { ns / timed * account.moved as f64 } else { 0.0 });
         account.functions = all().map(function).collect();
         account.is_narrow = is_narrow;
         account.narrow_gain_ratio = forecast;
         if let Some(auto) = self.auto.take() {
             let (forms, tried) = auto.finish(end, notes);
             account.tried = tried;
-            account.next = forms.and_then(|forms| forms.keep(status, spent, shown()));
+            account.next = forms.and_then(|forms| forms.keep(end, moving_ns, shown()));
         }
-        // The program may have written any number there.
-        let sum = |sum: u64, number: u64| sum.saturating_add(number);
-        account.calls = calls.values().map(|tally| tally.calls).fold(0, sum);
-        account.moved = observed.threads.iter().map(|thread| thread.moved).fold(0, sum);
-        let taken_ns = all().map(|(_, seen)| moving_ns(seen)).sum::<Option<f64>>();
-        // Not all moved calls may have been timed.
-        let timed: f64 = tallies.iter().map(|seen| seen.moved.calls()).sum();
-        let all_ns =
-            taken_ns.map(|ns| if timed > 0.0 { ns / timed * account.moved as f64 } else { 0.0 });
-        account.moving_ratio = all_ns.filter(|_| on_cpu_ns > 0.0).map(|ns| ns / on_cpu_ns);
+        account.moving_ratio = moving_ns.filter(|_| on_cpu_ns > 0.0).map(|ns| ns / on_cpu_ns);
         account.is_served = is_served;
         account.others = std::mem::take(&mut self.others);
         account.problems = specialise::problems(&observed);
@@ -514,7 +523,7 @@ impl Mechanism for Moving {
 /// CPU time that moving has cost the moved and timed calls of a function (ns). During a moved call
 /// its thread spins and a worker works, instead of the thread alone. Uses medians, since a thread
 /// that waits for a CPU uses no CPU time. `None` if no call was timed in place.
-fn moving_ns(seen: &Tally) -> Option<f64> {
+fn taken_ns(seen: &Tally) -> Option<f64> {
     let Some(moved_ns) = seen.moved.quantile(0.5) else { return Some(0.0) };
     Some((2.0 * moved_ns - seen.lasted.quantile(0.5)?).max(0.0) * seen.moved.calls())
 }

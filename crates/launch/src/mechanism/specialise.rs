@@ -164,7 +164,13 @@ pub(super) fn functions(plans: &Plans, observed: &Observed) -> Vec<(String, u64)
 pub(super) fn problems(observed: &Observed) -> Vec<String> {
     let files = observed.files.iter().filter(|(_, problem)| !problem.is_empty());
     let files = files.map(|(file, problem)| format!("{}: {problem}", file.display()));
-    files.chain(observed.unreadable.iter().cloned()).collect()
+    let left_out = observed.threads_left_out;
+    let threads = (left_out > 0).then(|| {
+        format!(
+            "{left_out} threads were not seen: there were too many, or they could not be counted"
+        )
+    });
+    files.chain(observed.unreadable.iter().cloned()).chain(threads).collect()
 }
 
 fn thread(seen: &ThreadSeen) -> SpecialisedThread {

@@ -18,16 +18,61 @@ const PAGE: u64 = 4096;
 /// microseconds.
 const STEP: Duration = Duration::from_millis(250);
 
+/// How often a function is called is counted over the last time of one to two of these: what counts
+/// is what the program does now. A guess.
+const RECENT: Duration = Duration::from_secs(2);
+
 /// Which hooks of a program were taken out, and what was known before.
 #[derive(Debug)]
 pub(super) struct Unhooking {
     begun: Instant,
     decided: Instant,
+    recent: Recent,
     /// Of each function, by its number: its verdict, and since when.
     since: Vec<(Verdict, Instant)>,
     /// Those that are about to go; `None` until calls have been seen.
     going: Option<Going>,
     before: Option<Before>,
+}
+
+/// How often functions were called lately.
+#[derive(Debug)]
+struct Recent {
+    earlier: Counts,
+    later: Counts,
+}
+
+/// Numbers of calls at a time.
+#[derive(Debug)]
+struct Counts {
+    at: Instant,
+    /// By the number of the function, and the place of its entry.
+    calls: BTreeMap<(usize, usize), u64>,
+}
+
+impl Recent {
+    fn new(now: Instant) -> Self {
+        let none = || Counts { at: now, calls: BTreeMap::new() };
+        Self { earlier: none(), later: none() }
+    }
+
+    /// Begins a look at a time.
+    fn begin(&mut self, now: Instant) {
+        if now - self.later.at >= RECENT {
+            let now = Counts { at: now, calls: BTreeMap::new() };
+            self.earlier = std::mem::replace(&mut self.later, now);
+        }
+    }
+
+    /// Calls a second, on average, of which there are so many by `now`, the time of the look.
+    fn per_s(&mut self, of: (usize, usize), calls: u64, now: Instant) -> f64 {
+        if self.later.at == now {
+            self.later.calls.insert(of, calls);
+        }
+        let before = self.earlier.calls.get(&of).copied().unwrap_or(0);
+        let seconds = (now - self.earlier.at).as_secs_f64();
+        if seconds > 0.0 { calls.saturating_sub(before) as f64 / seconds } else { 0.0 }
+    }
 }
 
 /// What was seen of all functions while all had their hooks.
@@ -45,6 +90,7 @@ impl Unhooking {
         Self {
             begun: now,
             decided: now,
+            recent: Recent::new(now),
             since: vec![(Verdict::Unknown, now); functions],
             going: None,
             before: None,
@@ -63,7 +109,7 @@ impl Unhooking {
         observer: &mut Observer,
     ) {
         let now = Instant::now();
-        let ran_s = (now - self.begun).as_secs_f64();
+        self.recent.begin(now);
         let mut hooks = Vec::new();
         for number in called {
             let (moved, since) = (&functions[*number], &mut self.since[*number]);
@@ -75,9 +121,9 @@ impl Unhooking {
             if moved.is_unhooked {
                 continue;
             }
-            for place in &moved.places {
+            for (entry, place) in moved.places.iter().enumerate() {
                 let calls = tallies.get(place).map_or(0, |tally| tally.calls);
-                let calls_per_s = calls as f64 / ran_s;
+                let calls_per_s = self.recent.per_s((*number, entry), calls, now);
                 hooks.push(Hook { page: page(place), verdict, for_ns, calls_per_s });
             }
         }
@@ -144,4 +190,27 @@ impl Unhooking {
 /// file.
 fn page(place: &FunctionPlace) -> (u64, &OsStr) {
     (place.address & !(PAGE - 1), place.file.as_os_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_of_the_last_seconds() {
+        let begun = Instant::now();
+        let (mut recent, mut calls) = (Recent::new(begun), 0);
+        let mut rate_at = |tenth: u32, more: u64| {
+            calls += more;
+            let now = begun + tenth * Duration::from_millis(100);
+            recent.begin(now);
+            recent.per_s((0, 0), calls, now)
+        };
+        assert!((1..=600).all(|tenth| (rate_at(tenth, 100) - 1000.0).abs() < 1e-6));
+        // A minute's calls do not hide what comes then.
+        let rates: Vec<f64> = (601..=640).map(|tenth| rate_at(tenth, 10_000)).collect();
+        assert!(rates[9] > 25_000.0 && rates[39] > 99_999.0, "{rates:?}");
+        let rates: Vec<f64> = (641..=680).map(|tenth| rate_at(tenth, 0)).collect();
+        assert!(rates[39] < 1e-6, "{rates:?}");
+    }
 }

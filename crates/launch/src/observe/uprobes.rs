@@ -95,7 +95,7 @@ pub fn start(root: &Root, options: &Options<'_>) -> Result<Seen, LaunchError> {
     let mut attached = Attached::new(root, held.process(), points)?;
     relay.started(held.process());
     let mut child = held.let_go().map_err(refused)?;
-    let look = || {
+    let look = |_| {
         attached.look();
         INTERVAL
     };

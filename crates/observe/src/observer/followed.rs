@@ -293,6 +293,11 @@ impl Followed {
         self.threads.iter().map(of_thread).fold(0, u64::saturating_add)
     }
 
+    /// The number of threads whose calls were not seen, at the last look.
+    pub(super) fn threads_left_out(&self) -> usize {
+        self.head.threads_left_out()
+    }
+
     /// Reads the places of functions that were hooked since the last time.
     fn learn_places(&mut self, real: &mut Real) {
         if self.places.len() != self.head.sites() {

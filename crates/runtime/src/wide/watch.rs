@@ -98,10 +98,8 @@ pub(super) fn end() {
     }
     MUST_END.store(true, Ordering::Relaxed);
     wake();
-    nap::until(|| {
-        let thread = THREAD.load(Ordering::Relaxed);
-        thread != 0 && !signals::is_there(thread)
-    });
+    nap::until(|| THREAD.load(Ordering::Relaxed) != 0);
+    signals::wait_until_gone(THREAD.load(Ordering::Relaxed));
 }
 
 /// Returns when it must end, or when no thread of the program is left.
