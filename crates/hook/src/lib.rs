@@ -36,7 +36,8 @@ mod unhook;
 pub use arch::leaf::{LeafCall, LeafEnd};
 pub use arch::rows::is_stub;
 pub use arch::thread_block::{
-    MIGRATED, allow_migration, inhibit_migration, is_migrated, note_away, note_home, thread_offset,
+    MIGRATED, allow_migration, inhibit_migration, is_migrated, is_migration_inhibited, note_away,
+    note_home, thread_offset,
 };
 pub use error::{CannotMove, HookError};
 pub use giving_up::{GivenUp, giving_up, has_given_up, is_restricted};

@@ -57,7 +57,7 @@ pub(crate) fn follow(
         }
         let waits = Instant::now();
         wait_for(end.as_ref(), interval);
-        let late = waits.elapsed().saturating_sub(interval);
+        let late = waits.elapsed().saturating_sub(interval.min(LONGEST));
         stood_still = if late > STOOD_STILL { late } else { Duration::ZERO };
     }
 }

@@ -52,7 +52,7 @@ pub struct Calls {
     pub lasted_ns: Option<f64>,
     /// How long the longest of them took (ns).
     pub longest_ns: Option<f64>,
-    /// Number of timed calls that were moved.
+    /// Number of timed calls that were moved, since there were enough of them for a price.
     pub moved: u64,
     /// How long one moved call takes (ns), including the way and the time that its data need to
     /// follow: the median, if any was timed.
@@ -91,11 +91,14 @@ impl Verdict {
         let is_short = lasted < round_trip_ns;
         match costs_ns {
             // So few calls do not show what they cost.
-            Some(costs) if is_short && costs >= SURELY * price => {
+            Some(costs) if is_short && costs >= SURELY * round_trip_ns.min(price) => {
                 if timed < ENOUGH {
                     Self::Unknown
-                } else {
+                } else if costs >= SURELY * price {
                     Self::Move
+                } else {
+                    // What it took to move them may change.
+                    Self::CostsLess
                 }
             }
             _ if is_short => Self::TooShort,
@@ -126,36 +129,37 @@ pub struct Decision {
     seen: Calls,
     /// Number of steps for which calls are still moved.
     steps_left: u32,
-    /// Number of steps for which they have stayed because moving them would take too much, since
-    /// that was seen of moved calls.
+    /// What moved calls have last been seen to take (ns).
+    price_ns: Option<f64>,
+    /// Number of steps since then for which calls have stayed because that is too much.
     stayed: u32,
 }
 
 impl Decision {
-    /// Makes one step. `calls` is what was seen since the last verdict. Returns whether there is a
-    /// new verdict.
+    /// Makes one step. `calls` is what was seen since the last verdict, and of moved calls, since
+    /// the last verdict with [`ENOUGH`] of them. Returns whether there is a new verdict.
     pub fn step(&mut self, calls: &Calls, round_trip_ns: f64) -> bool {
+        let price_ns = calls.moved_ns.filter(|_| calls.moved >= ENOUGH);
+        if price_ns.is_some() {
+            (self.price_ns, self.stayed) = (price_ns, 0);
+        }
         if self.steps_left > 1 {
             self.steps_left -= 1;
             // The price of moving these calls was not known when they were first moved.
-            let moved = Calls { moved: calls.moved, moved_ns: calls.moved_ns, ..self.seen };
+            let moved = Calls { moved: calls.moved, moved_ns: price_ns, ..self.seen };
             let is_refuted =
-                moved.moved >= ENOUGH && Verdict::new(&moved, round_trip_ns) != Verdict::Move;
+                price_ns.is_some() && Verdict::new(&moved, round_trip_ns) != Verdict::Move;
             if is_refuted {
                 (self.verdict, self.seen, self.steps_left) = (Verdict::CostsLess, moved, 0);
-                self.stayed = 0;
             }
             return is_refuted;
         }
         self.steps_left = 0;
-        if calls.moved >= ENOUGH {
-            self.stayed = 0;
-        } else if self.verdict == Verdict::CostsLess {
+        if self.verdict == Verdict::CostsLess {
             self.stayed = self.stayed.saturating_add(1);
         }
         let is_forgotten = self.stayed >= STEPS_PRICED;
-        let moved_ns = calls.moved_ns.filter(|_| !is_forgotten);
-        let calls = Calls { moved_ns, ..*calls };
+        let calls = Calls { moved_ns: self.price_ns.filter(|_| !is_forgotten), ..*calls };
         let verdict = Verdict::new(&calls, round_trip_ns);
         if verdict == Verdict::Unknown {
             return false;
@@ -303,27 +307,32 @@ mod tests {
 
     #[test]
     fn what_moved_calls_took_is_forgotten_after_a_while() {
-        let mut decision = Decision::default();
-        let home = |moved_ns| Calls { moved_ns, ..seen(5000.0, Some(2000.0)) };
-        let moved = |moved_ns| Calls { moved: ENOUGH, ..home(Some(moved_ns)) };
-        assert!(decision.step(&home(None), 1000.0));
-        for _ in 0..2 {
-            assert_eq!(decision.verdict(), Verdict::Move);
-            assert!(decision.step(&moved(50_000.0), 1000.0));
-            for _ in 1..STEPS_PRICED {
-                decision.step(&home(Some(50_000.0)), 1000.0);
-                assert_eq!(decision.verdict(), Verdict::CostsLess);
-            }
-            // Until enough have moved again.
-            for _ in 0..2 * STEPS_PRICED {
-                decision.step(&home(Some(50_000.0)), 1000.0);
+        for lasted in [5000.0, 500.0] {
+            let mut decision = Decision::default();
+            let home = seen(lasted, Some(8000.0));
+            let moved = |took| Calls { moved: ENOUGH, moved_ns: Some(took), ..home };
+            assert!(decision.step(&home, 1000.0));
+            for _ in 0..2 {
                 assert_eq!(decision.verdict(), Verdict::Move);
+                assert!(decision.step(&moved(50_000.0), 1000.0));
+                for _ in 1..STEPS_PRICED {
+                    decision.step(&home, 1000.0);
+                    assert_eq!(decision.verdict(), Verdict::CostsLess, "{lasted}");
+                }
+                // Until enough have moved again.
+                let few = Calls { moved: ENOUGH - 1, ..moved(50_000.0) };
+                for _ in 0..2 * STEPS_PRICED {
+                    decision.step(&few, 1000.0);
+                    assert_eq!(decision.verdict(), Verdict::Move, "{lasted}");
+                }
             }
-        }
-        // Now they take less.
-        for _ in 0..2 * STEPS_PRICED {
-            decision.step(&moved(6000.0), 1000.0);
-            assert_eq!(decision.verdict(), Verdict::Move);
+            // Now they take less, and stay for a while without being moved.
+            for calls in [moved(lasted + 1000.0), home] {
+                for _ in 0..2 * STEPS_PRICED {
+                    decision.step(&calls, 1000.0);
+                    assert_eq!(decision.verdict(), Verdict::Move, "{lasted}");
+                }
+            }
         }
     }
 }

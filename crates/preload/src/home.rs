@@ -10,7 +10,10 @@ use std::panic::catch_unwind;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use dimmer_hook::{LeafCall, LeafEnd, Mover, Orders, SIGNALS_ARE_RIGHT, inhibit_migration, ticks};
+use dimmer_hook::{
+    LeafCall, LeafEnd, Mover, Orders, SIGNALS_ARE_RIGHT, inhibit_migration, is_migration_inhibited,
+    ticks,
+};
 use dimmer_runtime::calls::KeepErrno;
 use dimmer_runtime::giving_up::GivingUp;
 
@@ -188,7 +191,9 @@ const JUMPS: [&[u8]; 6] =
 /// home.
 fn stop() {
     let _errno = KeepErrno::new();
-    if catch_unwind(dimmer_runtime::calls::confine).unwrap_or(true) {
+    let is_confined = catch_unwind(dimmer_runtime::calls::confine).unwrap_or(true);
+    // A child of vfork(2) has its parent's memory, and its calls are inhibited.
+    if is_confined || !is_migration_inhibited() {
         MOVES.store(false, Ordering::Relaxed);
     }
 }

@@ -4,7 +4,7 @@
 
 use std::cell::Cell;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering, fence};
 
 use dimmer_host::affinity::{self, AffinityError};
 use dimmer_host::root::Root;
@@ -98,6 +98,7 @@ fn start(_: &Inside) -> Option<&'static Cores> {
         WHEN_IDLE.set::<0>(let_back);
         // Ordering: pairs with the load in `started`.
         CORES.store(std::ptr::from_ref(cores).cast_mut(), Ordering::Release);
+        cores.end_if_confined();
         // Counts that were set in the meantime did not apply to these cores.
         FOLLOWED.store(usize::MAX, Ordering::Relaxed);
         USED_CORES.store(usize::MAX, Ordering::Relaxed);
@@ -376,8 +377,9 @@ pub(crate) fn end_region_migration(now: u64, minimum_stay: u64) {
 /// Waits until these threads are gone, for some ten seconds at most, and for 0.1 s until a thread
 /// that another one is starting is. Nothing starts in children of fork(2) either.
 ///
-/// Another call does nothing: it may be forbidden to. Nor does one in a child of vfork(2), where
-/// nothing moves, and which has its parent's memory: returns false there.
+/// Another call does nothing: it may be forbidden to. Nor does one in a child that no handler of
+/// forks has seen, by vfork(2) or a bare system call: it may have its parent's memory, and has no
+/// thread of this crate. Returns false there.
 pub fn confine() -> bool {
     if confined::is_confined() {
         return true;
@@ -388,6 +390,9 @@ pub fn confine() -> bool {
     if confined::begin() {
         return true;
     }
+    // Ordering: SeqCst, before a look at what there is: what is being started is seen there, or it
+    // sees that the process is confined.
+    fence(Ordering::SeqCst);
     wide::stop();
     if letting_back::end() {
         exclusion::keep_off(&Root::live(), &[], &[]);

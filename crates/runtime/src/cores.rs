@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::uncancelled::Uncancelled;
 use crate::wait::{self, Patience};
 use crate::wake_up::wake_up;
 use crate::worker::Worker;
-use crate::{end, exclusion, fork, nap, signals};
+use crate::{confined, end, exclusion, fork, nap, signals};
 
 /// Dedicated cores with a worker on each. Dropping it ends the workers.
 ///
@@ -154,6 +154,7 @@ impl Cores {
         }
         // Ordering: pairs with the load in `len`: the workers of cores in use are visible.
         self.used.store(count, Ordering::Release);
+        self.end_if_confined();
         Ok(())
     }
 
@@ -171,13 +172,23 @@ impl Cores {
     /// most. A worker that another thread's work keeps busy for 0.1 s ends later: that work may
     /// wait for the caller.
     pub(crate) fn retire(&self) {
-        let workers = || self.seats.iter().filter_map(|seat| Some(&seat.worker.get()?.shared));
-        workers().for_each(|worker| worker.retire());
-        for worker in workers() {
-            nap::briefly(|| !worker.is_alive());
-            nap::until(|| !worker.is_alive() || worker.is_busy());
-        }
+        self.workers().for_each(Shared::retire);
+        nap::briefly(|| self.workers().all(|worker| !worker.is_alive()));
+        nap::until(|| self.workers().all(|worker| !worker.is_alive() || worker.is_busy()));
         signals::unlinked();
+    }
+
+    /// Ends all workers, for good, if the process has confined itself meanwhile.
+    pub(crate) fn end_if_confined(&self) {
+        // Ordering: SeqCst, after these workers can be seen: see `confine`.
+        fence(Ordering::SeqCst);
+        if confined::is_confined() {
+            self.workers().for_each(Shared::retire);
+        }
+    }
+
+    fn workers(&self) -> impl Iterator<Item = &Shared> {
+        self.seats.iter().filter_map(|seat| Some(&*seat.worker.get()?.shared))
     }
 
     /// How long a thread that waits for its work spins.

@@ -47,7 +47,8 @@ of_thread! {
 /// Number of forks between the first call of [`count`] and this process. A child has no workers.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// This process, once [`count`] was called. A child of vfork(2) shares this with its parent.
+/// This process, once [`count`] was called. A child of vfork(2) shares this with its parent, and in
+/// children of a process that has confined itself it is that one.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
 /// Whether this is a child that no handler of forks has seen: one of vfork(2), which has its

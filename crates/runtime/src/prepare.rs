@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use dimmer_protocol::ticks_per_ns;
 
 use crate::uncancelled::Uncancelled;
-use crate::{end, first_thread, handler, served, settings, signals};
+use crate::{end, first_thread, fork, handler, served, settings, signals};
 
 /// The progress of the preparation.
 static STATE: AtomicU8 = AtomicU8::new(NOT_YET);
@@ -47,6 +47,7 @@ pub fn prepare() -> bool {
 
 /// The part of [`prepare()`] that a process without regions needs.
 pub fn prepare_to_move() {
+    fork::count();
     end::prepare();
     first_thread::note();
     let _ = settings::of_process();

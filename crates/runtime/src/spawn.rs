@@ -38,7 +38,8 @@ static RUNNING: AtomicUsize = AtomicUsize::new(0);
 
 /// Number of threads of this process that this crate has started.
 pub(crate) fn our_threads() -> usize {
-    RUNNING.load(Ordering::Relaxed)
+    // Ordering: SeqCst, as in `spawn`.
+    RUNNING.load(Ordering::SeqCst)
 }
 
 /// In a child of fork(2), which has none.

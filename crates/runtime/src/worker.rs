@@ -154,13 +154,6 @@ impl Shared {
         self.doorbell.wake();
     }
 
-    /// Whether it must end. Workers that another thread was just starting when the process confined
-    /// itself find that out themselves.
-    fn must_end(&self) -> bool {
-        // Ordering: SeqCst, as in `retire`.
-        self.must_end.load(Ordering::SeqCst) || confined::is_confined()
-    }
-
     /// Runs the work in the lanes until the worker must end.
     fn work(&self, patience: Patience) -> Ended {
         let place = 0_u8;
@@ -185,7 +178,8 @@ impl Shared {
                 }
                 turns = if self.monitor_wait() { 1 } else { TURNS };
             };
-            if self.must_end() {
+            // Ordering: pairs with the store in `retire`, as for `has_work` below.
+            if self.must_end.load(Ordering::SeqCst) {
                 // Work that no thread waits for, since its owner has leaked it (`forget`).
                 self.look();
                 self.own.settle();
@@ -194,7 +188,7 @@ impl Shared {
             if is_idle {
                 // Ordering: SeqCst, after the doorbell says that this worker sleeps: see the store
                 // in `retire`.
-                let has_work = || self.must_end() || self.look();
+                let has_work = || self.must_end.load(Ordering::SeqCst) || self.look();
                 let is_over = || {
                     WHEN_IDLE.call();
                     first_thread::is_program_over()

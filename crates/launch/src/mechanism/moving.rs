@@ -94,6 +94,8 @@ pub(super) struct Moved {
     has_zmm: bool,
     /// The tally of all its calls at the last verdict.
     told: Tally,
+    /// The times of its moved calls at the last verdict before which enough were timed.
+    priced: Times,
     /// Duration of a call at the last verdict (ns): the median of the calls that were timed in
     /// place.
     lasted_ns: Option<f64>,
@@ -245,6 +247,7 @@ impl Moved {
             is_unhooked: false,
             server: (0, 0),
             told: Tally::default(),
+            priced: Times::default(),
             lasted_ns: None,
         }
     }
@@ -288,9 +291,7 @@ impl Moving {
         for (index, (moved, all)) in all.filter(|(_, (_, all))| is_served || all.calls > 0) {
             let new = |of: fn(&Tally) -> &Times| of(all).since(of(&moved.told));
             let (lasted, gaps) = (new(|tally| &tally.lasted), new(|tally| &tally.gap_after));
-            let new_moved = new(|tally| &tally.moved);
-            let are_enough = new_moved.measured() >= ENOUGH;
-            let last_moved = if are_enough { &new_moved } else { &all.moved };
+            let new_moved = all.moved.since(&moved.priced);
             let lasted_ns = lasted.quantile(0.5);
             let lost = moved
                 .cost
@@ -301,7 +302,7 @@ impl Moving {
                 lasted_ns,
                 longest_ns: lasted.quantile(1.0),
                 moved: new_moved.measured(),
-                moved_ns: last_moved.quantile(0.5),
+                moved_ns: new_moved.quantile(0.5),
                 costs_ns: lost.map(|lost| lost / gaps.calls().max(1.0)),
             };
             if let Some(served) = served {
@@ -310,6 +311,9 @@ impl Moving {
             if moved.decision.step(&calls, self.takes.of(&moved.planned)) {
                 // How long moved calls would have taken in place is not measured.
                 (moved.told, moved.lasted_ns) = (all.clone(), lasted_ns.or(moved.lasted_ns));
+                if calls.moved >= ENOUGH {
+                    moved.priced = all.moved.clone();
+                }
             }
             let word = served.map_or(Word::Unasked, |served| served.word(index));
             moved.server.0 += u64::from(word == Word::Move);

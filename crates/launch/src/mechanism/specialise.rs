@@ -164,11 +164,8 @@ pub(super) fn functions(plans: &Plans, observed: &Observed) -> Vec<(String, u64)
 pub(super) fn problems(observed: &Observed) -> Vec<String> {
     let files = observed.files.iter().filter(|(_, problem)| !problem.is_empty());
     let files = files.map(|(file, problem)| format!("{}: {problem}", file.display()));
-    let left_out = observed.threads_left_out;
-    let threads = (left_out > 0).then(|| {
-        format!(
-            "{left_out} threads were not seen: there were too many, or they could not be counted"
-        )
+    let threads = (observed.threads_left_out > 0).then(|| {
+        "Some threads were not seen: there were too many, or they could not be counted.".to_owned()
     });
     files.chain(observed.unreadable.iter().cloned()).chain(threads).collect()
 }

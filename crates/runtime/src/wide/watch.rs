@@ -91,12 +91,14 @@ pub(super) fn wake() {
     futex(libc::FUTEX_WAKE, 1, None);
 }
 
-/// Ends the thread, if it runs, and waits until it is gone, for some ten seconds at most.
+/// Ends the thread, for good, and waits until it is gone, for some ten seconds at most. One that is
+/// just being started ends by itself.
 pub(super) fn end() {
+    // Also for one that is just being started.
+    MUST_END.store(true, Ordering::SeqCst);
     if STARTED.get(fork::forks()) != RUNS {
         return;
     }
-    MUST_END.store(true, Ordering::Relaxed);
     wake();
     nap::until(|| THREAD.load(Ordering::Relaxed) != 0);
     signals::wait_until_gone(THREAD.load(Ordering::Relaxed));

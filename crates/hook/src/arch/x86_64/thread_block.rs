@@ -216,6 +216,23 @@ pub extern "C" fn inhibit_migration() {
     }
 }
 
+/// Whether the calling thread's calls are inhibited from migrating.
+#[must_use]
+pub fn is_migration_inhibited() -> bool {
+    let inhibited: u32;
+    // SAFETY: the thread's own memory.
+    unsafe {
+        asm!(
+            "mov {inhibited:e}, fs:[{offset} + {at}]",
+            inhibited = out(reg) inhibited,
+            offset = in(reg) thread_offset(),
+            at = const INHIBITED,
+            options(nostack, readonly, preserves_flags)
+        );
+    }
+    inhibited != 0
+}
+
 /// Undoes an [`inhibit_migration`].
 pub extern "C" fn allow_migration() {
     // SAFETY: the thread's own memory.
