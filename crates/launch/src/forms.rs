@@ -104,8 +104,8 @@ impl Forms {
     /// Caches the results of this run. Returns the code of the next run if that has other code, or
     /// would have it if that were possible.
     ///
-    /// * `moving_ns`: the CPU time that moving calls has taken, which no code can do anything about;
-    ///   `None`: not known.
+    /// * `moving_ns`: the CPU time that moving calls has taken, whatever their code; `None`: not
+    ///   known.
     pub(crate) fn keep(
         self,
         end: &mechanism::End,

@@ -51,7 +51,8 @@
 //! | handing work over | `job`, `lane`, `wait`, `placement`, `stack`, `sanitizer` |
 //! | what a thread may be amid | `handler`, `allocator` |
 //! | threads, processes | `fork`, `rseq`, `slot`, `end`, `spawn`, `signals`, `thread`, `sample` |
-//! | below all | `arch`, `primitive`, `phase`, `from_above`, `confined`, `nap`, `errno`, `exclusion` |
+//! | whether to start, and naps | `confined`, `nap` |
+//! | below all | `arch`, `primitive`, `phase`, `from_above`, `errno`, `exclusion` |
 //!
 //! What a lower file has to call of an upper one, the upper one leaves with it (`from_above`). Of
 //! `arch`, the ways to wait for a line (`MONITORS`) belong to `wait`.

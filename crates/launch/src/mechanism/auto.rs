@@ -14,6 +14,7 @@ use dimmer_processor::units::{CpuId, Time};
 use dimmer_protocol::Hello;
 
 use super::boost::{self, Observing};
+use super::interval::Interval;
 use super::{Definition, End, How, Mechanism, Prepared, Setup, moving, narrow};
 use crate::LaunchError;
 use crate::account::{Account, Summary};
@@ -32,6 +33,11 @@ pub(super) const DEFINITION: Definition = Definition {
     prepare: moving::prepare,
 };
 
+/// The part of a CPU's time in which work is counted. It is counted the most often in trials, and
+/// what that takes speaks against whatever is tried: with 500 threads, a count takes a millisecond
+/// or two.
+const COUNTING: f64 = 0.01;
+
 /// What decides besides the calls that are observed.
 #[derive(Debug)]
 pub(super) struct Auto {
@@ -43,6 +49,7 @@ pub(super) struct Auto {
     trials: Option<Trials>,
     begun: Instant,
     has_stood_still: bool,
+    counts: Interval,
     /// The program's locks, if their holders can be boosted here.
     boosting: Option<Observing>,
 }
@@ -91,8 +98,8 @@ impl Mechanism for WithoutCalls {
 impl Auto {
     fn new(forms: Option<Forms>) -> Self {
         let begun = Instant::now();
-        let has_stood_still = false;
-        Self { served: None, forms, trials: None, begun, has_stood_still, boosting: None }
+        let (has_stood_still, counts) = (false, Interval::new());
+        Self { served: None, forms, trials: None, begun, has_stood_still, counts, boosting: None }
     }
 
     /// Decides the program's code, and connects to a policy server.
@@ -149,8 +156,8 @@ impl Auto {
         }
     }
 
-    /// The program has stood still for a time: that counts for nothing, and what was under way shows
-    /// nothing.
+    /// The program has stood still for a time: that counts for nothing, and a trial that was under
+    /// way shows nothing.
     pub(super) fn stood_still(&mut self, time: Duration) {
         self.begun += time;
         self.has_stood_still = true;
@@ -183,11 +190,14 @@ impl Auto {
             boosting.look(notes);
         }
         let now = self.now();
-        let Some(trials) = self.trials.as_mut().filter(|trials| now >= trials.next()) else {
+        let may_count = self.counts.is_due(Duration::ZERO, COUNTING);
+        let due = |trials: &&mut Trials| may_count && now >= trials.next();
+        let Some(trials) = self.trials.as_mut().filter(due) else {
             return false;
         };
         // Either is a unit of its own, and counts if there is any.
-        let mut work = vec![calls() as f64];
+        let mut work = Vec::new();
+        self.counts.take(|| work.push(calls() as f64));
         work.extend(self.boosting.as_mut().map(|boosting| boosting.taken() as f64));
         let is_measure = is_measure && !std::mem::take(&mut self.has_stood_still);
         let is_other = trials.step(now, &work, can_gain || self.boosting.is_some(), is_measure);
@@ -199,9 +209,11 @@ impl Auto {
 
     /// The time until [`Self::step`] is due.
     pub(super) fn next_look(&self) -> Duration {
-        let next = self.trials.as_ref().map(|trials| (trials.next() - self.now()).ns());
+        let until = |trials: &Trials| Duration::from_nanos((trials.next() - self.now()).ns());
+        let next = self.trials.as_ref().map(until);
+        let next = next.map(|next| next.max(self.counts.due_in(Duration::ZERO, COUNTING)));
         let of_locks = self.boosting.as_ref().map_or(Duration::MAX, |_| INTERVAL);
-        next.map_or(of_locks, |next| of_locks.min(Duration::from_nanos(next)))
+        next.map_or(of_locks, |next| of_locks.min(next))
     }
 
     /// Gives back the machine's clocks. Returns the program's code, and what became of trials.

@@ -95,7 +95,7 @@ pub(super) fn wake() {
 /// just being started ends by itself.
 pub(super) fn end() {
     // Also for one that is just being started.
-    MUST_END.store(true, Ordering::SeqCst);
+    MUST_END.store(true, Ordering::Relaxed);
     if STARTED.get(fork::forks()) != RUNS {
         return;
     }
