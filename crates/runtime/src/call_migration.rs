@@ -4,7 +4,7 @@
 
 use std::cell::Cell;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use dimmer_host::affinity::{self, AffinityError};
 use dimmer_host::root::Root;
@@ -18,7 +18,6 @@ use crate::fork::{FOLLOWS_ANEW, IN_CHILD};
 use crate::migrate::Migration;
 use crate::phase::{FIRST, Phase};
 use crate::settings::{Settings, complain};
-use crate::spawn::our_threads;
 use crate::start_error::StartError;
 use crate::thread::{Inside, Kept};
 use crate::uncancelled::Uncancelled;
@@ -81,10 +80,10 @@ fn started() -> Option<&'static Cores> {
 
 #[cold]
 fn start(_: &Inside) -> Option<&'static Cores> {
-    let is_started = STARTED.get(fork::forks()) != FIRST;
-    if is_started || confined::is_confined() || handler::may_be_amid_anything() {
+    if STARTED.get(fork::forks()) != FIRST || handler::may_be_amid_anything() {
         return None;
     }
+    let _starting = confined::Starting::begin()?;
     let _uncancelled = Uncancelled::begin();
     prepare::prepare_to_move();
     let starting = STARTED.begin(fork::forks(), STARTING, |phase| phase == FIRST)?;
@@ -98,7 +97,6 @@ fn start(_: &Inside) -> Option<&'static Cores> {
         WHEN_IDLE.set::<0>(let_back);
         // Ordering: pairs with the load in `started`.
         CORES.store(std::ptr::from_ref(cores).cast_mut(), Ordering::Release);
-        cores.end_if_confined();
         // Counts that were set in the meantime did not apply to these cores.
         FOLLOWED.store(usize::MAX, Ordering::Relaxed);
         USED_CORES.store(usize::MAX, Ordering::Relaxed);
@@ -374,8 +372,8 @@ pub(crate) fn end_region_migration(now: u64, minimum_stay: u64) {
 
 /// Ends all moving in the process, for good, before it confines itself: threads of this crate would
 /// not be confined, and some system calls fail in a process with several threads. Call it at home.
-/// Waits until these threads are gone, for some ten seconds at most, and for 0.1 s until a thread
-/// that another one is starting is. Nothing starts in children of fork(2) either.
+/// Waits until another thread has started what it is just starting, and until all threads of this
+/// crate are gone, for some ten seconds each at most. Nothing starts in children of fork(2) either.
 ///
 /// Another call does nothing: it may be forbidden to. Nor does one in a child that no handler of
 /// forks has seen, by vfork(2) or a bare system call: it may have its parent's memory, and has no
@@ -390,9 +388,11 @@ pub fn confine() -> bool {
     if confined::begin() {
         return true;
     }
-    // Ordering: SeqCst, before a look at what there is: what is being started is seen there, or it
-    // sees that the process is confined.
-    fence(Ordering::SeqCst);
+    // A handler may have interrupted this very thread in the middle of it.
+    let inside = Inside::begin();
+    if inside.is_some() {
+        nap::until(|| !confined::is_any_starting());
+    }
     wide::stop();
     if letting_back::end() {
         exclusion::keep_off(&Root::live(), &[], &[]);
@@ -400,7 +400,6 @@ pub fn confine() -> bool {
     if let Some(cores) = started() {
         cores.retire();
     }
-    nap::briefly(|| our_threads() == 0);
     true
 }
 

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -139,6 +139,10 @@ impl Cores {
     }
 
     fn start_workers(&self, count: usize) -> Result<(), StartError> {
+        let Some(_starting) = confined::Starting::begin() else {
+            // Those that there were have ended, or are about to.
+            return Ok(());
+        };
         for (index, seat) in self.seats.iter().take(count).enumerate() {
             if seat.worker.get().is_none() {
                 match Worker::start(&self.root, seat.cpu, self.entrance.as_deref(), self.patience) {
@@ -154,7 +158,6 @@ impl Cores {
         }
         // Ordering: pairs with the load in `len`: the workers of cores in use are visible.
         self.used.store(count, Ordering::Release);
-        self.end_if_confined();
         Ok(())
     }
 
@@ -176,15 +179,6 @@ impl Cores {
         nap::briefly(|| self.workers().all(|worker| !worker.is_alive()));
         nap::until(|| self.workers().all(|worker| !worker.is_alive() || worker.is_busy()));
         signals::unlinked();
-    }
-
-    /// Ends all workers, for good, if the process has confined itself meanwhile.
-    pub(crate) fn end_if_confined(&self) {
-        // Ordering: SeqCst, after these workers can be seen: see `confine`.
-        fence(Ordering::SeqCst);
-        if confined::is_confined() {
-            self.workers().for_each(Shared::retire);
-        }
     }
 
     fn workers(&self) -> impl Iterator<Item = &Shared> {

@@ -115,6 +115,7 @@ extern "C" fn in_parent() {
 extern "C" fn in_child() {
     FORKS.fetch_add(1, Ordering::Relaxed);
     forget_threads();
+    confined::forget_others();
     slot::keep_own();
     // A process that has confined itself starts no threads. It may forbid even these calls.
     if !confined::is_confined() {

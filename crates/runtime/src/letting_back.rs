@@ -11,7 +11,7 @@ use dimmer_protocol::LEASE;
 
 use crate::spawn::spawn;
 use crate::worker::WORKERS;
-use crate::{first_thread, fork, nap, signals};
+use crate::{confined, first_thread, fork, nap, signals};
 
 /// The process in which the thread runs, as its number of forks plus 1; 0: it runs in none.
 static RUNS_IN: AtomicU32 = AtomicU32::new(0);
@@ -27,9 +27,7 @@ static THREAD: AtomicU32 = AtomicU32::new(0);
 pub(crate) fn start(is_done: fn() -> bool) -> bool {
     let process = fork::forks() + 1;
     let runs = RUNS_IN.load(Ordering::Relaxed) == process;
-    if runs || MUST_END.load(Ordering::Relaxed) {
-        return runs;
-    }
+    let Some(_starting) = confined::Starting::begin().filter(|_| !runs) else { return runs };
     THREAD.store(0, Ordering::Relaxed);
     RUNS_IN.store(process, Ordering::Relaxed);
     let name = CString::new(format!("{WORKERS}back")).unwrap_or_default();

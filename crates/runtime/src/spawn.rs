@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-use crate::{confined, signals};
+use crate::signals;
 
 /// Size of a thread's stack (bytes): that of the standard library's threads.
 const STACK: usize = 2 << 20;
@@ -38,8 +38,7 @@ static RUNNING: AtomicUsize = AtomicUsize::new(0);
 
 /// Number of threads of this process that this crate has started.
 pub(crate) fn our_threads() -> usize {
-    // Ordering: SeqCst, as in `spawn`.
-    RUNNING.load(Ordering::SeqCst)
+    RUNNING.load(Ordering::Relaxed)
 }
 
 /// In a child of fork(2), which has none.
@@ -50,20 +49,14 @@ pub(crate) fn forget_threads() {
 /// Starts a thread. A panic ends only that thread.
 ///
 /// # Errors
-/// The system's, if there can be no more threads. [`io::ErrorKind::PermissionDenied`] in a process
-/// that has confined itself ([`confined`]).
+/// The system's, if there can be no more threads.
 pub(crate) fn spawn(work: impl FnOnce() + Send + 'static) -> io::Result<Spawned> {
     let mut attributes = MaybeUninit::uninit();
     // SAFETY: initializes `attributes`, which needs no cleanup.
     check(unsafe { libc::pthread_attr_init(attributes.as_mut_ptr()) })?;
     // SAFETY: initialized above.
     check(unsafe { libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), STACK) })?;
-    // Ordering: SeqCst, before the look whether it may be: see `confined::begin`.
-    RUNNING.fetch_add(1, Ordering::SeqCst);
-    if confined::is_confined() {
-        RUNNING.fetch_sub(1, Ordering::Relaxed);
-        return Err(io::ErrorKind::PermissionDenied.into());
-    }
+    RUNNING.fetch_add(1, Ordering::Relaxed);
     let number = Arc::new(AtomicU32::new(0));
     let own = Arc::clone(&number);
     let work = move || {

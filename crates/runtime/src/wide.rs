@@ -16,16 +16,16 @@ mod watch;
 
 use std::cell::Cell;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use dimmer_policy::specialise::{Affinity, Cpus, Goes, Stays};
 
 use crate::arch::of_thread;
 use crate::end::{self, AT_END, LEAVES_WIDE};
-use crate::fork;
 use crate::fork::{FORGETS_WIDE, IN_CHILD};
 use crate::signals;
 use crate::thread::Inside;
+use crate::{confined, fork};
 use clock::now;
 pub use clock::process_time;
 use record::{Away, RECORDS, Record};
@@ -149,6 +149,7 @@ pub fn begin() -> Begun {
 }
 
 fn go(of: &Specialising, (set, cpus): (usize, &Cpus)) -> Begun {
+    let Some(_starting) = confined::Starting::begin() else { return Begun::Passes };
     let Some(token) = (of.hooks.thread)() else { return Begun::Passes };
     let stays = |why| {
         (of.hooks.note)(token, Event::Stays(why));
@@ -176,13 +177,6 @@ fn go(of: &Specialising, (set, cpus): (usize, &Cpus)) -> Begun {
     record.set_known(true);
     (of.hooks.note)(token, Event::Goes);
     drop(data);
-    // Ordering: SeqCst, after it is away, with the fence in `stop`: that sees it away, or this sees
-    // that nothing goes there any more.
-    fence(Ordering::SeqCst);
-    if IS_STOPPED.load(Ordering::Relaxed) {
-        give_back_of(of, record);
-        return Begun::Passes;
-    }
     watch::wake();
     Begun::Wide(record.thread())
 }
@@ -281,8 +275,6 @@ pub fn starts_another() {
 /// ends the watch.
 pub fn stop() {
     if SPECIALISING.get().is_some() && !IS_STOPPED.swap(true, Ordering::Relaxed) {
-        // Ordering: as in `go`.
-        fence(Ordering::SeqCst);
         give_all_back();
         watch::end();
     }

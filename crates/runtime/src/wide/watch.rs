@@ -22,7 +22,7 @@ use crate::spawn::spawn;
 use crate::thread::Inside;
 use crate::uncancelled::Uncancelled;
 use crate::worker::WORKERS;
-use crate::{first_thread, fork, handler, nap, signals};
+use crate::{confined, first_thread, fork, handler, nap, signals};
 
 /// The time between two looks at threads on wide CPUs. Phases end that much later at most. A
 /// choice: half the timeout of paper 003.
@@ -70,6 +70,7 @@ fn start(of: &'static Specialising) -> Option<bool> {
         return None;
     }
     let _uncancelled = Uncancelled::begin();
+    let _starting = confined::Starting::begin()?;
     let starting = STARTED.begin(fork::forks(), STARTING, |phase| phase == FIRST)?;
     THREAD.store(0, Ordering::Relaxed);
     // Threads inherit the mask: signals are for the program's own threads.
