@@ -426,7 +426,7 @@ impl Relay {
     /// Whether a signal by which others end a program (Ctrl-C, kill(1)) has come while there was
     /// one: what it ends with need not be its own doing.
     #[must_use]
-    pub fn has_asked_to_end(&self) -> bool {
+    pub fn was_asked_to_end(&self) -> bool {
         // Relaxed: a flag alone is shared.
         ENDS_IT.load(Ordering::Relaxed)
     }

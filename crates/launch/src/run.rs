@@ -103,7 +103,7 @@ pub fn run(
     };
     let status = follow(&mut child, None, &relay, look)?;
     let not_given_back = others.and_then(|mut others| give_back(others.as_mut(), notes).err());
-    let is_asked_for = relay.has_asked_to_end();
+    let is_asked_for = relay.was_asked_to_end();
     drop(relay);
     let end = End { status, is_asked_for, spent: Spent::read().since(before) };
     let summaries = mechanisms.into_iter().map(|mechanism| mechanism.finish(&end, notes));

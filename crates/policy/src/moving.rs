@@ -52,7 +52,7 @@ pub struct Calls {
     pub lasted_ns: Option<f64>,
     /// How long the longest of them took (ns).
     pub longest_ns: Option<f64>,
-    /// Number of timed calls that were moved, since there were enough of them for a price.
+    /// Number of timed calls that were moved, since there were last enough for a price.
     pub moved: u64,
     /// How long one moved call takes (ns), including the way and the time that its data need to
     /// follow: the median, if any was timed.

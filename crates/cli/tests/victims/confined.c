@@ -1,7 +1,5 @@
 // Starts threads, and forks, after installing a filter that ends the process if it opens files, or
 // writes files at an offset.
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <pthread.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -9,6 +7,8 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "ends.h"
 
 __attribute__((noinline)) double work(double x) {
     for (volatile int i = 0; i < 10; i++) x = x * 1.5 + 1;
@@ -19,9 +19,6 @@ static void *run(void *unused) {
     work(1);
     return unused;
 }
-
-#define ENDS(call) \
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS)
 
 int main(void) {
     struct sock_filter filter[] = {

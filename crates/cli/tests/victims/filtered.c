@@ -4,8 +4,6 @@
 // how: `exec`, `spawn`, or `raw`, by the bare system call with the environment as it is.
 #define _GNU_SOURCE
 #include <fcntl.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <pthread.h>
 #include <spawn.h>
 #include <stddef.h>
@@ -16,6 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "ends.h"
+
 extern char **environ;
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -24,10 +24,6 @@ __attribute__((noinline)) double work(double x) {
     for (volatile int i = 0; i < 10; i++) x = x * 1.5 + 1;
     return x;
 }
-
-#define ENDS(call) \
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1), \
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS)
 
 static int restrict_calls(void) {
     struct sock_filter filter[] = {

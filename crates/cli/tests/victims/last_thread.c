@@ -10,12 +10,7 @@
 #include <unistd.h>
 
 #include "early.h"
-
-__attribute__((noinline, noclone)) long work(long times) {
-    volatile long sum = 0;
-    for (long i = 0; i < times; i++) sum += i;
-    return sum;
-}
+#include "work.h"
 
 static void works(int calls) {
     early();

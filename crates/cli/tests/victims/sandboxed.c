@@ -1,8 +1,6 @@
 // Processes that filter their system calls, then fork, filter again, and drop rights. The filter
 // ends a process that starts threads, or chooses CPUs: Dimmer does neither from then on.
 #define _GNU_SOURCE
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -15,20 +13,12 @@
 #include <unistd.h>
 
 #include "early.h"
-
-__attribute__((noinline, noclone)) long work(long times) {
-    volatile long sum = 0;
-    for (long i = 0; i < times; i++) sum += i;
-    return sum;
-}
+#include "ends.h"
+#include "work.h"
 
 static void works(int calls) {
     for (int i = 0; i < calls; i++) work(200000);
 }
-
-#define ENDS(call) \
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1), \
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS)
 
 // Returns how far it came.
 static int filter_calls(int flags) {

@@ -64,7 +64,7 @@ impl Recent {
         }
     }
 
-    /// Calls a second, on average, of which there are so many by `now`, the time of the look.
+    /// Calls a second lately; `calls` is their number by `now`, the time of the look.
     fn per_s(&mut self, of: (usize, usize), calls: u64, now: Instant) -> f64 {
         if self.later.at == now {
             self.later.calls.insert(of, calls);

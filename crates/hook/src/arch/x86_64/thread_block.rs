@@ -161,18 +161,7 @@ pub(crate) fn forget() {
 /// Whether the calling thread has migrated for a call, or is away by [`note_away`].
 #[must_use]
 pub fn is_migrated() -> bool {
-    let is_migrated: u32;
-    // SAFETY: the thread's own memory.
-    unsafe {
-        asm!(
-            "mov {is_migrated:e}, fs:[{offset} + {migrated}]",
-            is_migrated = out(reg) is_migrated,
-            offset = in(reg) thread_offset(),
-            migrated = const MIGRATED,
-            options(nostack, readonly, preserves_flags)
-        );
-    }
-    is_migrated != 0
+    word::<MIGRATED>() != 0
 }
 
 /// Notes that the calling thread has migrated, other than for a call: it runs on this kernel thread
@@ -219,18 +208,23 @@ pub extern "C" fn inhibit_migration() {
 /// Whether the calling thread's calls are inhibited from migrating.
 #[must_use]
 pub fn is_migration_inhibited() -> bool {
-    let inhibited: u32;
+    word::<INHIBITED>() != 0
+}
+
+/// A word of the calling thread's block, at this offset.
+fn word<const AT: usize>() -> u32 {
+    let word: u32;
     // SAFETY: the thread's own memory.
     unsafe {
         asm!(
-            "mov {inhibited:e}, fs:[{offset} + {at}]",
-            inhibited = out(reg) inhibited,
+            "mov {word:e}, fs:[{offset} + {at}]",
+            word = out(reg) word,
             offset = in(reg) thread_offset(),
-            at = const INHIBITED,
+            at = const AT,
             options(nostack, readonly, preserves_flags)
         );
     }
-    inhibited != 0
+    word
 }
 
 /// Undoes an [`inhibit_migration`].
